@@ -77,7 +77,12 @@ class Briefing:
         if role == "planner" and state.plan is None:
             candidates = self._with_a_team(state)
             given = tuple(one.step for one in state.submitted.given)
-            reading = PlanReading(tuple(one.name for one in candidates), limits.max_steps, given)
+            reading = PlanReading(
+                tuple(one.name for one in candidates),
+                limits.max_steps,
+                given,
+                state.submitted.approvals.are_wanted,
+            )
             return (
                 plan_brief(
                     request, candidates, limits.max_steps, self._rejected(state), self._known(state)

@@ -126,7 +126,7 @@ def check_request(request: Request, settings: Settings) -> None:
         end_task_of(request.on_end)
     _check_mode(request)
     _check_depth(request)
-    _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request, settings))
+    _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request))
     _check_prices(request, settings)
     gating_in(request, settings)
 
@@ -162,16 +162,12 @@ def _check_depth(request: Request) -> None:
             )
 
 
-def _may_ask(request: Request, settings: Settings) -> bool:
-    """Whether there can be a question: one that was wanted, or one about a step that failed: planners write `on_failure: ask`, too."""
-    approvals = request.approvals or Approvals()
-    if approvals.what or approvals.above_microusd is not None:
-        return True
-    if request.workflow is not None:
-        return any(
-            step.on_failure is OnFailure.ASK or step.approve for step in request.workflow.steps
-        )
-    return (request.mode or settings.mode) is not Mode.SINGLE
+def _may_ask(request: Request) -> bool:
+    """Return whether the job can ask a person: an approval, or a step of the workflow."""
+    steps = request.workflow.steps if request.workflow else ()
+    return (request.approvals or Approvals()).are_wanted or any(
+        step.on_failure is OnFailure.ASK or step.approve for step in steps
+    )
 
 
 def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:

@@ -113,7 +113,13 @@ class Thinker:
                     )
                 found = {step_id: found_in(result) for step_id, result in loaded.results.items()}
                 return Fitting(
-                    patch_reading_of(handoff.expected_output_format, plan, found), answer_rules=""
+                    patch_reading_of(
+                        handoff.expected_output_format,
+                        plan,
+                        found,
+                        may_ask=state.submitted.approvals.are_wanted,
+                    ),
+                    answer_rules="",
                 )
             return Fitting(_reading(role, state, handoff), answer_rules="")
 
@@ -150,6 +156,7 @@ def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:
                 specialists_offered_in(handoff.expected_output_format),
                 state.submitted.limits.max_steps,
                 handoff.depends_on,
+                state.submitted.approvals.are_wanted,
             )
         case "judge" if points := points_asked_in(handoff.expected_output_format):
             return RulingReading(points)

@@ -52,6 +52,11 @@ class Approvals(Message):
     on_timeout: OnTimeout = OnTimeout.STOP
 
     @property
+    def are_wanted(self) -> bool:
+        """Whether the user asked for any question."""
+        return bool(self.what) or self.above_microusd is not None
+
+    @property
     def wait_s(self) -> int:
         """The longest that the job waits for one answer."""
         return (

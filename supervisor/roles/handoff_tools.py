@@ -9,8 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.wire.plan import OnFailure
-from supervisor.roles.planner import TITLE_HELP
+from supervisor.roles.planner import TITLE_HELP, failure_policies
 
 HAND_OFF = "hand_off_to_"
 CHANGE = "change_step"
@@ -21,9 +20,15 @@ _WHY = {**_TEXT, "description": "one sentence for the people who look at the pla
 _IDS = {"type": "array", "items": _TEXT}
 
 
-def tools_for(specialists: Collection[str], unbegun: Collection[str]) -> tuple[Tool, ...]:
-    """Those that there is something to do with."""
-    hand_off = tuple(_hand_off_to(name) for name in sorted(specialists))
+def tools_for(
+    specialists: Collection[str], unbegun: Collection[str], *, may_ask: bool
+) -> tuple[Tool, ...]:
+    """Return the tools for these specialists, and for the steps that have not begun.
+
+    `may_ask`: whether the user asked for approvals, so that a new step may be `on_failure: ask`.
+    """
+    policies = failure_policies(may_ask=may_ask)
+    hand_off = tuple(_hand_off_to(name, policies) for name in sorted(specialists))
     return (*hand_off, *((_change(specialists, unbegun), _drop(unbegun)) if unbegun else ()))
 
 
@@ -32,7 +37,7 @@ def is_handoff_tool(name: str) -> bool:
     return name.startswith(HAND_OFF) or name in (CHANGE, DROP)
 
 
-def _hand_off_to(name: str) -> Tool:
+def _hand_off_to(name: str, policies: Collection[str]) -> Tool:
     arguments = {
         "id": {**_TEXT, "description": "short, lower case, new in this plan: check_config"},
         "title": {**_TEXT, "description": TITLE_HELP},
@@ -43,7 +48,7 @@ def _hand_off_to(name: str) -> Tool:
         },
         "on_failure": {
             **_TEXT,
-            "enum": [each.value for each in OnFailure],
+            "enum": list(policies),
             "description": "drop: the answer can do without it",
         },
         "why": _WHY,

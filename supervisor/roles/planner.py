@@ -31,7 +31,15 @@ from supervisor.lifecycle.titles import title_of
 from supervisor.roles.answer_text import clipped, name_of, parse
 
 TITLE_HELP = "a heading for the result, in the language of the answer: Prices compared"
-_ON_FAILURE = {each.value: each for each in OnFailure}
+
+
+def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
+    """Return the values of `on_failure` that a model may choose.
+
+    A model cannot decide that the job waits for a person: `ask` needs `may_ask`, which is true only
+    if the user asked for approvals.
+    """
+    return tuple(each.value for each in OnFailure if may_ask or each is not OnFailure.ASK)
 
 
 class JoinAnswer(Lenient):
@@ -67,15 +75,21 @@ class StepAnswer(Lenient):
     def _nothing_is_the_default(cls, value: Any) -> Any:
         return value or DEFAULT_FALLBACK
 
-    def step(self) -> Step:
-        """Raises: ValidationError."""
+    def step(self, *, may_ask: bool) -> Step:
+        """Return the step of a plan. An `on_failure` that is not offered becomes `retry`.
+
+        Raises:
+            ValidationError: a field cannot be used.
+        """
+        policy = name_of(self.on_failure or "-")
+        is_offered = policy in failure_policies(may_ask=may_ask)
         return Step(
             id=StepId(name_of(self.id)),
             specialist=name_of(self.specialist),
             task=self.task.strip(),
             depends_on=tuple(dict.fromkeys(StepId(name_of(raw)) for raw in self.depends_on)),
             fallback=clipped(self.fallback, 4_000) or DEFAULT_FALLBACK,
-            on_failure=_ON_FAILURE.get(name_of(self.on_failure or "-"), OnFailure.RETRY),
+            on_failure=OnFailure(policy) if is_offered else OnFailure.RETRY,
             join=self.join.join() if self.join and self.depends_on else None,
             title=title_of(self.title or "") or None,
         )
@@ -96,6 +110,8 @@ class PlanReading:
     max_steps: int
     given: tuple[StepId, ...] = ()
     """Results that are there already."""
+    may_ask: bool = False
+    """Whether the user asked for approvals, so that a step may be `on_failure: ask`."""
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -131,8 +147,9 @@ class PlanReading:
             },
             "on_failure": {
                 **text,
-                "enum": [each.value for each in OnFailure],
-                "description": "drop: the answer can do without it; ask: a person decides",
+                "enum": list(failure_policies(may_ask=self.may_ask)),
+                "description": "drop: the answer can do without it"
+                + ("; ask: a person decides" if self.may_ask else ""),
             },
             "join": _closed(join),
         }
@@ -156,7 +173,7 @@ class PlanReading:
         stand: who insists may want it twice. A step for nobody who exists is the generalist's, and noted: that alone is worth no turn.
         """
         answer = parse(PlanAnswer, text)
-        steps, found = _steps_of(answer)
+        steps, found = _steps_of(answer, may_ask=self.may_ask)
         found += [*shape_problems(steps, self.given), *count_problems(steps, self.max_steps)]
         if not answer.steps:
             found.append("the plan has no steps")
@@ -193,11 +210,11 @@ def degraded_plan(
     return one_step(request, all_rounder(specialists), why, given)
 
 
-def _steps_of(answer: PlanAnswer) -> tuple[list[Step], list[str]]:
+def _steps_of(answer: PlanAnswer, *, may_ask: bool) -> tuple[list[Step], list[str]]:
     steps, found = [], []
     for number, raw in enumerate(answer.steps, start=1):
         try:
-            steps.append(raw.step())
+            steps.append(raw.step(may_ask=may_ask))
         except ValidationError as error:
             found.append(f"step {number} ({clipped(raw.id, 48)}): {problems_of(error)}")
     return steps, found

@@ -103,6 +103,8 @@ class PatchReading:
     plan: Plan
     found: Mapping[StepId, str] = field(default_factory=dict)
     """What a step has found, in a few words."""
+    may_ask: bool = False
+    """Whether the user asked for approvals, so that a new step may be `on_failure: ask`."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -123,7 +125,7 @@ class PatchReading:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        return tools_for(self.specialists, self.unbegun)
+        return tools_for(self.specialists, self.unbegun, may_ask=self.may_ask)
 
     def is_answer(self, calls: Sequence[Block]) -> bool:
         return all(is_handoff_tool(str(call.get("name"))) for call in calls)
@@ -177,7 +179,7 @@ class PatchReading:
             step = (
                 HandOffAnswer.model_validate(arguments)
                 .model_copy(update={"specialist": self._there(asked, whom)})
-                .step()
+                .step(may_ask=self.may_ask)
             )
             asked.add.append(step)
 
@@ -301,13 +303,16 @@ def found_in(result: HandoffResult) -> str:
 
 
 def patch_reading_of(
-    schema: Mapping[str, Any], plan: Plan, found: Mapping[StepId, str]
+    schema: Mapping[str, Any], plan: Plan, found: Mapping[StepId, str], *, may_ask: bool
 ) -> PatchReading:
-    """The reading whose `patch_format` stands in a handoff, whoever is there and whatever has begun by now."""
+    """Return the reading for the `patch_format` of a handoff.
+
+    `may_ask`: whether the user asked for approvals.
+    """
     properties = schema.get("properties", {})
     add = properties.get("add", {})
     specialists = add.get("items", {}).get("properties", {}).get("specialist", {}).get("enum", ())
     unbegun = properties.get("drop", {}).get("items", {}).get("enum", ())
     return PatchReading(
-        tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, found
+        tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, found, may_ask
     )

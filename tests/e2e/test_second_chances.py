@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.approval import ApprovalOf
+from shared.wire.approval import ApprovalOf, Approvals
 from shared.wire.events import JobStatus
 from supervisor.lifecycle.failing import MOST_RETRIES
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
+
+COST_ONLY = Approvals(above_microusd=1_000_000_000)
+"""A user who can be asked, and whose limit no test reaches."""
 
 
 def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_then_is_a_gap(
@@ -47,7 +50,7 @@ def test_a_person_is_asked_about_a_step_that_nobody_else_can_try_and_has_it_trie
         "status": "failed",
         "problem": "The archive is closed.",
     }
-    job_id = fleet.submit("asked-about", a="", b="a")
+    job_id = fleet.submit("asked-about", approvals=COST_ONLY, a="", b="a")
     wait_until(
         lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.FAILURE,
         timeout_s=30,
@@ -61,3 +64,17 @@ def test_a_person_is_asked_about_a_step_that_nobody_else_can_try_and_has_it_trie
 
     last = [one for one in result.handoffs if one["step_id"] == "a"][-1]
     assert last["feedback"][-1]["text"] == "It opens at nine."
+
+
+def test_a_planner_cannot_make_a_job_wait_for_a_person_that_the_user_did_not_offer(
+    fleet: Fleet,
+) -> None:
+    fleet.model.on_failure["unasked"] = "ask"
+    fleet.model.envelopes["unasked", "a"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": "The archive is closed.",
+    }
+    result = fleet.ends(fleet.submit("unasked", a="", b="a"))
+
+    assert result.approvals == ()

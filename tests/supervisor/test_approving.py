@@ -398,8 +398,17 @@ WAITS_A_MINUTE = Approvals(timeout_s=60, on_timeout=OnTimeout.GO_ON)
 
 
 @pytest.mark.parametrize("mode", [Mode.TEAM, Mode.ADAPTIVE, Mode.AUTO])
-def test_a_question_that_a_planner_may_ask_can_have_an_end(mode: Mode) -> None:
-    check_request(Request("Compare.", mode=mode, approvals=WAITS_A_MINUTE), SETTINGS)
+def test_an_end_of_questions_is_refused_as_no_model_can_ask(mode: Mode) -> None:
+    with pytest.raises(UserError, match="needs something to approve of"):
+        check_request(Request("Compare.", mode=mode, approvals=WAITS_A_MINUTE), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"what": (ApprovalOf.ANSWER,)}, {"above_microusd": 1_000_000}], ids=["what", "above"]
+)
+def test_questions_of_a_job_with_approvals_can_have_an_end(wanted: dict[str, Any]) -> None:
+    approvals = Approvals(**wanted, timeout_s=60)
+    check_request(Request("Compare.", approvals=approvals), SETTINGS)
 
 
 def test_a_question_that_a_workflow_asks_when_a_step_fails_can_have_an_end(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_ids_are_normalised_the_same_way_everywhere() -> None:
         ("drop", "drop"),
         (" Drop", "drop"),
         ("retry", "retry"),
-        ("ask", "ask"),
+        ("ask", "retry"),
         (None, "retry"),
         ("whatever", "retry"),
     ],
@@ -110,6 +110,22 @@ def test_a_step_that_fails_is_tried_again_unless_the_plan_says_otherwise(
     said: str | None, meant: str
 ) -> None:
     assert [each.on_failure for each in read(answer(step("a", on_failure=said))).steps] == [meant]
+
+
+@pytest.mark.parametrize("said", ["ask", " Ask"])
+def test_a_planner_can_have_a_person_asked_in_a_job_with_approvals(said: str) -> None:
+    reading = PlanReading(("writer", "researcher"), max_steps=3, may_ask=True)
+    result = reading.read(answer(step("a", on_failure=said)), last_try=False)
+    assert [each.on_failure for each in Plan.of(result.output).steps] == ["ask"]
+
+
+@pytest.mark.parametrize("may_ask", [True, False])
+def test_a_question_is_offered_only_in_a_job_with_approvals(may_ask: bool) -> None:
+    reading = PlanReading(("writer", "researcher"), max_steps=3, may_ask=may_ask)
+    text = answer(step("a", on_failure="ask"))
+    validator = jsonschema.Draft202012Validator(reading.schema)
+    assert validator.is_valid(json.loads(text)) is may_ask
+    assert ("a person decides" in json.dumps(reading.schema)) is may_ask
 
 
 def test_what_is_left_out_or_null_has_a_default() -> None:

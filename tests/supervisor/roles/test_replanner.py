@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -235,8 +236,21 @@ def test_any_other_word_is_no_decision(text: str) -> None:
         READING.read(text, last_try=True)
 
 
+@pytest.mark.parametrize(("may_ask", "meant"), [(True, "ask"), (False, "retry")])
+def test_a_replanner_can_have_a_person_asked_only_in_a_job_with_approvals(
+    may_ask: bool, meant: str
+) -> None:
+    reading = replace(READING, may_ask=may_ask)
+    result = reading.read_calls([hand_off(on_failure="ask")], last_try=False)
+    assert [step.on_failure for step in Patch.of(result.output).add] == [meant]
+    offered = reading.tools[0].input_schema["properties"]["on_failure"]["enum"]
+    assert ("ask" in offered) is may_ask
+
+
 def test_a_handoff_keeps_whom_and_what_it_was_offered() -> None:
-    again = patch_reading_of(patch_format(EVERYBODY, ("draft",), 2), PLAN, READING.found)
+    again = patch_reading_of(
+        patch_format(EVERYBODY, ("draft",), 2), PLAN, READING.found, may_ask=False
+    )
 
     assert again == READING
 
