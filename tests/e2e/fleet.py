@@ -31,7 +31,6 @@ from chaos.messages_server import (
 from shared.fair import is_for
 from shared.ledger import keys
 from shared.ledger.jobs import HandoffStanding
-from shared.wire.approval import Approvals
 from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
 from supervisor.client import Client, Request
@@ -203,14 +202,11 @@ class Fleet:
         *,
         turns: int = 1,
         webhook_url: str | None = None,
-        approvals: Approvals | None = None,
         **plan: str,
     ) -> JobId:
         self.model.plans[name] = plan
         self.model.turns[name] = turns
-        return self.jobs.submit(
-            Request(f"plan {name}", webhook_url=webhook_url, approvals=approvals)
-        )
+        return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
 
     def ends(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
         """The result. Every handoff was issued once and has ended once; the job has ended once; nothing is reserved any more."""

@@ -6,6 +6,7 @@ import pytest
 
 from shared.wire.approval import ApprovalOf, Approvals
 from shared.wire.events import JobStatus
+from supervisor.client import Request
 from supervisor.lifecycle.failing import MOST_RETRIES
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until
@@ -50,7 +51,9 @@ def test_a_person_is_asked_about_a_step_that_nobody_else_can_try_and_has_it_trie
         "status": "failed",
         "problem": "The archive is closed.",
     }
-    job_id = fleet.submit("asked-about", approvals=COST_ONLY, a="", b="a")
+    fleet.model.plans["asked-about"] = {"a": "", "b": "a"}
+    fleet.model.turns["asked-about"] = 1
+    job_id = fleet.jobs.submit(Request("plan asked-about", approvals=COST_ONLY))
     wait_until(
         lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.FAILURE,
         timeout_s=30,
