@@ -75,21 +75,7 @@ class Briefing:
                 RouteReading(tuple(one.name for one in candidates)).schema,
             )
         if role == "planner" and state.plan is None:
-            candidates = self._with_a_team(state)
-            given = tuple(one.step for one in state.submitted.given)
-            reading = PlanReading(
-                tuple(one.name for one in candidates),
-                limits.max_steps,
-                given,
-                state.submitted.approvals.are_wanted,
-            )
-            return (
-                plan_brief(
-                    request, candidates, limits.max_steps, self._rejected(state), self._known(state)
-                ),
-                given,
-                reading.schema,
-            )
+            return self._planning(state, request)
         plan = self._loading.plan(state, into)
         if role == "planner":
             asking = {
@@ -130,6 +116,24 @@ class Briefing:
         settled = [one.brief() for one in disputes_of(state, words)]
         brief = synthesis_brief(request, plan, gaps, open_points, vetoes, settled)
         return brief, usable_sinks(state), self._loading.answer_schema(state)
+
+    def _planning(
+        self, state: JobState, request: str
+    ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+        """Return what ``brief`` returns, for the first plan of a job."""
+        candidates = self._with_a_team(state)
+        given = tuple(result.step for result in state.submitted.given)
+        most_steps = state.submitted.limits.max_steps
+        reading = PlanReading(
+            tuple(candidate.name for candidate in candidates),
+            most_steps,
+            given,
+            state.submitted.approvals.are_wanted,
+        )
+        text = plan_brief(
+            request, candidates, most_steps, self._rejected(state), self._known(state)
+        )
+        return text, given, reading.schema
 
     def _known(self, state: JobState) -> Known:
         asked = state.submitted
