@@ -11,6 +11,7 @@ import anthropic
 import httpx2
 
 from shared.agent.anthropic_model import AnthropicModel, Client
+from shared.agent.anthropic_sending import WatchedClient
 from shared.agent.base_url import parted
 from shared.agent.model import Model
 from shared.config import DEFAULT_BASE_URL, Settings
@@ -104,7 +105,7 @@ def _most_connections() -> int:
 
 def _http_client() -> httpx2.AsyncClient:
     """aiohttp's parser is compiled: what a streamed reply costs is mostly its reading."""
-    return anthropic.DefaultAioHttpClient(limits=httpx2.Limits(max_connections=_most_connections()))
+    return WatchedClient(limits=httpx2.Limits(max_connections=_most_connections()))
 
 
 def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The SDK's and the HTTP client's errors as ours: what happened, how to mend it, and no key in it."""
+"""The errors of the SDK and its HTTP client as ours: what happened and how to correct it, without any key."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import anthropic
 import httpx2
 
 from shared.agent.anthropic_limits import limits_of
+from shared.agent.anthropic_sending import Sending
+from shared.agent.anthropic_unsent import ClientSettings, proxy_refuses, unsent
 from shared.redaction import HIDDEN, without_credentials
 from shared.wire.characters import in_whole_characters
 from shared.wire.errors import (
@@ -22,7 +24,6 @@ from shared.wire.errors import (
     ModelError,
     ModelRejected,
     ModelUnreachable,
-    NeverSent,
 )
 
 _MOST_CHARS = 300
@@ -40,14 +41,23 @@ _MAY_PASS = re.compile(
     re.IGNORECASE,
 )
 """In the type or code of an error that may not come again: those of the provider, of OpenAI's protocol and of llama.cpp."""
+_BROKEN = (anthropic.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError)
+_NOT_UNDERSTOOD = (
+    anthropic.AnthropicError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    RuntimeError,
+)
 
 
 @contextmanager
-def as_ours() -> Iterator[None]:
-    """Whatever goes wrong inside is a `ModelError` outside.
+def as_ours(sending: Sending, settings: ClientSettings) -> Iterator[None]:
+    """Raise a `ModelError` for each exception of the SDK and its HTTP client.
 
     A stream of nonsense fails in many ways inside the SDK's decoder (JSON, lookups, attributes): all of them mean that the server cannot
-    be understood, which may pass.
+    be understood, which may pass. An exception from before the first byte was sent is about credentials, the request or the connection.
     """
     try:
         yield
@@ -55,35 +65,19 @@ def as_ours() -> Iterator[None]:
         raise
     except anthropic.APIStatusError as error:
         raise _of_status(error) from error
-    except anthropic.APIConnectionError as error:
-        raise _of_connection(error.__cause__ or error) from error
-    except (httpx2.HTTPError, aiohttp.ClientError) as error:
-        raise _of_connection(error) from error
-    except (
-        anthropic.AnthropicError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-        RuntimeError,
-    ) as error:
-        raise ModelUnreachable(
-            f"the server's answer could not be understood ({type(error).__name__})"
-        ) from error
-
-
-def _of_connection(error: BaseException) -> ModelError:
-    name = type(error).__name__
-    is_unconnected = isinstance(error, httpx2.ConnectError) and isinstance(
-        error.__cause__, aiohttp.ClientConnectorError
-    )
-    if is_unconnected or isinstance(
-        error, httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol
-    ):
-        return NeverSent(
-            f"no connection to the model's server ({name}): check the network and ANTHROPIC_BASE_URL"
-        )
-    return ModelUnreachable(f"the connection to the model's server broke ({name})")
+    except Exception as error:
+        if not sending.has_begun:
+            raise unsent(error, settings) from error
+        if isinstance(error, _BROKEN):
+            cause = error.__cause__ if isinstance(error, anthropic.APIError) else None
+            raise ModelUnreachable(
+                f"the connection to the model's server broke ({type(cause or error).__name__})"
+            ) from error
+        if isinstance(error, _NOT_UNDERSTOOD):
+            raise ModelUnreachable(
+                f"the server's answer could not be understood ({type(error).__name__})"
+            ) from error
+        raise
 
 
 def _of_status(error: anthropic.APIStatusError) -> ModelError:
@@ -105,6 +99,8 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
                 retry_after_s=_retry_after_s(headers),
                 limits=limits_of(headers),
             )
+        case 407:
+            return ModelRejected(proxy_refuses(error.request.url.scheme), status=status)
         case 408 | 409 | 425:
             return ModelUnreachable(
                 f"the model's server gave up on the request ({status}){said}", status=status

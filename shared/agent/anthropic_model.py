@@ -16,7 +16,9 @@ from pydantic_core import to_json
 from shared.agent.anthropic_errors import as_ours, error_of_event, is_error
 from shared.agent.anthropic_limits import limits_of
 from shared.agent.anthropic_request import request_of
+from shared.agent.anthropic_sending import watch_sending
 from shared.agent.anthropic_stream import Gathering, events_of
+from shared.agent.anthropic_unsent import settings_of
 from shared.agent.event_loop import LONGEST_BREATH_S, EventLoop
 from shared.agent.model import ModelCall, ModelReply, Pulse, pulse_every_s
 from shared.agent.strict_json import STRICT
@@ -146,10 +148,12 @@ class _Exchange:
         self._awake.put(None)
 
     async def read(self, client: Client) -> None:
-        """Whatever comes of it reaches who waits; cancelled, it takes its connection along."""
+        """Pass the reply or the error on to the thread that waits. A cancelled call closes its connection."""
+        sending = watch_sending()
         try:
-            with as_ours():
+            with as_ours(sending, settings_of(client)):
                 stream = await _posted(client, self._request, self._timeout)
+                sending.has_begun = True
                 try:
                     self._reply = await self._gather(stream)
                 finally:

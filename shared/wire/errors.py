@@ -38,7 +38,8 @@ HandoffError
     │   └── SchemaRejected       a 400 about strict schemas: from now on this model is asked without them
     ├── ModelBusy            429, 529: later, perhaps `retry_after_s`
     ├── ModelUnreachable     5xx, time-outs, connections, a stream cut in the middle
-    │   └── NeverSent            no connection was made: nothing was paid
+    │   └── NeverSent            no byte of the request was sent: nothing was paid
+    │       └── Unsendable           credentials, certificates or a proxy: another try will fail, too
     └── ModelRefused         the model declined (stop reason `refusal`)
 """
 
@@ -254,7 +255,13 @@ class ModelUnreachable(ModelError):
 
 
 class NeverSent(ModelUnreachable):
-    """No connection was made: certainly nothing was generated, so the call is settled at zero."""
+    """No byte of the request was sent: the model has generated nothing, so the call costs nothing."""
+
+
+class Unsendable(NeverSent):
+    """The request cannot be sent with these settings: credentials, certificate, proxy or URL are wrong."""
+
+    retryable: ClassVar[bool] = False
 
 
 class ModelRefused(ModelError):

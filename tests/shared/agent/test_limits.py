@@ -24,6 +24,7 @@ from shared.wire.errors import (
     ModelRejected,
     ModelUnreachable,
     NeverSent,
+    Unsendable,
 )
 from shared.wire.handoff import ResultStatus, StopReason
 from shared.wire.limits import HandoffLimits
@@ -293,6 +294,7 @@ def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> 
         *((ModelBusy("later", status=status), False) for status in (429, 529)),
         *((ModelRejected("no", status=status), False) for status in (400, 401, 404, 413, 422)),
         (NeverSent("no connection"), False),
+        (Unsendable("the certificate was refused"), False),
     ],
 )
 def test_a_call_that_may_have_been_generated_behind_an_error_is_settled_at_the_worst_case(

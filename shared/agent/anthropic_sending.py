@@ -1,0 +1,68 @@
+"""An HTTP client that tells whether any byte of a request has left this process."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import anthropic
+import httpx2
+
+
+@dataclass
+class Sending:
+    """The requests of one asyncio task."""
+
+    has_begun: bool = False
+    """Whether a connection to the server was open, and the first bytes of a request went into it."""
+
+
+_CURRENT: ContextVar[Sending | None] = ContextVar("sending", default=None)
+
+
+def watch_sending() -> Sending:
+    """Return what becomes of the requests that the current asyncio task makes from now on."""
+    sending = Sending()
+    _CURRENT.set(sending)
+    return sending
+
+
+class WatchedClient(anthropic.DefaultAioHttpClient):
+    """The SDK's client over aiohttp. It marks each request that it sends in `watch_sending`.
+
+    aiohttp reports the first part of a request's body just before it writes it, together with the headers. A CONNECT
+    request to a proxy is not reported.
+    """
+
+    def _init_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:
+        return _watched(super()._init_transport(*args, **options))
+
+    def _init_proxy_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:
+        return _watched(super()._init_proxy_transport(*args, **options))
+
+
+def _watched(transport: Any) -> httpx2.AsyncBaseTransport:
+    """Add a trace to the aiohttp session that the SDK's transport opens with its first request."""
+
+    def open_session() -> aiohttp.ClientSession:
+        transport.client = None
+        session: aiohttp.ClientSession = transport.get_client()
+        session.trace_configs.append(_TRACE)
+        return session
+
+    transport.client = open_session
+    watched: httpx2.AsyncBaseTransport = transport
+    return watched
+
+
+async def _mark(*_: object) -> None:
+    sending = _CURRENT.get()
+    if sending is not None:
+        sending.has_begun = True
+
+
+_TRACE = aiohttp.TraceConfig()
+_TRACE.on_request_chunk_sent.append(_mark)
+_TRACE.freeze()
