@@ -22,7 +22,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from queue import Empty
 from typing import Any
 
@@ -66,7 +66,7 @@ KEYS_OF_KOMBU = (
     "unacked_index_key",
     "unacked_mutex_key",
 )
-"""Attributes of kombu's channel that name keys."""
+"""Attributes of kombu's channel that name keys. kombu 5.5 lacks those of bindings with a deadline."""
 MOST_AT_ONCE = 20
 """Messages that one round trip takes: the loop that takes them hears of nothing else meanwhile, nor does Redis."""
 ONE_BY_ONE = frozenset({THINK_QUEUE})
@@ -158,7 +158,7 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         prefix, self.global_keyprefix = self.global_keyprefix, ""
         if prefix:
             self.key_prefix = prefix
-            for name in KEYS_OF_KOMBU:
+            for name in filter(partial(hasattr, self), KEYS_OF_KOMBU):
                 setattr(self, name, prefix + getattr(self, name))
         return DirectClient
 

@@ -19,6 +19,7 @@ from kombu import Queue
 
 from shared import failpoints
 from shared.config import Settings
+from shared.extras import check_extra
 from shared.foreign_environment import check_celery_command, check_tls_variables
 from shared.isolated_celery import IsolatedCelery
 from shared.logs import configure_logging, log_of
@@ -41,10 +42,11 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
     """Return the app that `make` makes, for a module that Celery's own command line imports.
 
     Raises:
-        SystemExit: a setting, a variable or a file of the user is wrong; one line on standard error says which. For any other error
-            Celery shows a traceback.
+        SystemExit: a setting, a variable or a file of the user is wrong, or a package is missing. One line on standard error says
+            which. For any other error Celery shows a traceback.
     """
     try:
+        check_extra("worker", f"a process of {module}")
         check_celery_command(module)
         check_tls_variables()
         return make()

@@ -33,6 +33,8 @@ TLS_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
     "ssl_check_hostname": _FLAGS,
 }
 """What may stand there, and what it means; None: anything."""
+TLS_DEFAULTS: Mapping[str, Any] = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
+"""redis-py below 6 would accept the certificate of another host."""
 SHARING_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {"prefix": None}
 SENTINEL_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
     **SHARING_OPTIONS,
@@ -117,7 +119,7 @@ def read_address(url: str) -> RedisAddress:
         database=int(first.path.strip("/") or 0),
         username=unquote(first.username or "") or None,
         password=unquote(first.password or "") or None,
-        tls={"ssl_cert_reqs": "required", **tls} if has_tls else None,
+        tls={**TLS_DEFAULTS, **tls} if has_tls else None,
         master_name=options.get("master_name", SENTINEL_MASTER) if is_sentinel else None,
         sentinel_username=options.get("sentinel_username"),
         sentinel_password=options.get("sentinel_password"),

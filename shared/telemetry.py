@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """The standard's own: with one of them set, spans are sent there."""
-_MISSING = "%s is set, but no spans are sent: the packages of the extra are missing (in a clone of the repository: pip install '.[otel]')"
-
+_MISSING = "%s is set, but no spans are sent: OpenTelemetry's packages are missing: install handoff-queue[otel]"
 _REFUSED = "no spans are sent: OpenTelemetry's SDK refuses what the OTEL_* variables say (%s)"
 
 

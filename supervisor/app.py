@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from shared.celery_app import app_or_exit
-from shared.config import load_settings
-from supervisor.assembly import make_supervisor_app
+from celery import Celery
 
-app = app_or_exit(lambda: make_supervisor_app(load_settings()), __name__)
+from shared.celery_app import app_or_exit
+
+
+def _made() -> Celery:
+    from shared.config import load_settings
+    from supervisor.assembly import (
+        make_supervisor_app,
+    )  # imports packages that a client does not have
+
+    return make_supervisor_app(load_settings())
+
+
+app = app_or_exit(_made, __name__)

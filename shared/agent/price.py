@@ -13,7 +13,9 @@ from pydantic_core import to_json
 
 from shared.agent.model import ModelCall
 from shared.config import OFFLINE_MODEL, Settings
+from shared.extras import missing
 from shared.wire.checkpoints import WorstCase
+from shared.wire.errors import UserError
 from shared.wire.usage import MICROUSD, Usage
 
 HIDDEN_TOKENS = 2_000
@@ -119,11 +121,17 @@ def _uses(tool: Mapping[str, Any]) -> int:
 def _cost(
     model: str, provider: str, into: int, out: int, cache_read: int, cache_write: int
 ) -> int | None:
-    """`into`, `out`: tokens of input and output."""
-    from genai_prices import (
-        Usage as PricedUsage,
-    )  # with an HTTP client and its models: who asks for no price need not import that
-    from genai_prices import calc_price
+    """Return the price in micro-dollars. `into`, `out`: tokens of input and output.
+
+    Raises:
+        UserError: the package with the prices is not installed.
+    """
+    # Imported here: the package imports an HTTP client, and most clients ask for no price.
+    try:
+        from genai_prices import Usage as PricedUsage
+        from genai_prices import calc_price
+    except ModuleNotFoundError:
+        raise UserError(missing("genai-prices", "a limit in money", "prices")) from None
 
     used = PricedUsage(
         input_tokens=into,

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from shared.documents.refused import Refused
+from shared.extras import missing
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborNode
 
 _DROPPED = frozenset(
     {
@@ -45,7 +50,15 @@ def declared_charset(data: bytes) -> str | None:
 
 
 def html_text(markup: str) -> str:
-    """The text of a page: its title as a heading, then the body, or only its one `main`."""
+    """Return the text of a page: its title as a heading, then the body, or only its one `main`.
+
+    Raises:
+        Refused: the package that parses HTML is not installed.
+    """
+    try:
+        from selectolax.lexbor import LexborHTMLParser  # a client without it reads other documents
+    except ModuleNotFoundError:
+        raise Refused(missing("selectolax", "is HTML, which", "documents")) from None
     tree = LexborHTMLParser(markup)
     title_node = tree.css_first("title")
     title = _folded(title_node.text()) if title_node is not None else ""

@@ -6,19 +6,23 @@ import logging
 
 from shared.documents.decoding import tidied
 from shared.documents.refused import Refused
+from shared.extras import missing
 
 MOST_CHARS = 20_000_000
 """Of one file's text: a compressed page can unfold to gigabytes."""
 
 
 def pdf_text(path: str) -> str:
-    """The text of all pages.
+    """Return the text of all pages.
 
     Raises:
         Refused: for a reason that a person can act on.
     """
-    import pypdf
-    from pypdf.errors import DependencyError, PdfReadError
+    try:
+        import pypdf
+        from pypdf.errors import DependencyError, PdfReadError
+    except ModuleNotFoundError:
+        raise Refused(missing("pypdf", "is a PDF, which", "documents")) from None
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     broken = (

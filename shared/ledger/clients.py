@@ -18,6 +18,7 @@ from shared.ledger.direct import (
     ManagedTlsConnection,
 )
 from shared.ledger.prefix import PrefixPacker
+from shared.ledger.redis_versions import driver_info
 from shared.ledger.tls import share_contexts
 from shared.redis_address import TLS_FILES, RedisAddress, read_address
 from shared.wire.errors import UserError
@@ -53,7 +54,7 @@ def _client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
         "health_check_interval": 25,
         "protocol": 2,  # one shape of answers, whatever the server's version
         "command_packer": PrefixPacker(address.prefix) if address.prefix else DirectPacker(),
-        "driver_info": redis.DriverInfo(),  # one for all: each would look its version up in the file system
+        **driver_info(),
         **(address.tls or {}),
     }
     if address.master_name is not None:

@@ -19,6 +19,7 @@ from redis.connection import HiredisRespSerializer
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from shared.ledger.patient_socket import patient
+from shared.ledger.redis_versions import connection_from, health_check_clock, should_reconnect
 
 FRESH_S = 0.05
 """A connection whose last answer is no older is taken as it is, without a look whether the server has closed it since. Where it has, that
@@ -63,7 +64,7 @@ class DirectClient(redis.Redis):
         if options:
             return super().execute_command(*command, **options)  # type: ignore[no-untyped-call]
         pool: Any = self.connection_pool
-        connection = pool.get_connection()
+        connection = connection_from(pool.get_connection)
         try:
             answer = connection.retry.call_with_retry(
                 lambda: _answer_of(connection, command), lambda _: connection.disconnect()
@@ -79,7 +80,7 @@ def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
     """Raises redis-py's errors; of a connection that broke nothing is left."""
     interval = connection.health_check_interval
     is_due = connection._sock is None or (
-        interval and time.monotonic() > connection.next_health_check
+        interval and health_check_clock() > connection.next_health_check
     )
     if is_due or isinstance(
         connection, SentinelManagedConnection
@@ -91,7 +92,7 @@ def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
     connection.answered_at = (
         time.monotonic()
     )  # and nothing is on its way any more, which `DirectPool` wants to know
-    connection.next_health_check = connection.answered_at + interval
+    connection.next_health_check = health_check_clock() + interval
     return answer
 
 
@@ -123,7 +124,7 @@ class DirectPool(redis.BlockingConnectionPool):
     def get_connection(self, *_: Any, **__: Any) -> Any:
         connection = self._ready() if self.pid == os.getpid() else None
         if connection is None:
-            connection = super().get_connection()  # type: ignore[no-untyped-call]
+            connection = connection_from(super().get_connection)
         connection.answered_at = 0.0  # or who leaves an answer unread would hand it to the next one
         return connection
 
@@ -137,7 +138,7 @@ class DirectPool(redis.BlockingConnectionPool):
         try:
             is_ready = (
                 connection is not None
-                and connection.is_connected
+                and connection._sock is not None
                 and (_is_fresh(connection) or not connection.can_read())
             )
         except redis.ConnectionError:
@@ -148,7 +149,7 @@ class DirectPool(redis.BlockingConnectionPool):
         return connection if is_ready else None
 
     def release(self, connection: Any) -> None:
-        if self.pid == os.getpid() == connection.pid and not connection.should_reconnect():
+        if self.pid == os.getpid() == connection.pid and not should_reconnect(connection):
             self.pool.put_nowait(connection)
         else:
             super().release(connection)  # type: ignore[no-untyped-call]

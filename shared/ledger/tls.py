@@ -71,7 +71,7 @@ def _context(
 ) -> ssl.SSLContext:
     """Return the context. `_as_of`: modification times of the files, so that a new certificate needs no restart."""
     context = ssl.create_default_context(cafile=ca_certs, capath=ca_path)
-    context.check_hostname = checks_host
+    context.check_hostname = checks_host and wanted != ssl.CERT_NONE
     context.verify_mode = wanted
     if certificate or key:
         context.load_cert_chain(certificate or "", key)

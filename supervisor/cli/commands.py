@@ -12,6 +12,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from shared.extras import check_extra
+
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -82,11 +84,19 @@ ENTRIES = _entries({
     },
 })  # fmt: skip
 """In the order of `handoff --help`."""
+STARTS_PROCESSES = frozenset({"run", "up", "supervisor", "worker", "chaos"})
+"""Commands that need all packages of a worker. The others work with those of the client."""
 
 
 @cache
 def loaded(name: str) -> Any:
-    """The command itself, with all of its options and its help."""
+    """Return the command itself, with all of its options and its help.
+
+    Raises:
+        UserError: the command starts processes, and a package that they need is not installed.
+    """
+    if name in STARTS_PROCESSES:
+        check_extra("worker", f"handoff {name}")
     module, _, function = ENTRIES[name].place.partition(":")
     alone = typer.Typer(
         rich_markup_mode="rich",

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from shared.extras import is_optional, missing
 from shared.wire.errors import HandoffError, LedgerUnavailable, ManyProblems, UserError
 from supervisor.cli.streams import ReaderGone
 
@@ -118,6 +119,9 @@ def _unforeseen(error: Exception) -> int:
     if isinstance(error, HandoffError):
         say(str(error))
         return FAILED
+    if isinstance(error, ModuleNotFoundError) and is_optional(error.name or ""):
+        say(missing(error.name or "", "this command", "all"))
+        return BAD_INPUT
     if isinstance(error, OSError):
         say(f"{error.filename or 'the system'}: {error.strerror or error}")
         return FAILED

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from shared.config import Settings, load_settings
+from shared.extras import check_extra
 from shared.folders import expanded
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_access import read_access, write_access
@@ -63,6 +64,8 @@ def up(
 
       handoff up --worker researcher=3 --worker writer=1 --flower
     """
+    if flower:
+        check_extra("flower", "handoff up --flower")
     settings = with_own(load_settings(), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
     check_own(settings)

@@ -80,7 +80,7 @@ def test_certificates_are_checked_for_messages_and_results_unless_the_url_says_n
 ) -> None:
     app = make_app("t", url, Settings(), [])
 
-    assert app.connection_for_read().ssl == {"ssl_cert_reqs": kind}
+    assert app.connection_for_read().ssl == {"ssl_cert_reqs": kind, "ssl_check_hostname": True}
     assert app.backend.connparams["ssl_cert_reqs"] == checks
     assert issubclass(app.backend.connparams["connection_class"], redis.SSLConnection)
 

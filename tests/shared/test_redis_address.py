@@ -33,7 +33,10 @@ def test_user_and_password_may_hold_anything_that_is_percent_encoded(
 
 
 def test_tls_means_that_certificates_are_checked() -> None:
-    assert read_address("rediss://h").tls == {"ssl_cert_reqs": "required"}
+    assert read_address("rediss://h").tls == {
+        "ssl_cert_reqs": "required",
+        "ssl_check_hostname": True,
+    }
     assert read_address("rediss://h?ssl_cert_reqs=none&ssl_check_hostname=false").tls == {
         "ssl_cert_reqs": "none",
         "ssl_check_hostname": False,
@@ -50,6 +53,7 @@ def test_sentinels_are_asked_as_their_own_options_say_once_each_and_not_for_long
         "password": "s",
         "ssl": True,
         "ssl_cert_reqs": "required",
+        "ssl_check_hostname": True,
         "ssl_ca_certs": "/ca",
         "socket_timeout": SENTINEL_TIMEOUT_S,
         "socket_connect_timeout": SENTINEL_TIMEOUT_S,

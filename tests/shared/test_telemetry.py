@@ -54,7 +54,7 @@ def test_with_the_variable_and_without_the_extra_one_line_says_so_and_all_goes_o
     assert out.startswith("False")
     (line,) = lines
     assert line.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but no spans are sent")
-    assert "pip install '.[otel]'" in line
+    assert "install handoff-queue[otel]" in line
 
 
 @pytest.mark.slow

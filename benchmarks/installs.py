@@ -1,0 +1,113 @@
+"""`python -m benchmarks.installs`: the number of packages and the megabytes of each way to install the wheel.
+
+Tests use `build_wheel` and the functions that make environments, too.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("shared", "supervisor", "workers", "chaos", "pyproject.toml", "README.md")
+"""What a wheel is built from."""
+EXTRAS = ("", "cli", "worker", "all")
+"""Installs that `main` measures. The empty one is the client's."""
+_CONSTRAINTS = ("requirements.txt", "requirements-otel.txt")
+"""The newest versions that the project was tested with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        """Return its interpreter."""
+        return self.folder / "bin" / "python"
+
+    def packages(self) -> dict[str, str]:
+        """Return name -> version of its packages."""
+        listed = run_uv("pip", "list", "--format", "json", "--python", str(self.python))
+        return {package["name"]: package["version"] for package in json.loads(listed)}
+
+    def megabytes(self) -> float:
+        """Return the size of its files, links not followed, in millions of bytes."""
+        sizes = (path.lstat().st_size for path in self.folder.rglob("*"))
+        return sum(sizes) / 1e6
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel in a copy of the sources, so that no old `build/` gets into it."""
+    copy = folder / "sources"
+    copy.mkdir()
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy / name)
+    run_uv("build", "--wheel", "--out-dir", str(folder / "dist"), str(copy))
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+def newest(folder: Path, wheel: Path, extra: str = "") -> Environment:
+    """Make an environment with the wheel and the newest tested versions of its packages."""
+    environment = _empty(folder)
+    wanted = f"handoff-queue[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+    pins = [word for name in _CONSTRAINTS for word in ("--constraints", str(ROOT / name))]
+    run_uv("pip", "install", "--python", str(environment.python), *pins, wanted)
+    return environment
+
+
+def oldest(folder: Path, wheel: Path) -> Environment:
+    """Make an environment with the wheel and the oldest versions that its base install allows."""
+    environment = _empty(folder)
+    python = ("--python", str(environment.python))
+    declared = str(ROOT / "pyproject.toml")
+    run_uv("pip", "install", *python, "--resolution", "lowest-direct", "--requirements", declared)
+    run_uv("pip", "install", *python, str(wheel))
+    return environment
+
+
+def _empty(folder: Path) -> Environment:
+    run_uv("venv", "--python", sys.executable, str(folder))
+    return Environment(folder)
+
+
+def run_uv(*arguments: str) -> str:
+    """Run uv and return what it prints.
+
+    Raises:
+        RuntimeError: uv failed; with the end of its output.
+    """
+    uv = Path(sys.executable).with_name("uv")
+    done = subprocess.run([uv, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"uv {arguments[0]} failed: {done.stderr[-2_000:]}")
+    return done.stdout
+
+
+def main() -> None:
+    """Print a table."""
+    print("| install | packages | MB |\n|---|---|---|")
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        wheel = build_wheel(folder)
+        for extra in EXTRAS:
+            environment = newest(folder / f"with-{extra}", wheel, extra)
+            name = f"handoff-queue[{extra}]" if extra else "handoff-queue"
+            size = environment.megabytes()
+            print(f"| `{name}` | {len(environment.packages())} | {size:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

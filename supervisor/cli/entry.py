@@ -1,0 +1,23 @@
+"""The console script `handoff`, which a client-only install has, too.
+
+This module imports nothing from the extra `cli`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from shared.extras import check_extra
+from shared.wire.errors import UserError
+
+
+def main() -> None:
+    """Run the command line, or say in one line which packages it lacks."""
+    try:
+        check_extra("cli", "the command handoff")
+    except UserError as error:
+        sys.stderr.write(f"handoff: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    from supervisor.cli.main import main as run  # imports the packages of the extra
+
+    run()

@@ -1,0 +1,42 @@
+"""Submit a job with each client, follow it, and print the results as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import shared
+from shared.wire.limits import JobLimits
+from supervisor.async_client import connect_async
+from supervisor.client import Request, connect
+
+QUESTION = "Compare Qdrant and pgvector"
+DOCUMENTS = {"notes.md": b"# Qdrant\n\nQdrant is a vector database.\n"}
+
+
+def by_thread(folder: Path) -> dict[str, Any]:
+    """Use the client for threads."""
+    jobs = connect()
+    job_id = jobs.submit(Request(QUESTION, documents=folder, limits=JobLimits(max_turns=60)))
+    events = [recorded.event.type for recorded in jobs.events(job_id)]
+    result = jobs.result(job_id, wait_s=60)
+    jobs.delete(job_id)
+    return {"events": events, "status": result.status, "answer": result.answer}
+
+
+async def by_event_loop() -> dict[str, Any]:
+    """Use the client for asyncio."""
+    async with connect_async() as jobs:
+        job_id = await jobs.submit(Request(QUESTION, documents=DOCUMENTS))
+        events = [recorded.event.type async for recorded in jobs.events(job_id)]
+        result = await jobs.result(job_id)
+        await jobs.delete(job_id)
+    return {"events": events, "status": result.status, "answer": result.answer}
+
+
+if __name__ == "__main__":
+    results = [by_thread(Path(sys.argv[1])), asyncio.run(by_event_loop())]
+    print(json.dumps({"installed": shared.__file__, "results": results}))

@@ -1,0 +1,58 @@
+"""A user's program. `mypy --strict` checks it against the installed wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared.wire.approval import ApprovalOf, Approvals
+from shared.wire.errors import UserError
+from shared.wire.events import JobEnded, JobStatus, Recorded
+from shared.wire.ids import JobId
+from shared.wire.limits import JobLimits
+from supervisor import client
+from supervisor.async_client import AsyncClient, connect_async
+from supervisor.client import Client, JobOutline, JobResult, Request, Row, UnknownJob
+
+
+def submit(jobs: Client, question: str, folder: Path, signature: Mapping[str, Any]) -> JobId:
+    """`signature`: a `celery.Signature` is a mapping."""
+    request = Request(
+        question,
+        documents=folder,
+        limits=JobLimits(max_turns=40),
+        approvals=Approvals(what=(ApprovalOf.PLAN,)),
+        on_end=signature,
+    )
+    return jobs.submit(request)
+
+
+def status_of(jobs: Client, job_id: JobId) -> JobStatus | None:
+    """Follow a job to its end."""
+    recorded: Recorded
+    for recorded in jobs.events(job_id):
+        if isinstance(recorded.event, JobEnded):
+            return recorded.event.status
+    return None
+
+
+def read(jobs: Client, job_id: JobId) -> tuple[str, tuple[str, ...]]:
+    """Use the types of the results."""
+    result: JobResult = jobs.result(job_id, wait_s=60)
+    outline: JobOutline = jobs.outline(job_id)
+    rows: list[Row] = jobs.rows(job_id)
+    return result.status, (*result.notes, outline.status, *(row.key for row in rows))
+
+
+async def ask(question: str) -> str:
+    """Use the client for asyncio."""
+    jobs: AsyncClient
+    async with connect_async() as jobs:
+        try:
+            job_id = await jobs.submit(client.Request(question, on_end={"task": "shop.answered"}))
+        except (UserError, UnknownJob) as error:
+            return str(error)
+        types = [recorded.event.type async for recorded in jobs.events(job_id)]
+        result = await jobs.result(job_id)
+    return f"{result.status} after {len(types)} events"

@@ -1,0 +1,318 @@
+"""Tests of the installed wheel: beside old and new packages, without extras, and with its types."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from benchmarks.installs import ROOT, Environment, build_wheel, newest, oldest
+from shared.local.processes import ChildSpec, Processes
+from tests.doubles.tls_door import a_certificate
+from tests.running_system import DOCUMENTS, RunningSystem, running_system
+
+pytestmark = pytest.mark.slow
+HERE = Path(__file__).parent
+ENDS = ("oldest", "newest")
+SUPPORTED = {
+    "oldest": {"celery": "5.5.0", "redis": "5.2.0", "pydantic": "2.12.0"},
+    "newest": {"celery": "5.7", "redis": "8.1", "pydantic": "2.14"},
+}
+"""End -> package -> the start of its version."""
+MOST_PACKAGES = 40
+MOST_MEGABYTES = 45
+"""Limits of the client's install, without bytecode. `handoff-queue[all]` has 84 packages, 87 MB."""
+WRONG = {
+    'jobs.submit("a question")': "arg-type",
+    "client.Request(text=3)": "arg-type",
+    'client.Request("a question", priority="now")': "arg-type",
+    "jobs.result(job_id).no_such_field": "attr-defined",
+    "jobs.rows(job_id)[0].key + 1": "operator",
+    "later.submit(request).upper()": "attr-defined",
+}
+"""Wrong line -> the code of mypy's error."""
+WRONG_HEAD = """
+from shared.wire.ids import JobId
+from supervisor import client
+from supervisor.async_client import AsyncClient
+
+def wrong(jobs: client.Client, later: AsyncClient, request: client.Request, job_id: JobId) -> None:
+"""
+
+
+@pytest.fixture(scope="module")
+def installs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Environment]:
+    """Return end -> an environment with the client's install only."""
+    folder = tmp_path_factory.mktemp("installs")
+    wheel = build_wheel(folder)
+    with ThreadPoolExecutor() as threads:
+        old = threads.submit(oldest, folder / "oldest", wheel)
+        new = threads.submit(newest, folder / "newest", wheel)
+        return {"oldest": old.result(), "newest": new.result()}
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
+    with running_system(tmp_path_factory.mktemp("system")) as running:
+        yield running
+
+
+def run_in(
+    environment: Environment, *arguments: str, cwd: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the environment's interpreter. It does not see this repository."""
+    return subprocess.run(
+        [environment.python, "-I", *arguments],
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def free_port() -> int:
+    """Return a free port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def is_open(port: int) -> bool:
+    """Return whether a server listens on the port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def check_types(environment: Environment, program: Path) -> subprocess.CompletedProcess[str]:
+    """Run `mypy --strict` with the packages of the environment."""
+    strict = ("--strict", "--config-file", os.devnull, "--no-incremental")
+    command = [sys.executable, "-m", "mypy", *strict, "--python-executable"]
+    return subprocess.run(
+        [*command, environment.python, program.name],
+        cwd=program.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_environments_hold_the_versions_at_each_end(
+    installs: Mapping[str, Environment], end: str
+) -> None:
+    packages = installs[end].packages()
+
+    for name, version in SUPPORTED[end].items():
+        assert packages[name].startswith(version)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_client_submits_follows_and_reads_at_each_end_of_the_supported_versions(
+    installs: Mapping[str, Environment], system: RunningSystem, tmp_path: Path, end: str
+) -> None:
+    arguments = ("-W", "error", str(HERE / "a_client.py"), str(DOCUMENTS))
+
+    done = run_in(installs[end], *arguments, cwd=tmp_path, HANDOFF_REDIS_URL=system.redis_url)
+
+    assert done.stderr == ""
+    printed = json.loads(done.stdout)
+    assert Path(printed["installed"]).is_relative_to(installs[end].folder)
+    for result in printed["results"]:
+        assert result["status"] == "ok"
+        assert result["events"][0] == "job_submitted"
+        assert result["events"][-1] == "job_ended"
+        assert "Qdrant" in result["answer"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_client_keeps_to_its_prefix_at_each_end_of_the_supported_versions(
+    installs: Mapping[str, Environment], redis_url: str, tmp_path: Path, end: str
+) -> None:
+    submit = tmp_path / "submit.py"
+    submit.write_text(
+        "from supervisor.client import Request, connect\n"
+        "print(connect().submit(Request('What is HNSW?')))\n"
+    )
+    url = f"{redis_url}?prefix=team"
+
+    done = run_in(installs[end], str(submit), cwd=tmp_path, HANDOFF_REDIS_URL=url)
+
+    assert re.fullmatch("j-[0-9a-f]{12}\n", done.stdout), done.stderr
+    with redis.Redis.from_url(redis_url, decode_responses=True) as store:
+        keys = store.keys()
+    assert keys
+    assert all(key.startswith("team:") for key in keys)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
+    installs: Mapping[str, Environment],
+    redis_url: str,
+    processes: Processes,
+    tmp_path: Path,
+    end: str,
+) -> None:
+    """redis-py below 6 checks no name of a host unless it is told to."""
+    look = tmp_path / "look.py"
+    look.write_text(
+        "from shared.wire.errors import HandoffError\n"
+        "from supervisor.client import connect\n"
+        "try:\n"
+        "    print(connect().newest())\n"
+        "except HandoffError as error:\n"
+        "    print(error)\n"
+    )
+    certificate, key = a_certificate(tmp_path, "other", holds="DNS:other.example")
+    behind, port = urlsplit(redis_url), free_port()
+    doors = (str(certificate), str(key), f"{port}:{behind.port}")
+    command = [sys.executable, "-m", "tests.doubles.tls_door", *doors]
+    environment = {"PYTHONPATH": str(ROOT)}
+    processes.start(ChildSpec("door", command, environment, is_ready=partial(is_open, port)))
+    processes.wait_until_ready()
+    files = f"ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
+    url = f"rediss://:{behind.password}@localhost:{port}/0?{files}"
+
+    checked = run_in(installs[end], str(look), cwd=tmp_path, HANDOFF_REDIS_URL=url)
+    unchecked = f"{url}&ssl_check_hostname=false"
+    allowed = run_in(installs[end], str(look), cwd=tmp_path, HANDOFF_REDIS_URL=unchecked)
+
+    assert "certificate" in checked.stdout
+    assert checked.stderr == ""
+    assert (allowed.stdout, allowed.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_client_install_is_small(installs: Mapping[str, Environment], end: str) -> None:
+    packages = installs[end].packages()
+
+    assert len(packages) <= MOST_PACKAGES
+    assert installs[end].megabytes() < MOST_MEGABYTES
+    assert not {"anthropic", "aiohttp", "flower", "typer", "pypdf"} & set(packages)
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (
+            "supervisor.cli.entry run hello",
+            "the command handoff needs the package rich: install handoff-queue[all]",
+        ),
+        (
+            "celery -A workers.app worker",
+            "a process of workers.app needs the package aiohttp: install handoff-queue[all]",
+        ),
+        (
+            "celery -A supervisor.app worker",
+            "a process of supervisor.app needs the package aiohttp: install handoff-queue[all]",
+        ),
+    ],
+)
+def test_a_command_without_its_extra_says_which_one_in_one_line(
+    installs: Mapping[str, Environment], tmp_path: Path, command: str, line: str
+) -> None:
+    module, *arguments = command.split()
+    program = tmp_path / "program.py"
+    name = "supervisor.cli.entry" if module == "supervisor.cli.entry" else "celery.__main__"
+    program.write_text(f"from {name} import main\nmain()\n")
+
+    done = run_in(installs["newest"], str(program), *arguments, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"handoff: {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("request_in_code", "line"),
+    [
+        (
+            'documents={"a.html": b"<p>hello</p>"}',
+            "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
+            " or leave such files out with --skip-bad-docs",
+        ),
+        (
+            'documents={"a.html": b"<p>hello</p>" * 20_000}',
+            "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
+            " or leave such files out with --skip-bad-docs",
+        ),
+        (
+            'documents={"a.pdf": b"%PDF-1.4"}',
+            "a.pdf is a PDF, which needs the package pypdf: install handoff-queue[documents],"
+            " or leave such files out with --skip-bad-docs",
+        ),
+        (
+            'model="claude-sonnet-4-5", limits=JobLimits(max_microusd=1_000_000)',
+            "a limit in money needs the package genai-prices: install handoff-queue[prices]",
+        ),
+    ],
+)
+def test_a_request_that_needs_an_extra_is_refused_with_its_name(
+    installs: Mapping[str, Environment],
+    redis_url: str,
+    tmp_path: Path,
+    request_in_code: str,
+    line: str,
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from shared.wire.errors import UserError\n"
+        "from shared.wire.limits import JobLimits\n"
+        "from supervisor.client import Request, connect\n"
+        "try:\n"
+        f"    connect().submit(Request('What is HNSW?', {request_in_code}))\n"
+        "except UserError as error:\n"
+        "    print(error)\n"
+    )
+
+    done = run_in(installs["newest"], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=redis_url)
+
+    assert (done.stdout, done.stderr) == (f"{line}\n", "")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_strict_consumer_passes_mypy(
+    installs: Mapping[str, Environment], tmp_path: Path, end: str
+) -> None:
+    program = Path(shutil.copy(HERE / "a_consumer.py", tmp_path))
+
+    checked = check_types(installs[end], program)
+
+    assert (checked.returncode, checked.stdout) == (
+        0,
+        "Success: no issues found in 1 source file\n",
+    )
+
+
+def test_a_wrong_call_is_an_error_for_mypy(
+    installs: Mapping[str, Environment], tmp_path: Path
+) -> None:
+    program = tmp_path / "wrong.py"
+    program.write_text(WRONG_HEAD + "".join(f"    {line}\n" for line in WRONG))
+    first = len(WRONG_HEAD.splitlines()) + 1
+
+    checked = check_types(installs["newest"], program)
+
+    errors = re.findall(r"wrong\.py:(\d+): error: .*\[([a-z-]+)\]", checked.stdout)
+    assert [(int(line), code) for line, code in errors] == [
+        (first + place, code) for place, code in enumerate(WRONG.values())
+    ]
+
+
+def test_every_package_of_the_wheel_says_that_it_is_typed() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = declared["tool"]["setuptools"]["packages"]["find"]["include"]
+
+    assert all((ROOT / package.rstrip("*") / "py.typed").is_file() for package in packages)
