@@ -186,6 +186,9 @@ class Settings(BaseSettings):
     """Signs completion webhooks (HMAC-SHA256)."""
     on_end_broker_url: SecretStr | None = None
     """The broker of the host's own Celery app, for tasks that are sent when a job has ended."""
+    on_end_tasks: Annotated[tuple[str, ...] | None, NoDecode] = None
+    """Patterns of the names of tasks that may be sent there (`fnmatch`). None: a supervisor sends no
+    task, and a client leaves the check to the supervisor."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("redis_url")
@@ -201,6 +204,14 @@ class Settings(BaseSettings):
         if value is not None and not is_broker_url(value.get_secret_value()):
             raise ValueError("must be the URL of a broker, such as redis://host:6379/0")
         return value
+
+    @field_validator("on_end_tasks", mode="before")
+    @classmethod
+    def _patterns(cls, value: Any) -> Any:
+        """Split a list at its commas."""
+        if not isinstance(value, str):
+            return value
+        return [part.strip() for part in value.split(",") if part.strip()]
 
     @field_validator("specialists_dirs", "tools_dirs", mode="before")
     @classmethod

@@ -114,6 +114,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         process.attempts.library,
         app,
         broker.get_secret_value() if broker else None,
+        settings.on_end_tasks or (),
     )
     webhooks = Webhooks(process.ledger, secret)
     advance = Advance(process.ledger, dispatcher, process.attempts, thinker, webhooks, end_tasks)

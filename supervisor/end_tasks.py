@@ -6,6 +6,7 @@ connection, and uses no app, pool or setting of the host process.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -20,6 +21,7 @@ from shared.wire.errors import UserError
 from shared.wire.events import EndTaskTried
 from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from supervisor.lifecycle.state import JobState
+from supervisor.signatures import check_allowed
 
 TIMEOUT_S = 5.0
 """Limit for a connect, a read and a write."""
@@ -39,8 +41,16 @@ log = log_of(__name__)
 class EndTasks:
     """Sends, and writes down how it went."""
 
-    def __init__(self, ledger: Ledger, library: Library, app: Celery, url: str | None) -> None:
-        """`app`: ours, which only builds the message. `url`: of the host's broker.
+    def __init__(
+        self,
+        ledger: Ledger,
+        library: Library,
+        app: Celery,
+        url: str | None,
+        allowed: Sequence[str],
+    ) -> None:
+        """`app`: ours, which only builds the message. `url`: of the host's broker. `allowed`:
+        patterns of the names of tasks that may be sent.
 
         Raises:
             UserError: kombu has no transport for the URL.
@@ -49,6 +59,7 @@ class EndTasks:
         self._library = library
         self._app = app
         self._url = url
+        self._allowed = allowed
         if url is not None:
             check_transport(url)
 
@@ -77,9 +88,17 @@ class EndTasks:
         )
 
     def _published(self, task: EndTask, state: JobState) -> tuple[bool, str]:
-        """Return whether the broker took the message, and the kind of the error. The URL is never told."""
+        """Return whether the broker took the message, and why not. The reason never holds the URL.
+
+        The check of the name comes again here: a job may come from a client without the setting, or
+        past every client.
+        """
         if self._url is None:
             return False, NOT_SET
+        try:
+            check_allowed(task.task, self._allowed)
+        except UserError as error:
+            return False, str(error)
         try:
             with Connection(
                 self._url,

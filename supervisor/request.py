@@ -28,7 +28,7 @@ from shared.wire.usage import Usage
 from supervisor.gating import Gating, gating_of
 from supervisor.measures.gates import GateSet
 from supervisor.request_fields import check_documents, check_names, check_types
-from supervisor.signatures import end_task_of
+from supervisor.signatures import check_allowed, end_task_of
 from supervisor.workflows import Items, Workflow
 
 MOST_TENANT_CHARS = 100
@@ -123,7 +123,9 @@ def check_request(request: Request, settings: Settings) -> None:
             f"{request.after!r:.80} is no job that could be followed on: an id looks like j-0123456789ab"
         )
     if request.on_end is not None:
-        end_task_of(request.on_end)
+        end_task = end_task_of(request.on_end)
+        if settings.on_end_tasks is not None:  # else only the supervisors know
+            check_allowed(end_task.task, settings.on_end_tasks)
     _check_mode(request)
     _check_depth(request)
     _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from shared.wire.characters import has_half_a_character
@@ -49,6 +50,21 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
     given, named = json.loads(text)
     is_told = not signature.get("immutable")
     return EndTask(task=task, queue=queue, args=tuple(given), kwargs=named, is_told=is_told)
+
+
+def check_allowed(task: str, patterns: Sequence[str]) -> None:
+    """Refuse a task that the fleet must not start.
+
+    `patterns`: as in HANDOFF_ON_END_TASKS. An empty list allows no task.
+
+    Raises:
+        UserError: no pattern matches the name.
+    """
+    if not any(fnmatchcase(task, pattern) for pattern in patterns):
+        raise UserError(
+            f"HANDOFF_ON_END_TASKS does not allow the task {task!r}: add its name or a pattern,"
+            " such as shop.*, to the setting of the supervisors"
+        )
 
 
 def _queue_of(signature: Mapping[str, Any]) -> str:

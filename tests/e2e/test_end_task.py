@@ -33,7 +33,11 @@ AGAIN_S = 60.0
 @contextmanager
 def a_system(folder: Path, broker: str, host: str) -> Iterator[RunningSystem]:
     """Our system, and a stock worker of the host on the Redis `host`. `broker`: our setting."""
-    settings = {"HANDOFF_ON_END_BROKER_URL": broker, "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
+    settings = {
+        "HANDOFF_ON_END_BROKER_URL": broker,
+        "HANDOFF_ON_END_TASKS": "shop.*, host.notify",
+        "HANDOFF_SWEEP_INTERVAL_S": "0.2",
+    }
     with running_system(folder, (SUPERVISOR, EVERYONE), settings) as system:
         command = [
             *(sys.executable, "-m", "celery", "-A", "tests.e2e.a_host_with_a_task"),

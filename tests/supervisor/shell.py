@@ -87,7 +87,7 @@ class Shell:
             self.attempts,
             self.thinker,
             Webhooks(self.ledger, None),
-            EndTasks(self.ledger, library, self.app, self.end_broker),
+            EndTasks(self.ledger, library, self.app, self.end_broker, ("*",)),
         )
         self.jobs = Client(self.ledger, SETTINGS)
 

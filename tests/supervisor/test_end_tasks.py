@@ -47,8 +47,15 @@ def library(ledger: Ledger) -> Library:
     return Library(ledger)
 
 
-def end_tasks(ledger: Ledger, library: Library, redis_url: str, broker: str | None) -> EndTasks:
-    return EndTasks(ledger, library, make_app("supervisor", redis_url, SETTINGS, ()), broker)
+def end_tasks(
+    ledger: Ledger,
+    library: Library,
+    redis_url: str,
+    broker: str | None,
+    allowed: tuple[str, ...] = ("host.*",),
+) -> EndTasks:
+    app = make_app("supervisor", redis_url, SETTINGS, ())
+    return EndTasks(ledger, library, app, broker, allowed)
 
 
 def tried(ledger: Ledger, state: JobState) -> EndTaskTried:
@@ -134,6 +141,29 @@ def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
     assert why in event.detail
     assert PASSWORD not in f"{lines}{event}"
     assert ledger.dead.newest() == []
+
+
+@pytest.mark.parametrize("allowed", [(), ("shop.*",), ("host.notif",), ("HOST.*",), ("notify",)])
+def test_a_task_that_the_supervisors_do_not_allow_is_never_sent(
+    ledger: Ledger, library: Library, redis_url: str, allowed: tuple[str, ...]
+) -> None:
+    state = ended(ledger, library)
+    end_tasks(ledger, library, redis_url, redis_url, allowed).send(state, 1)
+
+    event = tried(ledger, state)
+    assert not event.delivered
+    assert event.detail.startswith("HANDOFF_ON_END_TASKS does not allow the task 'host.notify'")
+    assert ledger.connection.redis.exists("celery") == 0
+
+
+@pytest.mark.parametrize("allowed", [("*",), ("shop.*", "host.n?tify"), ("host.notify",)])
+def test_a_task_that_a_pattern_allows_is_sent(
+    ledger: Ledger, library: Library, redis_url: str, allowed: tuple[str, ...]
+) -> None:
+    state = ended(ledger, library)
+    end_tasks(ledger, library, redis_url, redis_url, allowed).send(state, 1)
+
+    assert tried(ledger, state).delivered
 
 
 def test_after_the_last_try_the_task_is_a_dead_letter(

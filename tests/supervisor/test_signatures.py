@@ -86,6 +86,18 @@ def test_a_request_with_something_else_is_refused(on_end: Any) -> None:
         check_request(Request("x", on_end=on_end), Settings(offline=True))
 
 
+def test_a_client_with_the_fleets_patterns_refuses_another_task_at_submit() -> None:
+    settings = Settings(offline=True, on_end_tasks=("shop.*", "host.notify"))
+
+    check_request(Request("x", on_end=notify.s()), settings)
+    with pytest.raises(UserError, match=r"HANDOFF_ON_END_TASKS does not allow .*'host\.routed'"):
+        check_request(Request("x", on_end=routed.s()), settings)
+
+
+def test_a_client_without_the_patterns_leaves_the_check_to_the_supervisors() -> None:
+    check_request(Request("x", on_end=routed.s()), Settings(offline=True))
+
+
 def test_a_job_keeps_the_task_as_a_payload_and_not_in_its_events() -> None:
     submission = submission_of(Request("x", on_end=notify.s("secret-7")), Settings(offline=True))
 
