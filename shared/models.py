@@ -10,6 +10,7 @@ from importlib import import_module
 from shared.agent.model import Model
 from shared.config import OFFLINE_MODEL, Settings
 from shared.ledger.pace import account_of
+from shared.model_calls import ModelCallLog, RecordedModel
 from shared.wire.errors import MissingCredentials
 from shared.wire.names import JUDGING_ROLES
 from shared.wire.specialist import SpecialistSpec, Tier
@@ -36,6 +37,8 @@ class Models:
     settings: Settings
     make: MakeModel | None = None
     """None: `provider_models`."""
+    calls: ModelCallLog = field(default_factory=ModelCallLog)
+    """The outcome of the newest calls of this process."""
     _made: dict[bool, Model] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -72,9 +75,10 @@ class Models:
         with self._lock:
             if offline not in self._made:
                 make = self.make or provider_models(self.settings)
-                self._made[offline] = make(
+                settings = (
                     self.settings.model_copy(update={"offline": True}) if offline else self.settings
                 )
+                self._made[offline] = RecordedModel(make(settings), self.calls)
             return self._made[offline]
 
     def lane_of(self, name: str) -> str | None:

@@ -16,6 +16,7 @@ from shared.drain import Drain
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.library import Library
+from shared.model_calls import ModelCallLog
 from shared.models import MakeModel, Models
 from shared.telemetry import start_telemetry, telemetry
 
@@ -63,9 +64,8 @@ def start_process(
     leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
-    attempts = Attempts(
-        ledger, settings, name, leases, Library(ledger), Models(settings, make_model)
-    )
+    models = Models(settings, make_model, ModelCallLog(ledger.connection.now))
+    attempts = Attempts(ledger, settings, name, leases, Library(ledger), models)
     return Process(settings, ledger, leases, drain, attempts, name)
 
 

@@ -11,9 +11,9 @@ from celery import Celery, signals
 from shared.celery_app import DEFAULT_THREADS, make_app, or_exit
 from shared.config import Settings
 from shared.ledger.days import caps_from
-from shared.ledger.roles import Node
 from shared.logs import logged_as
 from shared.models import MakeModel, provider_models
+from shared.node import SelfDescription
 from shared.process import Process, redis_url_of, start_process
 from shared.readiness import touch_while_alive
 from shared.taking import Taking
@@ -32,6 +32,7 @@ from shared.worker_signals import WorkerSignals
 from supervisor.advance import Advance
 from supervisor.dispatch import Dispatcher
 from supervisor.end_tasks import EndTasks
+from supervisor.roles.instructions import read_role_once
 from supervisor.sweeper import SWEEPS_PER_LEASE, Sweeper
 from supervisor.thinking import Thinker
 from supervisor.webhook import Webhooks
@@ -77,8 +78,9 @@ class _Once:
     def started(self, sender: Any = None, **_: Any) -> None:
         """When it returns, whoever asks for a supervisor finds it."""
         supervisor = self()
-        broker = self._app.connection_for_read().as_uri()
-        supervisor.sweeper.start(Node(node=str(sender.hostname), broker=broker))
+        roles = [read_role_once(name) for name in ROLES]
+        itself = SelfDescription.of(supervisor.process, self._app, str(sender.hostname), roles)
+        supervisor.sweeper.start(itself.now)
         supervisor.taking.attach(
             sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full, in_a_hurry=True
         )

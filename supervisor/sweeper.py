@@ -12,9 +12,10 @@ from contextlib import suppress
 
 from shared.ledger.days import Caps
 from shared.ledger.ledger import Ledger
-from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S, Node
+from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from shared.logs import log_of
 from shared.wire.errors import LedgerError, LedgerUnavailable
+from shared.wire.presence import Node
 from supervisor.dispatch import Dispatcher
 
 SWEEPS_PER_LEASE = 8
@@ -47,7 +48,7 @@ class Sweeper:
         self._caps = caps
         self._caps_since_ms: int | None = None
         """When this supervisor has set them; None: it has not yet."""
-        self._node: Node | None = None
+        self._node: Callable[[], Node | None] = lambda: None
         self._announced_at = float("-inf")
         self._rounds = 0
         self._tried = threading.Event()
@@ -55,8 +56,11 @@ class Sweeper:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
-    def start(self, node: Node | None = None) -> None:
-        """Start to sweep. The supervisor is announced, with its `node`, when this returns, unless Redis takes no writes now."""
+    def start(self, node: Callable[[], Node | None] = lambda: None) -> None:
+        """Start to sweep. When this returns, the supervisor is announced, unless Redis takes no writes now.
+
+        `node` returns the facts that the supervisor announces about itself.
+        """
         self._node = node
         self._thread.start()
         self._tried.wait(FOUND_WITHIN_S)
@@ -75,7 +79,7 @@ class Sweeper:
 
     def announce(self) -> None:
         """Say that this supervisor is there, and what may be spent in a day: who started last has the say, also after Redis has lost it."""
-        held_since_ms = self._ledger.roles.announce_supervisor(self._name, self._node)
+        held_since_ms = self._ledger.roles.announce_supervisor(self._name, self._node())
         if self._caps is not None and (
             self._caps_since_ms is None or held_since_ms < self._caps_since_ms
         ):

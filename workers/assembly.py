@@ -11,13 +11,14 @@ from typing import Any
 
 from celery import Celery, signals
 
-from shared.celery_app import DEFAULT_THREADS, make_app, or_exit
+from shared.celery_app import make_app, or_exit
 from shared.config import Settings
 from shared.ending import Ending
 from shared.ledger.pauses import HEEDED_WITHIN_S
-from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S, Announcement
+from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from shared.logs import log_of
 from shared.models import MakeModel, provider_models
+from shared.node import SelfDescription
 from shared.process import Process, redis_url_of, start_process
 from shared.publishing import publish
 from shared.readiness import touch_while_alive
@@ -31,6 +32,7 @@ from shared.wire.errors import LedgerUnavailable
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
 from shared.wire.names import SUPERVISOR_QUEUE, task_of
+from shared.wire.presence import Announcement
 from shared.wire.specialist import SpecialistSpec
 from shared.worker_signals import WorkerSignals
 from workers.documents.index import DocumentIndex
@@ -154,14 +156,12 @@ class _Once:
         self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
     ) -> None:
         worker = self()
+        itself = SelfDescription.of(worker.process, self._app, node, served)
         announcement = Announcement(
+            **dict(itself.now()),
             worker=worker.process.name,
             specialists=tuple(served),
-            slots=int(self._app.conf.worker_concurrency or DEFAULT_THREADS),
-            model="offline" if self._settings.is_offline else self._settings.model_provider,
             effects=worker.registry.effects,
-            node=node,
-            broker=self._app.connection_for_read().as_uri(),
         )
         ledger, announced_at = worker.process.ledger, float("-inf")
         while not self._stop.is_set():
@@ -169,6 +169,7 @@ class _Once:
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
                 announced_at = time.monotonic()
                 announcement = _with_lost_slots(announcement, SLOTS.lost(pool))
+                announcement = announcement.model_copy(update=dict(itself.now()))
                 _tried("not announced", partial(ledger.roles.announce, announcement))
             tried.set()
             self._stop.wait(HEEDED_WITHIN_S)

@@ -5,12 +5,17 @@ The scripts `claim`, `commit` and `turn` look at it. What they stop is *held*: i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
+from shared.wire.errors import MalformedMessage
 from shared.wire.message import Message
 
 HEEDED_WITHIN_S = 2.0
 """How often a worker looks whether it may take from its queues. What it has taken before is refused the claim, and held."""
+
+UNREADABLE = "when and why cannot be read"
 
 
 class Pause(Message):
@@ -45,9 +50,23 @@ class Pauses:
         """By role."""
         with in_our_words():
             found = self._connection.redis.hgetall(keys.PAUSED)
-        return {role.decode(): Pause.from_json(text) for role, text in sorted(found.items())}
+        return pauses_in(found)
 
     def roles(self) -> frozenset[str]:
         """Their names alone."""
         with in_our_words():
-            return frozenset(role.decode() for role in self._connection.redis.hkeys(keys.PAUSED))
+            roles = self._connection.redis.hkeys(keys.PAUSED)
+        return frozenset(role.decode(errors="replace") for role in roles)
+
+
+def pauses_in(stored: Mapping[bytes, bytes]) -> dict[str, Pause]:
+    """Return the pauses that Redis stores, by role."""
+    return {role.decode(errors="replace"): pause_in(text) for role, text in sorted(stored.items())}
+
+
+def pause_in(text: bytes) -> Pause:
+    """Return the stored pause. An unreadable one still holds: its time is 0, and its reason says that it cannot be read."""
+    try:
+        return Pause.from_json(text)
+    except MalformedMessage:
+        return Pause(at=0, reason=UNREADABLE)

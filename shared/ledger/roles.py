@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.pauses import Pause
+from shared.ledger.pauses import Pause, pause_in, pauses_in
+from shared.ledger.unreadable import readable
 from shared.wire.errors import MalformedMessage
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import Message
 from shared.wire.names import SUPERVISOR_QUEUE, queue_of
+from shared.wire.presence import Announcement, Node
 from shared.wire.specialist import SpecialistSpec
 
 ANNOUNCED_FOR_S = 15
@@ -31,35 +31,18 @@ GOOD_FOR_S = 1.0
 """How long a process believes what it has read."""
 
 
-Kind = TypeVar("Kind", bound=Message)
+MOST_ANNOUNCED_BYTES = 8 * 2**20
+"""An announcement that is longer is not read. One with 100 specialists of the longest instructions has 6 MB."""
 
 
-class Announcement(Message):
-    """What one worker process says of itself."""
+@dataclass(frozen=True, slots=True)
+class LiveProcess:
+    """A worker or a supervisor that announced itself within `ANNOUNCED_FOR_S`."""
 
-    worker: str
-    specialists: tuple[SpecialistSpec, ...]
-    slots: int
-    """Handoffs that it runs at once."""
-    model: str
-    """The model behind it: `offline`, or the provider."""
-    effects: tuple[str, ...] = ()
-    """The worker's tools that are not safe to repeat."""
-    lost_slots: int = 0
-    """Slots that take no handoff any more until the process starts again, see `shared.slots`."""
-    node: str = ""
-    """The worker's name in Celery: `name@host`."""
-    broker: str = ""
-    """The URL that its Celery app takes messages from, without a password."""
-
-
-class Node(Message):
-    """A worker or a supervisor as Celery knows it, and the broker that it uses."""
-
-    node: str
-    """Its name in Celery: `name@host`."""
-    broker: str
-    """The URL that its Celery app takes messages from, without a password."""
+    kind: Literal["worker", "supervisor"]
+    name: str
+    node: Node | None
+    """None: this version cannot read its announcement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +113,10 @@ class Roles:
                 pipe.set(keys.supervisor(name), node.to_json(), ex=ANNOUNCED_FOR_S)
             self._serve(pipe, [f"{SUPERVISOR_QUEUE}/{name}"])
             pipe.hget(keys.CAPS, "since")
-            return int(pipe.execute()[-1] or 0)
+            since = pipe.execute()[-1] or b"0"
+        return (
+            int(since) if since.isdigit() else 0
+        )  # unreadable: this supervisor sets its caps again
 
     def withdraw_supervisor(self, name: str) -> None:
         """Take the announcement of this supervisor back: it begins nothing any more."""
@@ -168,40 +154,47 @@ class Roles:
         )
         unclaimed: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
-            queue, job_id, handoff_id = member.decode().split("/")
+            queue, job_id, handoff_id = member.decode(errors="replace").split("/", 2)
             unclaimed.setdefault(JobId(job_id), {})[HandoffId(handoff_id)] = queue
-        pauses = {
-            role.decode(): Pause.from_json(text)
-            for role, text in zip(paused[::2], paused[1::2], strict=True)
-        }
-        return Presence(frozenset(queue.decode() for queue in served), unclaimed, pauses)
+        pauses = pauses_in(dict(zip(paused[::2], paused[1::2], strict=True)))
+        names = frozenset(queue.decode(errors="replace") for queue in served)
+        return Presence(names, unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
-        """Return what the live workers announce, without announcements of another version that do not parse."""
-        workers = {name for queue, name in self._serving() if queue != SUPERVISOR_QUEUE}
-        return self._announced(Announcement, [keys.worker(name) for name in sorted(workers)])
+        """Return what the live workers announce. Announcements that this version cannot read are skipped."""
+        names = {name for queue, name in self._serving() if queue != SUPERVISOR_QUEUE}
+        stored = self._announced([keys.worker(name) for name in sorted(names)])
+        return readable(filter(None, stored), Announcement.from_json, keys.worker("*"))
 
-    def nodes(self) -> list[Node]:
-        """Return the nodes of the live workers and supervisors."""
-        workers = [Node(node=worker.node, broker=worker.broker) for worker in self.announcements()]
-        names = sorted(name for queue, name in self._serving() if queue == SUPERVISOR_QUEUE)
-        return [*workers, *self._announced(Node, [keys.supervisor(name) for name in names])]
+    def processes(self) -> list[LiveProcess]:
+        """Return the live workers and supervisors, by kind and name."""
+        serving = self._serving()
+        supervisors = sorted({name for queue, name in serving if queue == SUPERVISOR_QUEUE})
+        workers = sorted({name for queue, name in serving if queue != SUPERVISOR_QUEUE})
+        stored = iter(
+            self._announced([*map(keys.supervisor, supervisors), *map(keys.worker, workers)])
+        )
+        return [
+            *(LiveProcess("supervisor", name, _node_in(next(stored))) for name in supervisors),
+            *(LiveProcess("worker", name, _node_in(next(stored))) for name in workers),
+        ]
 
     def _serving(self) -> list[tuple[str, str]]:
         """Return each queue with a live process that serves it."""
+        now_ms = self._connection.now() * 1000
         with in_our_words():
-            members = self._connection.redis.zrange(keys.SERVING, 0, -1)
-        parts = (member.decode().partition("/") for member in members)
+            members = self._connection.redis.zrangebyscore(keys.SERVING, now_ms, "+inf")
+        parts = (member.decode(errors="replace").partition("/") for member in members)
         return [(queue, name) for queue, _, name in parts]
 
-    def _announced(self, kind: type[Kind], announced_at: Sequence[str]) -> list[Kind]:
+    def _announced(self, announced_at: Sequence[str]) -> list[bytes | None]:
+        """Return what stands at each of these keys; None: nothing, or more than `MOST_ANNOUNCED_BYTES`."""
         with in_our_words():
-            texts = self._connection.redis.mget(announced_at) if announced_at else []
-        parsed = []
-        for text in filter(None, texts):
-            with suppress(MalformedMessage):
-                parsed.append(kind.from_json(text))
-        return parsed
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for key in announced_at:
+                pipe.getrange(key, 0, MOST_ANNOUNCED_BYTES)
+            stored = pipe.execute() if announced_at else []
+        return [text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None for text in stored]
 
     def served(self) -> dict[str, Served]:
         """Every specialist that a live worker serves, by name. Where workers differ, the version that most of them serve."""
@@ -238,12 +231,19 @@ class Roles:
                 slots=sum(max(0, one.slots - one.lost_slots) for one in everyone),
                 queued=int(depth) + int(held),
                 models=tuple(sorted({one.model for one in everyone})),
-                paused=Pause.from_json(paused) if paused else None,
+                paused=pause_in(paused) if paused else None,
                 effects=frozenset(serving[0][1].tools).intersection(
                     *[{tool for one in everyone for tool in one.effects}]
                 ),
             )
         return found
+
+
+def _node_in(text: bytes | None) -> Node | None:
+    try:
+        return Node.from_json(text or b"")
+    except MalformedMessage:
+        return None
 
 
 def _members(announcement: Announcement) -> list[str]:

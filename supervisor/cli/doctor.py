@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -24,8 +24,10 @@ from shared.wire.names import (
     UNROUTED_QUEUE,
 )
 from supervisor.cli.errors import FAILED, OK
+from supervisor.cli.finding import Finding, Level
 from supervisor.cli.fleet_state import START_A_SUPERVISOR, START_WORKERS, queues_by_node
 from supervisor.cli.jobs import client_with
+from supervisor.cli.live_processes import brokers, live_processes, readable_ones
 from supervisor.cli.model_access import model_access
 from supervisor.cli.options import AsJson
 from supervisor.cli.terminal import clock, figures, stdout, write_as_json
@@ -35,29 +37,18 @@ if TYPE_CHECKING:
     from shared.ledger.days import Spent, Today
     from shared.ledger.health import QueueDepth, RedisFacts
     from shared.ledger.pauses import Pause
-    from shared.ledger.roles import Announcement, Node
+    from shared.ledger.roles import LiveProcess
+    from shared.wire.presence import Announcement
     from supervisor.client import Client
 
 FULL = 0.7
 """Of maxmemory: above, a burst of payloads may be refused (facts of Redis with noeviction)."""
 
+NOBODY_LIVE = "no worker and no supervisor is alive on this broker"
+START_ALL = (
+    "start the whole system: `handoff up`, or `handoff supervisor` and `handoff worker --all`"
+)
 UNASKED = "who serves it is not known while Redis takes no writes"
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report."""
-
-    level: Level
-    about: str
-    found: str
-    mend: str = ""
 
 
 _STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
@@ -85,10 +76,25 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Everything, in the order in which one would mend it."""
     if settings.redis_url is None:
         yield from _without_broker()
+        yield from _of_this_shell(settings, is_fleet_live=False)
     else:
         yield from _broker(settings)
+
+
+def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Finding]:
+    """Yield what concerns only processes that are started from this shell. They are no failure where a fleet is alive."""
+    yield from ignored_variables(os.environ)
     level, found, mend = model_access(settings)
-    yield Finding(Level(level), "model", found, mend)
+    finding = Finding(Level(level), "this shell: model", found, mend)
+    if is_fleet_live:
+        is_offline = settings.is_offline
+        finding = replace(
+            finding,
+            level=Level.OK if is_offline or level == "ok" else Level.WARN,
+            found=f"{found}; only processes that are started from this shell would use it",
+            mend="" if is_offline else mend,
+        )
+    yield finding
 
 
 def _without_broker() -> Iterator[Finding]:
@@ -108,9 +114,13 @@ def _without_broker() -> Iterator[Finding]:
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
+    processes: list[LiveProcess] = []
     try:
         jobs = client_with(settings)
         facts, refusal = jobs.ledger.health.facts(), jobs.ledger.health.refusal()
+        processes = jobs.ledger.roles.processes()
+        if not processes and refusal is None:
+            yield Finding(Level.FAIL, "fleet", NOBODY_LIVE, START_ALL)
         yield (
             Finding(Level.OK, "broker and backend", "reached, and takes commands")
             if refusal is None
@@ -118,17 +128,18 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         )
         yield from persistence(facts)
         nodes = None if refusal else queues_by_node(settings)
+        yield from live_processes(processes, jobs.ledger.connection.now(), version("handoff-queue"))
         yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
         if nodes is not None:
-            yield from brokers(jobs.ledger.roles.nodes(), nodes)
-        yield from ignored_variables(os.environ)
+            yield from brokers(readable_ones(processes), nodes)
         yield from paused(jobs.ledger.pauses.all())
         yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
         yield from _waiting_jobs(jobs)
         yield from _leftovers(jobs)
     except (LedgerUnavailable, UnusableRedis) as error:
         yield _refused(str(error))
+    yield from _of_this_shell(settings, is_fleet_live=bool(processes))
 
 
 def _refused(why: str) -> Finding:
@@ -207,12 +218,6 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
         )
     yield from lost_slots(jobs.ledger.roles.announcements())
     yield from forsaken(jobs.ledger.health.depths(), {*served, *RESERVED})
-    models = {model for one in served.values() for model in one.models}
-    if len(models) > 1:
-        mend = "give all of them the same key, or HANDOFF_OFFLINE=true"
-        yield Finding(
-            Level.WARN, "workers' models", f"workers differ: {', '.join(sorted(models))}", mend
-        )
 
 
 def lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
@@ -227,29 +232,14 @@ def lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
             )
 
 
-def brokers(announced: Iterable[Node], answering: Collection[str]) -> Iterator[Finding]:
-    """Yield whether each announced node takes its messages from this broker. Pure. `answering`: the nodes that answer on this broker."""
-    used = set[str]()
-    for node in announced:
-        if node.node in answering:
-            used.add(plain(node.broker))
-            continue
-        yield Finding(
-            Level.WARN,
-            f"process {plain(node.node)}",
-            f"does not answer on this broker; it takes its messages from {plain(node.broker)}",
-            "start it again, with the HANDOFF_REDIS_URL of this command",
-        )
-    if used:
-        yield Finding(Level.OK, "broker of processes", ", ".join(sorted(used)))
-
-
 def ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
     """Variables that name a broker for other Celery applications. Pure."""
     for name in NAME_A_BROKER:
         if name in environment:
             yield Finding(
-                Level.OK, f"variable {name}", "set, and ignored: HANDOFF_REDIS_URL names the broker"
+                Level.OK,
+                f"this shell: variable {name}",
+                "set, and ignored: HANDOFF_REDIS_URL names the broker",
             )
 
 

@@ -13,11 +13,11 @@ from shared.celery_app import make_app
 from shared.config import Settings
 from shared.fair import FOR
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.ledger.roles import Announcement
 from shared.publishing import TaskMessage, publish_each
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.events import JobEnded, JobStatus
 from shared.wire.ids import new_job_id
+from shared.wire.presence import Announcement
 from supervisor import client
 from supervisor.dispatch import SHOWN_CHARS
 from tests.docs.pages import sections, text_of

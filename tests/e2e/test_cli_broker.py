@@ -16,9 +16,9 @@ import pytest
 from shared.config import Settings
 from shared.ledger.connection import COMMAND_TIMEOUT_S
 from shared.ledger.ledger import open_ledger
-from shared.ledger.roles import Announcement
 from shared.local.processes import Processes
 from shared.local.redis_server import PrivateRedis
+from shared.wire.presence import Announcement
 from shared.wire.specialist import SpecialistSpec
 from supervisor import client
 from tests.doubles.redis_trouble import silent_redis

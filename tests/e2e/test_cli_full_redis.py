@@ -61,7 +61,9 @@ def test_the_doctor_says_what_is_wrong_and_all_else_that_can_be_read(
         == "1 waiting; who serves it is not known while Redis takes no writes"
     )
     assert found["dead letters"]["found"] == "1 message could not be taken"
-    assert {"version", "persistence", "workers", "budget of the day", "model"} <= set(found)
+    assert {"version", "persistence", "workers", "budget of the day", "this shell: model"} <= set(
+        found
+    )
     assert "start" not in found["workers"]["mend"]
 
 

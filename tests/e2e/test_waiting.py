@@ -11,7 +11,8 @@ import pytest
 
 from chaos.messages_server import MessagesServer
 from shared.config import Settings
-from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement
+from shared.ledger.roles import ANNOUNCED_FOR_S
+from shared.wire.presence import Announcement
 from supervisor import client
 from supervisor.cli.fleet_state import require_somebody
 from tests.doubles.handoffs import a_spec

@@ -16,13 +16,13 @@ from shared.ledger.claim import Claim
 from shared.ledger.claims import Claiming
 from shared.ledger.leases import Leases
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.ledger.roles import Announcement
 from shared.library import Library
 from shared.models import Models
 from shared.wire.events import Event, HandoffIssued
 from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason, failed
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.limits import JobLimits
+from shared.wire.presence import Announcement
 from shared.wire.specialist import SpecialistSpec
 from supervisor.advance import Advance
 from supervisor.client import Client, Request

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shared.ledger.roles import Announcement
 from shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
 from shared.wire.handoff import AgentHandoff, ResultStatus, StopReason
 from shared.wire.ids import JobId, StepId
 from shared.wire.patch import Patch
 from shared.wire.plan import Plan, Step
+from shared.wire.presence import Announcement
 from shared.wire.specialist import SpecialistSpec
 from supervisor.client import Request
 from supervisor.lifecycle.handoffs import step_handoff

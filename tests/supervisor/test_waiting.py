@@ -11,9 +11,10 @@ from shared.ledger.claim import Claim
 from shared.ledger.jobs import JobStanding
 from shared.ledger.ledger import Ledger
 from shared.ledger.pauses import Pause
-from shared.ledger.roles import Announcement, Presence
+from shared.ledger.roles import Presence
 from shared.wire.events import HandoffIssued, JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
+from shared.wire.presence import Announcement
 from supervisor import client
 from supervisor.waiting import Missing, missing, missing_for, with_waiting
 from tests.doubles.handoffs import a_spec

@@ -11,8 +11,8 @@ for n = 2, #ARGV do
 end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) do
   local queue = string.match(member, '^(.-)/')
-  if not served[queue] then names[#names + 1] = queue end
-  served[queue] = true
+  if queue and not served[queue] then names[#names + 1] = queue end
+  if queue then served[queue] = true end -- a member without a slash is no announcement
 end
 local function look(waiting, whom)
   for _, member in ipairs(handoffs) do

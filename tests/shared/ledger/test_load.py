@@ -6,10 +6,10 @@ import pytest
 
 from shared.ledger import keys, load
 from shared.ledger.ledger import Ledger
-from shared.ledger.roles import Announcement
 from shared.wire.checkpoints import WorstCase
 from shared.wire.ids import JobId
 from shared.wire.pace import Allowance, Expected, RateLimits
+from shared.wire.presence import Announcement
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out
 from tests.doubles.sweeps import issued_ago, make_due

@@ -13,10 +13,10 @@ from shared.config import Settings
 from shared.fair import FOR
 from shared.ledger.ledger import Ledger, open_ledger
 from shared.ledger.prefix import NO_KEY, with_prefix
-from shared.ledger.roles import Announcement
 from shared.publishing import TaskMessage, publish, publish_each
 from shared.redis_address import read_address
 from shared.wire.ids import new_job_id
+from shared.wire.presence import Announcement
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
 from tests.doubles.sweeps import QUEUE

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from shared.ledger import keys
 from shared.ledger.ledger import Ledger
-from shared.ledger.roles import ANNOUNCED_FOR_S, Announcement, Roles
+from shared.ledger.pauses import UNREADABLE, Pause
+from shared.ledger.roles import ANNOUNCED_FOR_S, MOST_ANNOUNCED_BYTES, LiveProcess, Roles
+from shared.wire.presence import Announcement, Node
 from shared.wire.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_spec
 
@@ -82,3 +86,52 @@ def test_a_worker_of_another_version_does_not_hide_the_rest(ledger: Ledger, role
     ledger.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
 
     assert ledger.roles.served()["researcher"].workers == ("w1",)
+
+
+def test_fields_of_a_later_version_are_ignored(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher")))
+    text = json.loads(says("w1", a_spec(name="researcher")).to_json()) | {"colour": "blue"}
+    ledger.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
+
+    assert ledger.roles.served()["researcher"].workers == ("w1",)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff", b"[]", b'{"slots": "many"}', b"x" * (MOST_ANNOUNCED_BYTES + 1)]
+)
+def test_a_live_process_with_an_unreadable_announcement_is_still_told(
+    ledger: Ledger, roles: Roles, text: bytes
+) -> None:
+    roles.announce(says("w1", a_spec()))
+    roles.announce_supervisor("s1", Node(node="s@h"))
+    for key in (keys.worker("w1"), keys.supervisor("s1")):
+        ledger.connection.redis.set(key, text, ex=10)
+
+    assert ledger.roles.processes() == [
+        LiveProcess("supervisor", "s1", None),
+        LiveProcess("worker", "w1", None),
+    ]
+    assert ledger.roles.served() == {}
+
+
+def test_names_that_are_no_text_stop_no_reader(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher")))
+    in_an_hour_ms = (ledger.connection.now() + 3_600) * 1_000
+    ledger.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": in_an_hour_ms, b"": in_an_hour_ms})
+    ledger.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
+
+    assert "researcher" in ledger.roles.presence().queues
+    assert sorted(ledger.roles.served()) == ["researcher"]
+    assert len(ledger.roles.processes()) == 3
+    ledger.connection.redis.delete(keys.SERVING, keys.PAUSED)
+
+
+def test_a_pause_that_cannot_be_read_still_holds(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher")))
+    ledger.connection.redis.hset(keys.PAUSED, "researcher", b"\xff")
+
+    assert list(roles.presence().paused) == ["researcher"]
+    assert roles.served()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
+    assert ledger.pauses.all()["researcher"].reason == UNREADABLE
+    ledger.pauses.resume("researcher")
+    assert roles.presence().paused == {}

@@ -11,11 +11,8 @@ from shared.config import Settings
 from shared.ledger.days import Caps, Spent, Today
 from shared.ledger.health import QueueDepth, RedisFacts
 from shared.ledger.ledger import Ledger
-from shared.ledger.roles import Announcement, Node
+from shared.wire.presence import Announcement, Node
 from supervisor.cli.doctor import (
-    Finding,
-    Level,
-    brokers,
     budgets,
     examine,
     forsaken,
@@ -23,6 +20,8 @@ from supervisor.cli.doctor import (
     lost_slots,
     persistence,
 )
+from supervisor.cli.finding import Finding, Level
+from supervisor.cli.live_processes import Told, brokers
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
 
@@ -173,8 +172,8 @@ def test_the_budget_of_the_day_is_read_from_the_ledger(ledger: Ledger, redis_url
 
 
 def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> None:
-    here = Node(node="here@h", broker="redis://:**@a:6379/0")
-    away = Node(node="away@h", broker="redis://b:6379/1")
+    here = Told("worker", "h:1", Node(node="here@h", broker="redis://:**@a:6379/0"))
+    away = Told("worker", "h:2", Node(node="away@h", broker="redis://b:6379/1"))
 
     warning, ok = brokers([here, away], {"here@h", "supervisor@h"})
 
@@ -197,17 +196,21 @@ def test_supervisors_and_workers_announce_their_brokers(ledger: Ledger) -> None:
         )
     )
 
-    assert ledger.roles.nodes() == [
-        Node(node="workers@h", broker="redis://a:6379/0"),
-        supervisor,
-    ]
+    first, second = ledger.roles.processes()
+    assert (first.kind, first.name, first.node) == ("supervisor", "h:2", supervisor)
+    assert (second.kind, second.name) == ("worker", "h:1")
+    assert second.node is not None
+    assert (second.node.node, second.node.broker) == ("workers@h", "redis://a:6379/0")
 
     ledger.roles.withdraw_supervisor("h:2")
-    assert [node.node for node in ledger.roles.nodes()] == ["workers@h"]
+    assert [one.name for one in ledger.roles.processes()] == ["h:1"]
 
 
 def test_a_variable_that_names_a_broker_for_others_is_said_to_be_ignored() -> None:
     (found,) = ignored_variables({"CELERY_BROKER_URL", "PATH"})
 
-    assert (found.level, found.about) == (Level.OK, "variable CELERY_BROKER_URL")
+    assert (found.level, found.about) == (
+        Level.OK,
+        "this shell: variable CELERY_BROKER_URL",
+    )
     assert "HANDOFF_REDIS_URL" in found.found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger.roles import Announcement
 from shared.wire.errors import UserError
+from shared.wire.presence import Announcement
 from supervisor.cli.fleet_state import require_somebody
 from supervisor.client import Client
 from tests.doubles.handoffs import a_spec
