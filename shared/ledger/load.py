@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shared.ledger import keys
 from shared.ledger.connection import Connection, in_our_words
+from shared.ledger.history import MOST
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 from shared.wire.pace import Allowance
@@ -124,8 +125,8 @@ class Loads:
             pipe.llen(keys.DEAD)
             pipe.info("memory")
             serving, queues, paused, lanes, dead, memory = pipe.execute()
-        members = [member.decode().partition("/")[0] for member in serving]
-        roles = {*members, *(queue.decode() for queue in queues)} - {
+        members = [member.decode(errors="replace").partition("/")[0] for member in serving]
+        roles = {*members, *(queue.decode(errors="replace") for queue in queues)} - {
             SUPERVISOR_QUEUE,
             SUBMISSIONS_QUEUE,
         }
@@ -136,8 +137,8 @@ class Loads:
             supervisors=members.count(SUPERVISOR_QUEUE),
             at_work=tuple(_at_work(*one) for one in found),
             waiting=self._waiting(sorted(roles)),
-            paused=frozenset(role.decode() for role in paused),
-            lanes=self._lanes([lane.decode() for lane in lanes], at),
+            paused=frozenset(role.decode(errors="replace") for role in paused),
+            lanes=self._lanes([lane.decode(errors="replace") for lane in lanes], at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),
             max_memory_bytes=int(memory.get("maxmemory", 0)),
@@ -172,24 +173,30 @@ class Loads:
 
     def _lane(self, name: str, fields: Mapping[bytes, bytes], line: int, at: float) -> Lane:
         account, _, model = name.partition(":")
-        until = float(fields.get(b"until", b"0")) / 1000
+        until = _figure(fields, "until") / 1000
         limits = {}
         for bucket in ("requests", "input", "output"):
-            if limit := int(float(fields.get(bucket.encode(), b"0"))):
-                since = at - float(fields.get(b"at", b"0")) / 1000
-                level = (
-                    float(fields.get(f"{bucket}_level".encode(), b"0"))
-                    + limit * max(0.0, since) / self.window_s
-                )
+            if limit := int(_figure(fields, bucket)):
+                since = at - _figure(fields, "at") / 1000
+                level = _figure(fields, f"{bucket}_level") + limit * max(0.0, since) / self.window_s
                 limits[bucket] = Allowance(limit, max(0, min(limit, int(level))))
         return Lane(
             account,
             model,
             limits,
             until if until > at else None,
-            fields.get(b"why", b"").decode(),
+            fields.get(b"why", b"").decode(errors="replace"),
             line,
         )
+
+
+def _figure(fields: Mapping[bytes, bytes], name: str) -> float:
+    """Return a stored figure of a lane; 0: there is none, or it is no finite number."""
+    try:
+        figure = float(fields.get(name.encode(), b"0"))
+    except ValueError:
+        return 0.0
+    return figure if abs(figure) <= MOST else 0.0
 
 
 def _at_work(

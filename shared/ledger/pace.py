@@ -17,6 +17,7 @@ from typing import Any
 from shared.agent.retry import FIRST_DELAY_S, LONGEST_DELAY_S, LONGEST_HOLD_S
 from shared.ledger import keys
 from shared.ledger.connection import Connection
+from shared.ledger.history import MOST
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.pace import Allowance, Expected, RateLimits
 from shared.wire.usage import Usage
@@ -89,14 +90,17 @@ class Pacing:
         return {"pace": back}
 
     def took(self, usage: Usage) -> str:
-        """What all calls of a handoff took of their lane's limits, as JSON for `finish`; null: nobody counts them."""
+        """Return what all calls of a handoff took of their lane's limits, as JSON for `finish`; null: no provider counts them.
+
+        Figures above `MOST` are cut: `History` could not read them.
+        """
         if not self.lane:
             return "null"
         return json.dumps(
             {
                 "name": self.lane,
-                "input": usage.input_tokens - usage.cache_read_tokens,
-                "output": usage.output_tokens,
+                "input": min(MOST, usage.input_tokens - usage.cache_read_tokens),
+                "output": min(MOST, usage.output_tokens),
             }
         )
 

@@ -48,13 +48,28 @@ local function set_aside_at(levels, tenant, installation)
   return keys
 end
 
+local function add_to_job(key, field, more)
+  return redis.call('HINCRBY', key, field, more)
+end
+
+-- A figure of a day that cannot be read begins anew: it would stop every job of the day.
+local function add_to_day(key, field, more)
+  local sum = redis.pcall('HINCRBY', key, field, more)
+  if type(sum) ~= 'table' then return sum end
+  if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
+  redis.call('HSET', key, field, more)
+  return tonumber(more)
+end
+
 -- Fields and how much more each is, in turn, the same in all of these books: to count up takes Redis less than to be read and written.
 -- A day's book, which is there from that day on, is kept for three days after its end.
 local function count_up(keys, changes)
   for _, key in ipairs(keys) do
-    local first = redis.call('HINCRBY', key, changes[1], changes[2])
-    for i = 3, #changes, 2 do redis.call('HINCRBY', key, changes[i], changes[i + 1]) end
-    local may_be_new = first == tonumber(changes[2]) and string.sub(key, 1, #DAY) == DAY
+    local is_day = string.sub(key, 1, #DAY) == DAY
+    local add = is_day and add_to_day or add_to_job
+    local first = add(key, changes[1], changes[2])
+    for i = 3, #changes, 2 do add(key, changes[i], changes[i + 1]) end
+    local may_be_new = is_day and first == tonumber(changes[2])
     if may_be_new then redis.call('PEXPIRE', key, whole(DAY_MS + DAY_KEPT_MS)) end
   end
 end
@@ -118,10 +133,10 @@ end
 local function over(key, limit, most, more, reserved, used, used_too)
   most = tonumber(most or 0)
   if most <= 0 then return nil end
-  local b = redis.call('HMGET', key, reserved, used, used_too or used)
-  local is = (b[2] or 0) + (used_too and b[3] or 0)
+  local b = redis.pcall('HMGET', key, reserved, used, used_too or used)
+  local is = figure(b[2], 0) + (used_too and figure(b[3], 0) or 0)
   if more < 0 or is + more > most then return limit, more, most - is end
-  return is + (b[1] or 0) + more > most and 'wait' or nil
+  return is + figure(b[1], 0) + more > most and 'wait' or nil
 end
 
 -- The same for all limits of a level.
@@ -143,7 +158,7 @@ end
 local function note_need(day, h, closes, name, wanted, left)
   if wanted < 0 or closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
   local field = string.gsub(name, '^max_', 'needed_')
-  local known = tonumber(redis.call('HGET', day, field) or 0)
+  local known = figure(redis.call('HGET', day, field), 0)
   if known > left then wanted = math.min(known, wanted) end
   redis.call('HSET', day, field, whole(wanted))
   redis.call('PEXPIRE', day, whole(DAY_MS + DAY_KEPT_MS))

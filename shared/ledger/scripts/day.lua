@@ -3,8 +3,8 @@
 -- usd (0: no cap), needed tokens, needed usd}
 local caps = redis.call('HMGET', KEYS[1], 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
 local function book(key, most_tokens, most_usd)
-  local b = redis.call('HMGET', key, 'input_tokens', 'output_tokens', 'usd', 'needed_tokens', 'needed_usd')
-  local function n(value) return tonumber(value or 0) end
+  local b = redis.pcall('HMGET', key, 'input_tokens', 'output_tokens', 'usd', 'needed_tokens', 'needed_usd')
+  local function n(value) return figure(value, 0) end
   return { n(b[1]) + n(b[2]), n(b[3]), n(most_tokens), n(most_usd), n(b[4]), n(b[5]) }
 end
 local day = 'handoff:day:' .. today()

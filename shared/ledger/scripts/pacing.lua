@@ -26,9 +26,21 @@ local function lanes()
 
   local function lane_of(name)
     local key = 'handoff:pace:' .. name
-    local lane, all = { name = name, key = key, line = key .. ':line', alive = key .. ':alive', is = {} }, redis.call('HGETALL', key)
-    for i = 1, #all, 2 do lane.is[all[i]] = tonumber(all[i + 1]) or all[i + 1] end
-    for _, bucket in ipairs(BUCKETS) do lane.limited = lane.limited or lane.is[bucket] end
+    local lane, all = { name = name, key = key, line = key .. ':line', alive = key .. ':alive', is = {} }, redis.pcall('HGETALL', key)
+    if all.err then -- the key holds something else than a hash
+      redis.call('DEL', key)
+      all = {}
+    end
+    for i = 1, #all, 2 do
+      local name, value = all[i], all[i + 1]
+      if name == 'why' or name == 'going' then lane.is[name] = value else lane.is[name] = figure(value) end
+    end
+    if lane.is.going and not lane.is.going_until then lane.is.going = nil end
+    for _, bucket in ipairs(BUCKETS) do
+      local is_whole = (lane.is[bucket] or 0) > 0 and lane.is[bucket .. '_level'] and lane.is.at
+      if not is_whole then lane.is[bucket] = nil end -- as if the provider had named no such limit
+      lane.limited = lane.limited or lane.is[bucket]
+    end
     return lane
   end
 

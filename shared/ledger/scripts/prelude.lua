@@ -5,6 +5,13 @@ local function whole(number)
   return string.format('%d', number)
 end
 
+-- A stored figure of what is only statistics; `otherwise` where the text is no finite number: garbage there must stop no job.
+local function figure(text, otherwise)
+  local number = tonumber(text)
+  if not number or number ~= number or math.abs(number) > 2 ^ 53 then return otherwise end
+  return number
+end
+
 local said_ms -- it does not go on while a script runs
 local function now_ms()
   if not said_ms then
@@ -117,7 +124,12 @@ local PAST_KEPT_MS = 90 * 24 * 3600 * 1000 -- what quotes are drawn from, and he
 
 -- A list of the newest of something, the newest first.
 local function keep_newest(list, text, most, keep_ms)
-  if redis.call('LPUSH', list, text) > most then redis.call('LTRIM', list, '0', most - 1) end
+  local length = redis.pcall('LPUSH', list, text)
+  if type(length) == 'table' then -- the key holds something else than a list: the list begins anew
+    redis.call('DEL', list)
+    length = redis.call('LPUSH', list, text)
+  end
+  if length > most then redis.call('LTRIM', list, '0', most - 1) end
   redis.call('PEXPIRE', list, whole(keep_ms))
 end
 

@@ -9,10 +9,10 @@ local MOST_IN_A_ROW = 3 -- or a Redis that is asked too rarely would keep the de
 -- Notes that somebody speaks to Redis, and, where nobody has for a while, the silence. Whether it was Redis that was stopped, away, full or
 -- cut off, or those who would speak, cannot be told in here.
 local function hear(at, lease)
-  local heard = tonumber(redis.call('HGET', 'handoff:silence', 'heard') or at)
+  local heard = figure(redis.call('HGET', 'handoff:silence', 'heard'), at)
   if at - heard > lease * QUIET then
     local f = redis.call('HMGET', 'handoff:silence', 'since', 'until', 'times')
-    local since, good_until, times = tonumber(f[1] or 0), tonumber(f[2] or 0), tonumber(f[3] or 0) + 1
+    local since, good_until, times = figure(f[1], 0), figure(f[2], 0), figure(f[3], 0) + 1
     if heard > good_until or times > MOST_IN_A_ROW then
       since, times = heard, 1
     end
@@ -26,7 +26,7 @@ end
 local silence
 local function end_of(ends)
   silence = silence or redis.call('HMGET', 'handoff:silence', 'since', 'until')
-  local since, good_until = tonumber(silence[1] or 0), tonumber(silence[2] or 0)
+  local since, good_until = figure(silence[1], 0), figure(silence[2], 0)
   if ends > since and ends < good_until then return good_until end
   return ends
 end

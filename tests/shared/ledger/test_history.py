@@ -10,6 +10,7 @@ import pytest
 from shared.ledger import keys
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import Claiming
+from shared.ledger.history import MOST
 from shared.ledger.ledger import Ledger
 from shared.wire.checkpoints import WorstCase
 from shared.wire.ids import HandoffId, JobId
@@ -96,6 +97,19 @@ def test_what_is_waited_for_the_provider_is_told_apart_from_work_also_over_a_par
 
     sample = newest(ledger)
     assert AN_HOUR_MS <= sample["waited_ms"] <= sample["ms"]
+
+
+def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    claimed = ledger.claims.claim(
+        Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+    )
+    claimed.checkpoint(replied())
+    used = Usage(input_tokens=10**17, output_tokens=10**17, cost_microusd=None)
+    ended(claimed, result_of(claimed).model_copy(update={"usage": used}))
+
+    assert newest(ledger)["lane"] == {"name": LANE, "input": MOST, "output": MOST}
 
 
 UNREADABLE = [
