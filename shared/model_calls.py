@@ -25,7 +25,7 @@ class ModelCallLog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def newest(self) -> tuple[ModelCalls, ...]:
-        """Return the state of each model, the one that was called last at the end."""
+        """Return the state of each model. The model of the newest call stands last."""
         with self._lock:
             return tuple(self._by_model.values())
 

@@ -20,7 +20,7 @@ from shared.wire.specialist import SpecialistSpec
 
 @dataclass(frozen=True, slots=True)
 class SelfDescription:
-    """What one process announces. `node`: its name in Celery; `roles`: the specs of what it serves."""
+    """The announcement of one process. `node`: its name in Celery; `roles`: the specs that it serves."""
 
     process: Process
     app: Celery

@@ -1,4 +1,4 @@
-"""What a live worker or supervisor announces about itself in Redis: facts for an operator, never a secret."""
+"""The announcement of a live worker or supervisor in Redis: facts for an operator, never a secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.wire.specialist import SpecialistSpec
 MOST_WORDS = 300
 """Characters of an error that a process announces. `shared.agent.anthropic_errors` keeps as many."""
 MOST_MODELS = 8
-"""Models whose newest calls a process announces: those that it called last."""
+"""A process announces its newest calls to this many models, the newest ones."""
 MOST_ROLES = 1_000
 """Roles whose models a process announces."""
 Line = Annotated[str, StringConstraints(max_length=1_000)]
@@ -66,7 +66,7 @@ class Node(Message):
 
 
 class Announcement(Node):
-    """What one worker process announces."""
+    """The announcement of one worker process."""
 
     worker: Line
     specialists: tuple[SpecialistSpec, ...]

@@ -1,4 +1,4 @@
-"""What `handoff doctor` says of the live workers and supervisors, from what they announce. Pure."""
+"""The lines of `handoff doctor` about live workers and supervisors, from their announcements. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def readable_ones(processes: Iterable[LiveProcess]) -> list[Told]:
 def live_processes(
     processes: Sequence[LiveProcess], now: float, own_version: str
 ) -> Iterator[Finding]:
-    """Yield what all live processes announce: their facts, failing model calls, and where they differ. `now`: Unix seconds."""
+    """Yield the facts of all live processes, their failing model calls, and their differences. `now`: Unix seconds."""
     told = readable_ones(processes)
     yield from _unreadable(processes)
     yield from _facts(told, now)
@@ -100,8 +100,8 @@ def _newest_call(group: Iterable[Told], now: float) -> str:
 def failing_models(told: Iterable[Told], now: float) -> Iterator[Finding]:
     """Yield each model whose newest calls failed, with the words of its server.
 
-    A failure of a model that the process calls by default fails the check, and so does a failure of its very last call. A model
-    that only one job asked for is a warning once other calls succeed again, and so is a short overload.
+    The check fails for a default model of the process, and for the model of its newest call. A model
+    that only one job asked for is a warning after other calls succeed. A short overload is a warning, too.
     """
     alike: dict[tuple[str, str, str], list[tuple[Told, ModelCalls]]] = defaultdict(list)
     for one in told:
@@ -133,7 +133,7 @@ def _last_calls(count: int) -> str:
 
 
 def mixtures(told: Sequence[Told], own_version: str) -> Iterator[Finding]:
-    """Yield where processes that should be alike differ: versions, providers, servers, and the models of a role."""
+    """Yield the differences between processes that should be alike: versions, providers, servers, and the models of a role."""
     versions = {one.node.version for one in told} - {""}
     if len(versions) > 1:
         mend = "start all of them again with one version"

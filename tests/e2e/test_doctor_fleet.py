@@ -1,4 +1,4 @@
-"""`handoff doctor` in a shell of its own tells the state of a live fleet: real processes, real HTTP."""
+"""`handoff doctor` reports the state of a live fleet to another shell: real processes, real HTTP."""
 
 from __future__ import annotations
 

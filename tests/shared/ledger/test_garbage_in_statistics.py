@@ -57,7 +57,7 @@ BREAKS: dict[str, Break] = {
 
 @pytest.fixture
 def shared(ledger: Ledger) -> Iterator[Ledger]:
-    """The ledger, whose keys beside those of jobs are removed after the test."""
+    """The ledger. The test removes all shared keys at its end."""
     TODAY[0] = int(ledger.connection.now() // 86_400)
     yield ledger
     ledger.connection.redis.delete(
