@@ -13,8 +13,9 @@ from shared.config import Settings
 from shared.ledger import keys
 from shared.wire.ids import JobId
 from supervisor.cli.commands import loaded
-from supervisor.cli.doctor import Level, examine
+from supervisor.cli.doctor import examine
 from supervisor.cli.errors import NOT_ENDED, OK
+from supervisor.cli.finding import Level
 from supervisor.cli.standing import headline
 from supervisor.cli.view import View, heard, look
 from supervisor.client import Client, Request
