@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     SecretStr,
     ValidationError,
@@ -23,6 +24,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from shared.durations import seconds_in, whole_seconds_in
 from shared.folders import expanded
 from shared.http_values import (
     check_header_value,
@@ -67,7 +69,9 @@ def _name(value: str) -> str:
     return value
 
 
-Interval = Annotated[float, Field(ge=0.01, le=_DAY_S, allow_inf_nan=False)]
+Duration = Annotated[float, BeforeValidator(seconds_in)]
+"""Seconds. A text may have units, as `shared.durations` reads them: 500ms, 45s, 10m, 1h30m."""
+Interval = Annotated[Duration, Field(ge=0.01, le=_DAY_S, allow_inf_nan=False)]
 """Seconds between two actions, or until one is given up."""
 HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 """A secret that is sent in an HTTP header."""
@@ -152,14 +156,16 @@ class Settings(BaseSettings):
     cache_dir: Path = Path("~/.cache/handoff")
     """Full-text indexes; may be deleted at any time."""
 
-    lease_s: float = Field(default=15.0, gt=0.2, le=_DAY_S, allow_inf_nan=False)
+    lease_s: Duration = Field(default=15.0, gt=0.2, le=_DAY_S, allow_inf_nan=False)
     """How long a claim lives without renewal: a dead worker's handoffs run elsewhere after this."""
     sweep_interval_s: Interval = 1.0
-    retention_s: int = Field(default=7 * _DAY_S, gt=60, le=10 * _YEAR_S)
+    retention_s: Annotated[int, BeforeValidator(whole_seconds_in)] = Field(
+        default=7 * _DAY_S, gt=60, le=10 * _YEAR_S
+    )
     """How long an ended job and its documents stay."""
     keep_turns: bool = False
     """Whether the turns of a handoff that has ended stay as long as its job."""
-    drain_s: float = Field(default=30.0, ge=0, le=_DAY_S, allow_inf_nan=False)
+    drain_s: Duration = Field(default=30.0, ge=0, le=_DAY_S, allow_inf_nan=False)
     """At SIGTERM: how long running turns may go on before the rest is handed back."""
     model_silence_s: Interval = 120.0
     """The longest silence on the wire of a model call."""

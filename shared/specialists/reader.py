@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from shared.agent.schemas import BrokenSchema, check_schema
+from shared.durations import InvalidDuration, whole_seconds_of
 from shared.folders import files_with_suffix
 from shared.specialists.front_matter import FrontMatter, parse
 from shared.wire.errors import InvalidSpecialist
@@ -44,6 +45,7 @@ def read_specialist(
         *_wrong_keys(parts),
         *_wrong_schema(parts, values),
         *_wrong_tools(parts, values, tools),
+        *_resolve_duration(parts, values),
     ]
     if values.get("name") in reserved:
         wrong.append(
@@ -181,6 +183,15 @@ def _wrong_tools(
                 else f"there are: {', '.join(sorted(tools)) or 'none'}; add its file with --tools DIR"
             )
             yield _wrong(parts, "tools", f"there is no tool {name}; {mend}")
+
+
+def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_Wrong]:
+    """Replace a duration by its seconds, or yield what is wrong with it."""
+    if isinstance(text := values.get("max_seconds"), str):
+        try:
+            values["max_seconds"] = whole_seconds_of(text)
+        except InvalidDuration as error:
+            yield _wrong(parts, "max_seconds", str(error))
 
 
 def _wrong_values(

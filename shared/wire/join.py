@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from shared.durations import whole_seconds_in
 from shared.wire.ids import StepId, StepIdField
 from shared.wire.message import Message
 
@@ -31,7 +32,9 @@ class Join(Message):
     """So many usable results do: it goes on the moment that they are in. None: all."""
     at_least: _Count = 1
     """With fewer than these it does not go on; where fewer can come, it is given up."""
-    within_s: Annotated[int, Field(ge=1, le=MOST_WITHIN_S), BeforeValidator(_typed)] | None = None
+    within_s: (
+        Annotated[int, Field(ge=1, le=MOST_WITHIN_S), BeforeValidator(whole_seconds_in)] | None
+    ) = None
     """Seconds, from when the first of them began. Then it goes on with what is there."""
     must: tuple[StepIdField, ...] = ()
     """These are waited for, however late; without one of them it is given up."""

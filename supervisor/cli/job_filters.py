@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+from shared.durations import DurationRange
 from shared.ledger.jobs import JobFilter
 from shared.wire.errors import UserError
 from shared.wire.events import JobStatus
-from supervisor.cli.durations import seconds_of
+from shared.wire.limits import MOST_SECONDS
 
 Statuses = Annotated[
     list[str],
@@ -29,7 +30,7 @@ OlderThan = Annotated[
     typer.Option(
         "--older-than",
         metavar="TIME",
-        parser=seconds_of,
+        parser=DurationRange(0, MOST_SECONDS),
         help="Only jobs that were submitted longer ago than this: 90s, 10m, 2h, 3d, 1w.",
     ),
 ]

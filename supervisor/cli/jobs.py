@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shared.durations import DurationRange, in_units
 from shared.ledger.jobs import EVERY_JOB
 from shared.wire.errors import UserError
 from shared.wire.limits import MOST_SECONDS
@@ -70,10 +71,10 @@ def watch(
     reconnect: Annotated[
         float,
         typer.Option(
-            min=0,
-            max=MOST_SECONDS,
-            metavar="S",
-            help="How long to try again when Redis goes away.",
+            metavar="TIME",
+            parser=DurationRange(0, MOST_SECONDS),
+            show_default=in_units(RECONNECT_FOR_S),
+            help="How long to try again when Redis goes away: 90s, 10m.",
         ),
     ] = RECONNECT_FOR_S,
     allow_partial: AllowPartial = False,
@@ -105,7 +106,10 @@ def result(
     wait: Annotated[
         float,
         typer.Option(
-            min=0, max=MOST_SECONDS, metavar="S", help="Wait up to S seconds for the job's end."
+            metavar="TIME",
+            parser=DurationRange(0, MOST_SECONDS),
+            show_default=in_units(0),
+            help="How long to wait for the job's end: 90s, 10m, 1h30m.",
         ),
     ] = 0.0,
     output: RowsFile = None,
@@ -136,7 +140,7 @@ def result(
         say(f"{job_id} is {found.status.value}: {'; '.join(found.waits_for)}")
     else:
         say(
-            f"{job_id} is {found.status.value}: --wait S waits for its end, `handoff watch {job_id}` shows what it does"
+            f"{job_id} is {found.status.value}: `--wait 10m` waits for its end, `handoff watch {job_id}` shows what it does"
         )
     return exit_code_of(found.status)
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from shared.durations import DurationRange
 from shared.wire.approval import MOST_WAIT_S, OnTimeout
-from shared.wire.limits import MOST_DEPTH, MOST_SLOTS, OnLimit
+from shared.wire.limits import MOST_DEPTH, MOST_SECONDS, MOST_SLOTS, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
 
@@ -75,7 +76,10 @@ MaxDepth = Annotated[
 Timeout = Annotated[
     int | None,
     typer.Option(
-        "--timeout", metavar="S", min=1, help="Seconds until the job ends with what it has."
+        "--timeout",
+        metavar="TIME",
+        parser=DurationRange(1, MOST_SECONDS, is_whole=True),
+        help="The job ends after this time with what it has: 90, 90s, 10m, 1h30m.",
     ),
 ]
 OnLimitOption = Annotated[
@@ -197,10 +201,9 @@ ApproveTimeout = Annotated[
     int | None,
     typer.Option(
         "--approve-timeout",
-        metavar="S",
-        min=1,
-        max=MOST_WAIT_S,
-        help="How long each question stands.",
+        metavar="TIME",
+        parser=DurationRange(1, MOST_WAIT_S, is_whole=True),
+        help="How long each question waits for an answer: 90s, 10m, 2h, 7d.",
     ),
 ]
 OnTimeoutOption = Annotated[

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shared.config import load_settings
+from shared.durations import whole_seconds_of
 from shared.json_reading import refuse_repeats
 from shared.wire.approval import MOST_WAIT_S, OnTimeout
 from shared.wire.errors import Conflict, LedgerUnavailable, UserError
@@ -36,6 +37,15 @@ MOST_FILE_BYTES = 50_000_000
 """Of a file of jobs: 10,000 of them, each with a page of text."""
 
 
+def _duration(value: object) -> object:
+    """Return the seconds of a text. Raises: InvalidDuration: quotes a text that is not a duration."""
+    return whole_seconds_of(value) if isinstance(value, str) else value
+
+
+_DURATION = BeforeValidator(_duration)
+"""A time in a line of `--file`: a number of seconds, or a text such as "10m"."""
+
+
 class Line(BaseModel):
     """One line of `--file`; what it leaves out comes from the command line."""
 
@@ -50,7 +60,7 @@ class Line(BaseModel):
     max_tokens: Tokens | None = None
     max_rounds: Rounds | None = None
     max_depth: Depth | None = None
-    timeout: Seconds | None = None
+    timeout: Annotated[Seconds | None, _DURATION] = None
     answer_schema: dict[str, Any] | None = None
     tenant: str | None = None
     priority: Annotated[Priority | None, Field(strict=False)] = None
@@ -65,7 +75,7 @@ class Line(BaseModel):
     after: str | None = None
     approve: list[Literal["plan", "research", "answer"]] | None = None
     approve_above_usd: Dollars | None = None
-    approve_timeout: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
+    approve_timeout: Annotated[int | None, _DURATION] = Field(default=None, ge=1, le=MOST_WAIT_S)
     on_timeout: Annotated[OnTimeout | None, Field(strict=False)] = None
 
 
@@ -170,7 +180,7 @@ def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
     for number, text in enumerate(lines, start=1):
         if text.strip():
             try:
-                found[number] = request_of(_asked_in(text, asked), jobs)
+                found[number] = request_of(asked_in(text, asked), jobs)
                 if (after := found[number].after) is not None:
                     jobs.standing(after)
             except UserError as error:
@@ -192,7 +202,12 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
         )
 
 
-def _asked_in(text: str, asked: Asked) -> Asked:
+def asked_in(text: str, asked: Asked) -> Asked:
+    """Return what a line of `--file` asks for. `asked`: the values for fields that it leaves out.
+
+    Raises:
+        UserError: the line is not JSON, or a field is wrong.
+    """
     refuse_repeats(text)
     try:
         line = Line.model_validate_json(text)

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from shared.durations import DurationRange, in_units
 from shared.ledger.load import AtWork, Load
 from shared.wire.errors import LedgerUnavailable
 from shared.wire.ids import JobId
@@ -66,7 +67,13 @@ class Spending:
 def top(
     every: Annotated[
         float,
-        typer.Option("--every", min=0.2, max=60, metavar="S", help="Seconds between two looks."),
+        typer.Option(
+            "--every",
+            metavar="TIME",
+            parser=DurationRange(0.2, 60),
+            show_default=in_units(EVERY_S),
+            help="The time between two updates: 500ms, 5s.",
+        ),
     ] = EVERY_S,
 ) -> int:
     """The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters.

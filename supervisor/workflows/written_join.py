@@ -10,6 +10,7 @@ from itertools import chain
 import yaml
 from pydantic import JsonValue, ValidationError
 
+from shared.durations import InvalidDuration, whole_seconds_of
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.join import Join, join_problems
@@ -97,20 +98,27 @@ def join_from(where: str, node: yaml.Node) -> WrittenJoin:
         raise UserError(
             f"{where}: says nothing; write `enough: 3`, `within_s: 60` or the like, or leave it out"
         )
-    within = text_of(f"{where}: within_s", fields["within_s"]) if "within_s" in fields else None
-    if within is not None and not _COUNT.fullmatch(within):
-        raise UserError(f"{where}: within_s must be whole seconds, such as 600")
     return WrittenJoin(
         where=where,
         enough=_share(f"{where}: enough", fields["enough"]) if "enough" in fields else None,
         at_least=_share(f"{where}: at_least", fields["at_least"])
         if "at_least" in fields
         else Share(1),
-        within_s=None if within is None else int(within),
+        within_s=_seconds(f"{where}: within_s", fields["within_s"])
+        if "within_s" in fields
+        else None,
         must=tuple(map(StepId, texts_of(f"{where}: must", fields["must"])))
         if "must" in fields
         else (),
     )
+
+
+def _seconds(where: str, node: yaml.Node) -> int:
+    """Return a duration in seconds. Raises: UserError: the text is not a duration."""
+    try:
+        return whole_seconds_of(text_of(where, node))
+    except InvalidDuration as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def _share(where: str, node: yaml.Node) -> Share:

@@ -41,6 +41,21 @@ def test_a_wrong_setting_is_named_by_its_variable_without_its_value(
     )
 
 
+DURATIONS = [name for name in Settings.model_fields if name.endswith("_s")]
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_a_setting_in_seconds_takes_units(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    variable = f"HANDOFF_{name.upper()}"
+
+    monkeypatch.setenv(variable, "1h30m")
+    assert getattr(load_settings(), name) == 5_400
+    monkeypatch.setenv(variable, "90")
+    assert getattr(load_settings(), name) == 90
+    monkeypatch.setenv(variable, "10 minutes")
+    assert f"{variable}: must be a number of seconds, or a duration such as" in refusal()
+
+
 @pytest.mark.parametrize("amount", ["inf", "nan", "1e300", "0", "0.0000001", "-1"])
 def test_a_days_cap_is_an_amount_that_the_books_can_count(
     monkeypatch: pytest.MonkeyPatch, amount: str

@@ -269,7 +269,7 @@ def test_the_joins_of_an_edited_plan_may_ask_for_a_part_like_those_of_a_workflow
         "task": "Write.",
         "depends_on": [f"look_{n}" for n in range(4)],
     }
-    join: JsonValue = {"enough": "60%", "at_least": "2", "within_s": "600", "must": "look_0"}
+    join: JsonValue = {"enough": "60%", "at_least": "2", "within_s": "10m", "must": "look_0"}
 
     shell.jobs.approve(
         job_id,

@@ -54,6 +54,11 @@ def test_a_file_becomes_a_spec_with_its_body_as_instructions(tmp_path: Path) -> 
     assert spec.instructions == BODY
 
 
+@pytest.mark.parametrize("time", ["90", "90s", "1m30s", "1.5m"])
+def test_the_longest_time_of_a_handoff_may_have_units(tmp_path: Path, time: str) -> None:
+    assert read_specialist(written(tmp_path, front(f"max_seconds: {time}\n"))).max_seconds == 90
+
+
 def test_what_is_left_out_has_the_default_and_no_tools(tmp_path: Path) -> None:
     spec = read_specialist(written(tmp_path, front()))
     assert (spec.model, spec.tier, spec.tools, spec.output_schema) == (
@@ -143,6 +148,8 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
             ":3: description: String should have at least 10 characters",
         ),
         (front("max_turns: many\n"), ":4: max_turns: must be a whole number"),
+        (front("max_seconds: soon\n"), ":4: max_seconds: 'soon' is not a duration: write a number"),
+        (front("max_seconds: 0s\n"), ":4: max_seconds: must be at least 1"),
         (front("max_turns: 0\n"), ":4: max_turns: must be at least 1"),
         (front("tier: huge\n"), ":4: tier: must be"),
         (front("model: [a]\n"), ":4: model: must be a text"),

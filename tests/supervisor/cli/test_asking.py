@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from supervisor.cli.asking import (
     text_of,
 )
 from supervisor.cli.kept import forget, job_named, keep, restore, surroundings_of
+from supervisor.cli.submit import asked_in
 from supervisor.cli.up import workers_of
 
 KNOWN = ["analyst", "researcher", "writer"]
@@ -106,3 +108,24 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
     forget(settings, "j-0123456789ab")
     with pytest.raises(UserError, match="none"):
         job_named(settings, "j-0123456789ab")
+
+
+def test_a_line_of_a_file_of_jobs_takes_durations_with_units() -> None:
+    line = '{"request": "x", "timeout": "1h30m", "approve_timeout": "7d"}'
+
+    asked = asked_in(line, Asked(""))
+
+    assert (asked.timeout_s, asked.approve_timeout_s) == (5_400, 604_800)
+    assert asked_in('{"request": "x", "timeout": 90}', Asked("")).timeout_s == 90
+
+
+@pytest.mark.parametrize("field", ["timeout", "approve_timeout"])
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [("soon", "'soon' is not a duration: write"), ("500ms", "'500ms' must be a whole"), ("0s", "must be at least 1")],
+)  # fmt: skip
+def test_a_wrong_duration_in_a_line_is_named_with_its_field(
+    field: str, value: str, problem: str
+) -> None:
+    with pytest.raises(UserError, match=f"^{field}: {problem}[^\n]*$"):
+        asked_in(json.dumps({"request": "x", field: value}), Asked(""))

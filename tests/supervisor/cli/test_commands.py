@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+import typer
 
+from shared.durations import DurationRange
 from shared.wire.errors import UserError
 from supervisor.cli.asking import Asked, limits_of, new_limits
 from supervisor.cli.commands import ENTRIES, loaded
-from supervisor.cli.durations import seconds_of
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("pydantic", "redis", "celery", "kombu", "yaml", "shared.config", "shared.wire.events")
@@ -52,9 +53,7 @@ BY_LIMITS = {
     "max_usd",
     "max_rounds",
     "max_depth",
-    "timeout",
     "approve_above_usd",
-    "approve_timeout",
 }
 """Options whose bounds `supervisor.cli.asking` checks, with those of `shared.wire.limits`."""
 
@@ -81,7 +80,7 @@ def test_every_option_that_is_a_number_has_bounds(
     command: str, parameter: str, option: Any
 ) -> None:
     is_bounded = option.min is not None and option.max is not None
-    is_bounded = is_bounded or option.parser is seconds_of
+    is_bounded = is_bounded or isinstance(option.parser, DurationRange)
 
     assert is_bounded or parameter in BY_LIMITS
 
@@ -101,6 +100,56 @@ def test_every_option_that_is_a_number_has_bounds(
 def test_a_limit_outside_its_bounds_names_its_option(field: str, option: str, value: int) -> None:
     with pytest.raises(UserError, match=f"^{option}[^\n]*$"):
         limits_of(Asked("x", **{field: value}))  # type: ignore[arg-type]
+
+
+DURATIONS = [
+    (name, option)
+    for name in ENTRIES
+    for option in loaded(name).params
+    if option.param_type_name == "option" and option.metavar == "TIME"
+]
+
+
+@pytest.mark.parametrize(("command", "option"), DURATIONS, ids=str)
+def test_every_option_that_is_a_duration_takes_units(command: str, option: Any) -> None:
+    values = {"500ms": 0.5, "1m": 60.0} if option.name == "every" else {"1h30m": 5400, "90": 90}
+    for text, seconds in values.items():
+        assert parsed(command, f"{option.opts[0]}={text}")[option.name] == seconds
+
+
+@pytest.mark.parametrize("value", ["10 minutes", "-1", "", "1m30", "400d"])
+@pytest.mark.parametrize(("command", "option"), DURATIONS, ids=str)
+def test_a_text_that_is_not_a_duration_is_refused_with_its_option(
+    command: str, option: Any, value: str
+) -> None:
+    with pytest.raises(typer.BadParameter) as refused:
+        parsed(command, f"{option.opts[0]}={value}")
+
+    line = refused.value.format_message()
+    assert f"'{option.opts[0]}'" in line
+    assert f"{value!r} is not a duration" in line or f"{value!r} is too long: at most" in line
+
+
+def test_options_in_seconds_are_all_durations() -> None:
+    assert {option.opts[0] for _, option in DURATIONS} == {
+        "--timeout", "--approve-timeout", "--older-than", "--reconnect", "--wait", "--every",
+    }  # fmt: skip
+    assert not [
+        (name, option.name)
+        for name in ENTRIES
+        for option in loaded(name).params
+        if "second" in (option.help or "").lower()
+    ]
+
+
+def parsed(command: str, *options: str) -> dict[str, Any]:
+    """Return the values of a command's parameters. Its arguments are filled with a word."""
+    arguments = [
+        "j-0123456789ab"
+        for one in loaded(command).params
+        if one.param_type_name == "argument" and one.required
+    ]
+    return dict(loaded(command).make_context(command, [*arguments, *options]).params)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 0.0])

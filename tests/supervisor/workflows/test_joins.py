@@ -75,7 +75,11 @@ def test_the_answer_can_do_with_a_part_of_the_last_steps(tmp_path: Path) -> None
         ),
         ("{enough: 0}", "enough must be a number of results"),
         ("{enough: 101%}", "enough must be a number of results"),
-        ("{within_s: 1.5}", "step 'write': join: within_s must be whole seconds, such as 600"),
+        (
+            "{within_s: 1.5}",
+            "step 'write': join: within_s: '1.5' must be a whole number of seconds",
+        ),
+        ("{within_s: soon}", "join: within_s: 'soon' is not a duration: write a number of seconds"),
         ("{within_s: 99999999}", "within_s: must be at most 2592000"),
         ("{must: [draft]}", "it must have draft, which it does not wait for"),
         ("{must: [Draft]}", "must.0: String should match pattern"),

@@ -1,0 +1,127 @@
+"""Durations as people write them: `90`, `500ms`, `45s`, `10m`, `1h30m`, `7d`. Pure.
+
+Options, job files, workflows, specialists and settings all use this parser.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_UNITS_MS = {
+    "w": 604_800_000,
+    "d": 86_400_000,
+    "h": 3_600_000,
+    "m": 60_000,
+    "s": 1_000,
+    "ms": 1,
+}
+"""Milliseconds of each unit, the longest unit first."""
+_NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,6})?"
+_SECONDS = re.compile(_NUMBER)
+_WITH_UNITS = re.compile(
+    r"\s*".join(rf"(?:({_NUMBER})\s?{unit}(?![a-z]))?" for unit in _UNITS_MS), re.IGNORECASE
+)
+FORMS = "a number of seconds, or a duration such as 500ms, 45s, 10m, 1h30m or 7d"
+"""What a user can write, for help and errors."""
+_QUOTED_CHARS = 40
+
+
+class InvalidDuration(ValueError):
+    """A text that is not a duration, or a duration that is not allowed here."""
+
+
+def seconds_of(text: str) -> float:
+    """Return a duration in seconds. A number without a unit is a number of seconds.
+
+    Each unit may occur once, the longest first: w, d, h, m, s, ms.
+
+    Raises:
+        InvalidDuration: the text is not a duration. The message quotes the text.
+    """
+    stripped = text.strip()
+    if _SECONDS.fullmatch(stripped):
+        return float(stripped)
+    match = _WITH_UNITS.fullmatch(stripped)
+    if match is None or not stripped:
+        raise InvalidDuration(f"{text[:_QUOTED_CHARS]!r} is not a duration: write {FORMS}")
+    numbers = zip(match.groups(), _UNITS_MS.values(), strict=True)
+    milliseconds = [float(number) * factor for number, factor in numbers if number is not None]
+    return sum(milliseconds) / 1_000
+
+
+def whole_seconds_of(text: str) -> int:
+    """Return a duration that is a whole number of seconds.
+
+    Raises:
+        InvalidDuration: the text is not a duration, or has a fraction of a second.
+    """
+    seconds = seconds_of(text)
+    if not seconds.is_integer():
+        raise InvalidDuration(f"{text[:_QUOTED_CHARS]!r} must be a whole number of seconds")
+    return int(seconds)
+
+
+def seconds_in(value: object) -> object:
+    """Return the seconds of a text, and any other value unchanged: a validator for Pydantic.
+
+    Raises:
+        InvalidDuration: the text is not a duration. The message does not quote the text, because a
+            secret may have been written there by mistake.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return seconds_of(value)
+    except InvalidDuration:
+        raise InvalidDuration(f"must be {FORMS}") from None
+
+
+def whole_seconds_in(value: object) -> object:
+    """Return the whole seconds of a text, and any other value unchanged, as `seconds_in` does.
+
+    Raises:
+        InvalidDuration: the text is not a duration of whole seconds. The message does not quote it.
+    """
+    seconds = seconds_in(value)
+    if not isinstance(value, str) or not isinstance(seconds, float):
+        return value
+    if not seconds.is_integer():
+        raise InvalidDuration("must be a whole number of seconds")
+    return int(seconds)
+
+
+def in_units(seconds: float) -> str:
+    """Return a duration as `seconds_of` reads it, in the longest unit that gives a whole number."""
+    milliseconds = round(seconds * 1_000)
+    if milliseconds == 0:
+        return "0s"
+    units = (unit for unit in _UNITS_MS if unit != "w" and milliseconds % _UNITS_MS[unit] == 0)
+    unit = next(units)
+    return f"{milliseconds // _UNITS_MS[unit]}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class DurationRange:
+    """A parser of durations between two bounds, in seconds."""
+
+    least: float
+    most: float
+    is_whole: bool = False
+    """Whether a fraction of a second is refused."""
+
+    def __call__(self, value: str | float) -> float:
+        """Return the seconds of a text; a number is the default of an option.
+
+        Raises:
+            InvalidDuration: the text is not a duration, or the duration is outside the bounds.
+        """
+        if not isinstance(value, str):
+            return value
+        seconds = whole_seconds_of(value) if self.is_whole else seconds_of(value)
+        quoted = repr(value[:_QUOTED_CHARS])
+        if seconds < self.least:
+            raise InvalidDuration(f"{quoted} is too short: at least {in_units(self.least)}")
+        if seconds > self.most:
+            raise InvalidDuration(f"{quoted} is too long: at most {in_units(self.most)}")
+        return seconds
