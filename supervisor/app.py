@@ -8,12 +8,12 @@ from shared.celery_app import app_or_exit
 
 
 def _made() -> Celery:
-    from shared.config import load_settings
+    from shared.placeholders import load_process_settings
     from supervisor.assembly import (
         make_supervisor_app,
     )  # imports packages that a client does not have
 
-    return make_supervisor_app(load_settings())
+    return make_supervisor_app(load_process_settings())
 
 
 app = app_or_exit(_made, __name__)

@@ -8,10 +8,10 @@ from shared.celery_app import app_or_exit
 
 
 def _made() -> Celery:
-    from shared.config import load_settings
+    from shared.placeholders import load_process_settings
     from workers.assembly import make_workers_app  # imports packages that a client does not have
 
-    return make_workers_app(load_settings())
+    return make_workers_app(load_process_settings())
 
 
 app = app_or_exit(_made, __name__)

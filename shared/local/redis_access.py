@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from pathlib import Path
 
 from pydantic import Field
 
 from shared.local.private_file import read_private, write_private
+from shared.ports import free_port, is_free
 from shared.wire.errors import MalformedMessage
 from shared.wire.message import Message
 
@@ -28,8 +28,8 @@ class RedisAccess(Message):
 def access_from(earlier: RedisAccess | None) -> RedisAccess:
     """The earlier one; with another port if that one is taken, and all new if there is none."""
     if earlier is None:
-        return RedisAccess(port=_free_port(), password=secrets.token_urlsafe(24))
-    return earlier if is_free(earlier.port) else earlier.model_copy(update={"port": _free_port()})
+        return RedisAccess(port=free_port(), password=secrets.token_urlsafe(24))
+    return earlier if is_free(earlier.port) else earlier.model_copy(update={"port": free_port()})
 
 
 def read_access(file: Path) -> RedisAccess | None:
@@ -46,22 +46,3 @@ def read_access(file: Path) -> RedisAccess | None:
 def write_access(file: Path, access: RedisAccess) -> None:
     """Store the access atomically in a file that only its owner can read."""
     write_private(file, access.to_json())
-
-
-def is_free(port: int) -> bool:
-    """Whether nobody listens there. As Redis binds: connections of its predecessor that are still closing do not count."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def _free_port() -> int:
-    """A port that is free now. Should someone else take it first, the server does not start, or `answers` finds a stranger there."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -14,7 +14,6 @@ from importlib import import_module
 
 from shared.foreign_environment import forget_celery_variables, forget_service_links
 from shared.wire.errors import UserError
-from supervisor.cli.errors import BAD_INPUT
 from supervisor.cli.streams import use_standard_streams
 
 
@@ -67,25 +66,7 @@ def run_celery(arguments: list[str]) -> None:
     maybe_patch_concurrency()
     for option in celery.params:
         option.envvar = None
-    if "flower" in arguments:
-        _check_flower()
     celery.main(arguments, prog_name="celery")
-
-
-def _check_flower() -> None:
-    """Exit with one line that names the variable that Flower cannot read. Flower itself shows a traceback."""
-    from flower.command import apply_env_options, is_flower_envvar
-
-    options = {name: os.environ.pop(name) for name in filter(is_flower_envvar, [*os.environ])}
-    for name, value in options.items():
-        os.environ[name] = value
-        try:
-            apply_env_options()
-        except Exception:  # noqa: BLE001 - whatever the option's type raises; its text quotes the value
-            sys.stderr.write(
-                f"handoff: Flower cannot use the value of {name}: correct or unset it\n"
-            )
-            raise SystemExit(BAD_INPUT) from None
 
 
 if __name__ == "__main__":

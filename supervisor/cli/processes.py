@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from shared.config import DEFAULT_REDIS_URL, Settings, load_settings, redis_url_of
+from shared.placeholders import load_process_settings
 from shared.wire.errors import LedgerUnavailable, UserError
 from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.celery_process import celery_command, check_app
@@ -33,7 +34,7 @@ def supervisor(concurrency: Slots = None) -> int:
 
     The same as `celery -A supervisor.app worker`. Any number may run.
     """
-    settings = load_settings()
+    settings = load_process_settings()
     _look_at_redis(settings)
     return _become("supervisor.app", f"supervisor-{os.getpid()}", [], concurrency, settings)
 
@@ -58,7 +59,7 @@ def worker(
 
       handoff worker --all --specialists ./our-specialists --tools ./our-tools
     """
-    settings = with_own(load_settings(), specialists, tools)
+    settings = with_own(load_process_settings(), specialists, tools)
     known = specialist_names(settings)
     if everyone == bool(roles):
         raise UserError(

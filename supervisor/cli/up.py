@@ -14,12 +14,14 @@ from typing import Annotated
 
 import typer
 
-from shared.config import Settings, load_settings
+from shared.config import Settings
 from shared.extras import check_extra
 from shared.folders import expanded
 from shared.local.processes import ChildSpec, Processes
 from shared.local.redis_access import read_access, write_access
 from shared.local.redis_server import PrivateRedis
+from shared.placeholders import check_log_ins, load_process_settings
+from shared.ports import check_port
 from shared.wire.errors import UserError
 from supervisor.cli.celery_process import celery_command
 from supervisor.cli.embedded import surroundings_of
@@ -66,7 +68,9 @@ def up(
     """
     if flower:
         check_extra("flower", "handoff up --flower")
-    settings = with_own(load_settings(), specialists, tools)
+        check_port(port, "choose another for Flower with --port")
+        check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
+    settings = with_own(load_process_settings(), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
     check_own(settings)
     if settings.redis_url is not None:
@@ -175,14 +179,6 @@ def _start_flower(
 
     The password goes into the environment, because every user can read a command line.
     """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(
-                f"port {port} is taken: choose another for Flower with --port"
-            ) from error
     password = None if os.environ.get("FLOWER_BASIC_AUTH") else flower_password(folder)
     log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"} if password else {}
     processes.start(

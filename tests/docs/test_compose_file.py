@@ -108,3 +108,26 @@ def test_the_environment_file_names_every_setting_that_compose_takes() -> None:
     )
 
     assert named == taken
+
+
+def test_a_copy_of_the_environment_file_starts_nothing_before_its_passwords_are_set() -> None:
+    compose = (ROOT / "docker-compose.yml").read_text()
+    example = (ROOT / ".env.example").read_text()
+    uses = re.findall(r"\$\{(REDIS_PASSWORD|FLOWER_BASIC_AUTH)(:\?.+?)?\}", compose)
+
+    assert {name for name, _ in uses} == {"REDIS_PASSWORD", "FLOWER_BASIC_AUTH"}
+    assert all(refusal for _, refusal in uses)
+    for name in ("REDIS_PASSWORD", "FLOWER_BASIC_AUTH"):
+        assert re.search(rf"^{name}=$", example, re.MULTILINE)
+    assert "openssl rand -hex 24" in example
+
+
+def test_each_port_of_the_host_comes_from_a_setting_that_the_page_names() -> None:
+    published = {port for service in SERVICES.values() for port in service.get("ports", [])}
+    page = sections(text_of("operations"))["With Docker Compose"]
+
+    assert published == {
+        "127.0.0.1:${REDIS_PORT:-6379}:6379",
+        "127.0.0.1:${FLOWER_PORT:-5555}:5555",
+    }
+    assert "set `REDIS_PORT` or `FLOWER_PORT` in `.env`" in " ".join(page.split())

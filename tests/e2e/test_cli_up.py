@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from shared.local.redis_access import RedisAccess, write_access
-from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, processes
+from shared.ports import free_port
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, processes, said
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -131,6 +132,38 @@ def test_flower_is_closed_without_its_password(handoff: Handoff) -> None:
         )
         with urllib.request.urlopen(page, timeout=10) as answer:
             assert answer.status == 200
+
+
+def test_up_names_a_port_of_flower_that_is_taken_before_anything_starts(handoff: Handoff) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        ended = handoff.run("up", "--flower", "--port", port)
+
+    assert said(ended, BAD_INPUT) == (
+        f"handoff: port {port} is taken by another process: choose another for Flower with --port"
+    )
+    assert not (handoff.folder / ".handoff").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "value"),
+    [
+        (("up", "--flower"), "FLOWER_BASIC_AUTH", "admin:change-me-flower"),
+        (("up",), "HANDOFF_REDIS_URL", "redis://:change-me-redis@127.0.0.1:6379/0"),
+        (("supervisor",), "HANDOFF_REDIS_URL", "redis://:change-me-redis@127.0.0.1:6379/0"),
+        (("worker", "--all"), "HANDOFF_REDIS_URL", "redis://:change-me-redis@127.0.0.1:6379/0"),
+    ],
+)
+def test_no_process_starts_with_a_placeholder_as_a_password(
+    handoff: Handoff, command: tuple[str, ...], variable: str, value: str
+) -> None:
+    free = str(free_port())
+    arguments = (*command, "--port", free) if command[0] == "up" else command
+
+    line = said(handoff.run(*arguments, **{variable: value}), BAD_INPUT)  # type: ignore[arg-type]
+
+    assert variable in line
+    assert "change-me" not in line
 
 
 def test_flower_keeps_its_password_over_restarts(handoff: Handoff) -> None:

@@ -1,8 +1,9 @@
-"""Plain `celery` with a setting that is wrong: the same one line as from our own commands, without the setting's value."""
+"""Plain `celery` with a setting that is wrong: the same line as from our own commands, without the setting's value."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -11,23 +12,65 @@ import pytest
 from tests.e2e.commands import BAD_INPUT, said
 
 pytestmark = pytest.mark.slow
+COMMANDS = [("workers.app", "worker"), ("supervisor.app", "worker"), ("supervisor.app", "flower")]
 
 
-@pytest.mark.parametrize(
-    ("app", "command"),
-    [("workers.app", "worker"), ("supervisor.app", "worker"), ("supervisor.app", "flower")],
-)
-def test_a_wrong_url_is_one_line_without_its_password(app: str, command: str) -> None:
-    wrong = {**os.environ, "HANDOFF_REDIS_URL": "redis://:can#ary@localhost:6379/0"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", app, command],
-        env=wrong,
+def celery(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "celery", "-A", *arguments],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
 
+
+@pytest.mark.parametrize(("app", "command"), COMMANDS)
+def test_a_wrong_url_is_one_line_without_its_password(app: str, command: str) -> None:
+    ended = celery(app, command, HANDOFF_REDIS_URL="redis://:can#ary@localhost:6379/0")
+
     line = said(ended, BAD_INPUT)
 
     assert "HANDOFF_REDIS_URL" in line
     assert "can#ary" not in line
+
+
+@pytest.mark.parametrize(("app", "command"), COMMANDS)
+def test_a_placeholder_as_the_password_of_redis_is_refused(app: str, command: str) -> None:
+    ended = celery(app, command, HANDOFF_REDIS_URL="redis://:change-me-redis@localhost:6379/0")
+
+    line = said(ended, BAD_INPUT)
+
+    assert "REDIS_PASSWORD in .env" in line
+    assert "change-me" not in line
+
+
+@pytest.mark.parametrize("given", ["variable", "option"])
+def test_a_placeholder_as_the_password_of_flower_is_refused(given: str) -> None:
+    log_in = "admin:change-me-flower"
+    option = [f"--basic_auth={log_in}"] if given == "option" else []
+    variable = {"FLOWER_BASIC_AUTH": log_in} if given == "variable" else {}
+
+    line = said(celery("supervisor.app", "flower", *option, **variable), BAD_INPUT)
+
+    assert "FLOWER_BASIC_AUTH" in line
+    assert "change-me" not in line
+
+
+@pytest.mark.parametrize("given", ["variable", "option"])
+def test_a_port_of_flower_that_is_taken_is_named_with_what_changes_it(given: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        option = [f"--port={port}"] if given == "option" else []
+        variable = {"FLOWER_PORT": port} if given == "variable" else {}
+        ended = celery("supervisor.app", "flower", "--address=127.0.0.1", *option, **variable)
+
+    line = said(ended, BAD_INPUT)
+
+    assert f"port {port} is taken" in line
+    assert "--port or FLOWER_PORT" in line
+
+
+@pytest.mark.parametrize("option", ["--port=99999", "--port=http", "--max_tasks=many"])
+def test_an_option_that_flower_cannot_use_is_one_line(option: str) -> None:
+    assert "Flower" in said(celery("supervisor.app", "flower", option), BAD_INPUT)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.local.redis_access import RedisAccess, access_from, is_free, read_access, write_access
+from shared.local.redis_access import RedisAccess, access_from, read_access, write_access
+from shared.ports import is_free
 
 
 @pytest.fixture
