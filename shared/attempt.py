@@ -16,7 +16,7 @@ from shared.agent.price import prices_from
 from shared.agent.prompt import Loaded, opening_of
 from shared.config import Settings
 from shared.ending import WITHOUT_A_CLAIM, Ended, Ending, figures_of, finished_event, interrupted
-from shared.fitting import Conclude, Consequences, Fit, nothing_follows
+from shared.fitting import Conclude, Consequences, Fit, Runner, nothing_follows
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import MAX_CLAIMS, Claiming
 from shared.ledger.ends import End, Finished
@@ -59,7 +59,7 @@ class Ready:
 
     handoff: AgentHandoff
     claiming: Claiming
-    agent: Agent | HandoffResult
+    runner: Runner | HandoffResult
     """A result: why it cannot be run."""
     conclude: Conclude
 
@@ -122,7 +122,7 @@ class Attempts:
         with logged_as(
             job_id=handoff.job_id, handoff_id=handoff.handoff_id
         ):  # another one may just be ended in this thread
-            agent, first = self._prepared(handoff, fit, own)
+            runner, first = self._prepared(handoff, fit, own)
         limits, whose = (
             handoff.limits,
             (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker),
@@ -130,7 +130,7 @@ class Attempts:
         claiming = Claiming(
             *whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds
         )
-        return Ready(handoff, claiming, agent, conclude)
+        return Ready(handoff, claiming, runner, conclude)
 
     def run(self, ready: Ready, claim: Claim, finish: Finish = Claim.finish) -> Ended:
         """Run it to its end under this claim, if it is one. `finish`: how the ledger is told.
@@ -140,10 +140,8 @@ class Attempts:
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
-        handoff, model = (
-            ready.handoff,
-            ready.agent.model_name if isinstance(ready.agent, Agent) else None,
-        )
+        handoff, runner = ready.handoff, ready.runner
+        model = None if isinstance(runner, HandoffResult) else runner.model_name
         with (
             self.leases.held(claim),
             logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
@@ -181,16 +179,17 @@ class Attempts:
                 ready.handoff,
                 f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}",
             )
-        return (
-            ready.agent.run(claim, claim.ends_at) if isinstance(ready.agent, Agent) else ready.agent
-        )
+        runner = ready.runner
+        if isinstance(runner, HandoffResult):
+            return runner
+        return runner.run(claim, claim.ends_at)
 
     def _prepared(
         self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None
-    ) -> tuple[Agent | HandoffResult, _First]:
+    ) -> tuple[Runner | HandoffResult, _First]:
         try:
-            agent = self._agent(handoff, fit, own)
-            return agent, agent.first_call()
+            runner = self._runner(handoff, fit, own)
+            return runner, runner.first_call()
         except LedgerUnavailable:
             raise
         except (LedgerError, MalformedMessage) as error:
@@ -203,14 +202,16 @@ class Attempts:
                 handoff, f"a defect of ours, before it was run: {type(error).__name__}"
             ), _NO_CALL
 
-    def _agent(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Agent:
+    def _runner(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Runner:
         pinned, loaded = self._load(handoff)
         spec = granted_spec(pinned, own) if own is not None else pinned
-        model_name = self.models.name_of(handoff.model, spec)
         books = self.library.of_job(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )
         fitting = fit(handoff, spec, loaded, books)
+        if fitting.runner is not None:
+            return fitting.runner
+        model_name = self.models.name_of(handoff.model, spec)
         equipment = Equipment(
             model=self.models.of(model_name),
             model_name=model_name,

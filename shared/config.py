@@ -195,6 +195,10 @@ class Settings(BaseSettings):
     on_end_tasks: Annotated[tuple[str, ...] | None, NoDecode] = None
     """Patterns of the names of tasks that may be sent there (`fnmatch`). None: a supervisor sends no
     task, and a client leaves the check to the supervisor."""
+    host_broker_url: SecretStr | None = None
+    """The broker of the host's own Celery app, for steps that are tasks of that app (`celery_task`)."""
+    host_result_url: SecretStr | None = None
+    """The result backend of that app, from which a worker reads the end of such a task."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("redis_url")
@@ -204,11 +208,12 @@ class Settings(BaseSettings):
             read_address(value.get_secret_value())
         return value
 
-    @field_validator("on_end_broker_url")
+    @field_validator("on_end_broker_url", "host_broker_url", "host_result_url")
     @classmethod
-    def _is_broker(cls, value: SecretStr | None) -> SecretStr | None:
+    def _is_broker(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         if value is not None and not is_broker_url(value.get_secret_value()):
-            raise ValueError("must be the URL of a broker, such as redis://host:6379/0")
+            kind = "result backend" if info.field_name == "host_result_url" else "broker"
+            raise ValueError(f"must be the URL of a {kind}, such as redis://host:6379/0")
         return value
 
     @field_validator("on_end_tasks", mode="before")

@@ -4,14 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from shared.agent.prompt import ENVELOPE_RULES, Loaded
 from shared.agent.reading import Reading
 from shared.agent.tool import Tool
+from shared.agent.turns import Turns
 from shared.library import JobLibrary
+from shared.wire.checkpoints import WorstCase
 from shared.wire.events import Event
 from shared.wire.handoff import AgentHandoff, HandoffResult
+from shared.wire.pace import Expected
 from shared.wire.specialist import SpecialistSpec
+
+
+class Runner(Protocol):
+    """Does the work of one handoff under a claim. `shared.agent.loop.Agent` is one."""
+
+    @property
+    def model_name(self) -> str | None:
+        """The model that is asked for. None: no model runs."""
+        ...
+
+    def first_call(self) -> tuple[WorstCase | None, Expected | None]:
+        """Return the most that the first model call can use, and its share of the rate limits."""
+        ...
+
+    def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
+        """Return the result. `ends_at`: Unix time in seconds at which the claim must end.
+
+        Raises:
+            Interrupted: the claim is gone; nothing more may be written.
+            LedgerError: checkpoints cannot be written.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +48,8 @@ class Fitting:
     tools: tuple[Tool, ...] = ()
     answer_rules: str = ENVELOPE_RULES
     streams_draft: bool = False
+    runner: Runner | None = None
+    """Does the work in place of an agent. None: an agent does it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,8 @@ class Preparing:
         served = self._ledger.roles.served().get(spec.name)
         if served is None:  # all its workers are away, and what they may do is in the plan
             return bool(outline.acts)
+        if spec.task_with_effect is not None:
+            return True
         effects = served.effects if allowed is None else served.effects & {*allowed}
         return not effects.isdisjoint(spec.tools)
 

@@ -37,6 +37,7 @@ from shared.wire.specialist import SpecialistSpec
 from shared.worker_signals import WorkerSignals
 from workers.documents.index import DocumentIndex
 from workers.handoff_task import run_handoff
+from workers.host_step import HostTasks
 from workers.specialists import BUILT_IN
 from workers.tools.registry import Registry, build_registry
 
@@ -68,6 +69,7 @@ class _Once:
         self._specialists = specialists
         self._registry = registry
         self._make_model = make_model
+        self.host = HostTasks(app, settings)
         self._lock = threading.Lock()
         self._built: Worker | None = None
         self._stop = threading.Event()
@@ -92,6 +94,16 @@ class _Once:
         """Before it takes anything."""
         if self._make_model is None:
             self._make_model = provider_models(self._settings)
+
+    def check(self, **_: Any) -> None:
+        """Check the specialists that this worker serves, when its queues are known.
+
+        Raises:
+            UserError: a specialist needs a setting that is not set.
+        """
+        for spec in self._served():
+            if spec.celery_task is not None:
+                self.host.check(spec)
 
     def started(self, sender: Any, **_: Any) -> None:
         """When it returns, whoever asks for its specialists finds it, unless Redis takes nothing now."""
@@ -216,6 +228,7 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     keep_unreadable(app, lambda: once().process.ledger)
     worker = WorkerSignals(app)
     worker.connect(signals.worker_init, or_exit(once.starting))
+    worker.connect(signals.celeryd_after_setup, or_exit(once.check))
     worker.connect(signals.worker_ready, or_exit(once.started))
     touch_while_alive(app)  # after the receiver that announces the process
     worker.connect(signals.worker_shutting_down, once.stopping)
@@ -230,7 +243,7 @@ def _specialist(once: _Once, spec: SpecialistSpec, wake: Any) -> Any:
 
         def attempt(handoff: AgentHandoff, message: str) -> Any:
             ended = run_handoff(
-                worker.process.attempts, worker.registry, wake, spec, handoff, message
+                worker.process.attempts, worker.registry, wake, spec, handoff, message, once.host
             )
             if ended.how is Ending.HELD:
                 once.held(spec.name)

@@ -15,6 +15,7 @@ from shared.specialists.granting import granted_limits
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import JobId
 from shared.wire.specialist import SpecialistSpec
+from workers.host_step import HostStep, HostTasks
 from workers.tools.registry import Registry
 
 log = log_of(__name__)
@@ -27,6 +28,7 @@ def run_handoff(
     own: SpecialistSpec,
     handoff: AgentHandoff,
     text: str,
+    host: HostTasks,
 ) -> Ended:
     """Run one attempt, with no tool, model or limit beyond `own`, the specialist's file in this process.
 
@@ -39,6 +41,11 @@ def run_handoff(
         reading = EnvelopeReading(
             handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
         )
+        if spec.celery_task is not None:
+            host.check(spec)
+            now = attempts.ledger.connection.now
+            step = HostStep(host, handoff, spec, loaded, books.tool_context, reading, now)
+            return Fitting(reading, runner=step)
         allowed = handoff.acts_with
         tools = tuple(
             tool

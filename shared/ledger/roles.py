@@ -6,7 +6,7 @@ Each process announces itself, and what it says holds for a while only: who dies
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -58,7 +58,7 @@ class Served:
     models: tuple[str, ...] = ()
     paused: Pause | None = None
     effects: frozenset[str] = frozenset()
-    """The tools of the specialist that are not safe to repeat."""
+    """The tools of the specialist that are not safe to repeat, or its Celery task if that is not."""
 
 
 def acting(served: Mapping[str, Served]) -> frozenset[str]:
@@ -232,11 +232,17 @@ class Roles:
                 queued=int(depth) + int(held),
                 models=tuple(sorted({one.model for one in everyone})),
                 paused=pause_in(paused) if paused else None,
-                effects=frozenset(serving[0][1].tools).intersection(
-                    *[{tool for one in everyone for tool in one.effects}]
-                ),
+                effects=_effects(serving[0][1], everyone),
             )
         return found
+
+
+def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> frozenset[str]:
+    """Return the tools of a specialist that a worker announces as not safe to repeat, or its task."""
+    if spec.task_with_effect is not None:
+        return frozenset((spec.task_with_effect,))
+    named = {tool for announcement in announcements for tool in announcement.effects}
+    return frozenset(named.intersection(spec.tools))
 
 
 def _node_in(text: bytes | None) -> Node | None:

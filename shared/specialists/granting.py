@@ -19,7 +19,7 @@ def granted_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
 
     A job that was planned while no worker announced the specialist brings a placeholder: then the
     own file is returned. Otherwise the tools are those that both name. The model and its tier are
-    those of the own file. Each limit is the lower one.
+    those of the own file, and so are the Celery task and its queue. Each limit is the lower one.
 
     Raises:
         MalformedMessage: the spec is another specialist's.
@@ -39,6 +39,9 @@ def granted_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
             "max_output_tokens": min(pinned.max_output_tokens, own.max_output_tokens),
             "max_usd": _lowest(pinned.max_usd, own.max_usd),
             "max_seconds": _lowest(pinned.max_seconds, own.max_seconds),
+            "celery_task": own.celery_task,
+            "celery_queue": own.celery_queue,
+            "repeatable": own.repeatable,
         }
     )
 

@@ -108,6 +108,8 @@ def _lengths(spec: SpecialistSpec) -> Iterator[Remark]:
 
 
 def _sections(spec: SpecialistSpec) -> Iterator[Remark]:
+    if spec.celery_task is not None:  # no model reads the instructions
+        return
     headings = [heading.lower() for heading in sections_of(spec.instructions)]
     for name, words in _WANTED_SECTIONS.items():
         if not any(re.search(words, heading) for heading in headings):

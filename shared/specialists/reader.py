@@ -22,6 +22,16 @@ from shared.wire.names import RESERVED
 from shared.wire.specialist import SpecialistSpec, Tier
 
 FIELDS = tuple(name for name in SpecialistSpec.model_fields if name != "instructions")
+OF_AGENTS = (
+    "capability",
+    "model",
+    "tier",
+    "tools",
+    "max_turns",
+    "max_output_tokens",
+    "max_usd",
+)
+"""Fields that say how a model works."""
 NOT_SPECIALISTS = frozenset({"readme.md"})
 """Files that people put beside their specialists."""
 
@@ -45,6 +55,7 @@ def read_specialist(
         *_wrong_keys(parts),
         *_wrong_schema(parts, values),
         *_wrong_tools(parts, values, tools),
+        *_wrong_task(parts, values),
         *_resolve_duration(parts, values),
     ]
     if values.get("name") in reserved:
@@ -194,6 +205,24 @@ def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_W
             yield _wrong(parts, "max_seconds", str(error))
 
 
+def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wrong]:
+    """Fields that do not go together: a specialist is an agent, or a task of the host's Celery app."""
+    if "celery_task" in values:
+        for name in OF_AGENTS:
+            if name in values:
+                yield _wrong(
+                    parts,
+                    name,
+                    "has no meaning beside celery_task, which calls no model; remove it",
+                )
+        return
+    for name in ("celery_queue", "repeatable"):
+        if name in values:
+            yield _wrong(
+                parts, name, "belongs to celery_task; add celery_task, or remove this line"
+            )
+
+
 def _wrong_values(
     parts: FrontMatter, error: ValidationError, told: Collection[str]
 ) -> Iterator[_Wrong]:
@@ -201,6 +230,7 @@ def _wrong_values(
     hints = {
         "name": " (lower-case letters, digits, - and _, a letter first)",
         "tier": " (capable or cheap)",
+        "celery_task": " (the name under which your app registers the task, such as shop.enrich)",
     }
     for where, what in each_problem(error):
         field = where[0]

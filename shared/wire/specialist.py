@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
+from shared.wire.end_task import MOST_NAME_CHARS
 from shared.wire.ids import NameField
 from shared.wire.limits import Count, Dollars, OutputTokens, Seconds
-from shared.wire.message import Message
+from shared.wire.message import Message, Unsaid
 
 
 class Tier(StrEnum):
@@ -18,6 +19,12 @@ class Tier(StrEnum):
 
     CAPABLE = "capable"
     CHEAP = "cheap"
+
+
+TaskName = Annotated[
+    str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS, pattern=r"^[\x21-\x7e]+$")
+]
+"""The name of a Celery task or queue: printable ASCII without spaces."""
 
 
 class SpecialistSpec(Message):
@@ -45,6 +52,17 @@ class SpecialistSpec(Message):
     """The longest that one handoff may take, from the moment that a worker begins with it."""
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of `output` in its results; a string is Markdown."""
+    celery_task: Annotated[TaskName | None, Unsaid] = None
+    """The task of the host's own Celery app that does the work instead of a model. None: a model does it."""
+    celery_queue: Annotated[TaskName | None, Unsaid] = None
+    """The queue of that task. None: `celery`, the default queue of a Celery app."""
+    repeatable: Annotated[bool | None, Unsaid] = None
+    """Whether that task is safe to repeat. None: it is. A task that is not has an effect, as such a tool has."""
+
+    @property
+    def task_with_effect(self) -> str | None:
+        """The Celery task if it is not safe to repeat."""
+        return self.celery_task if self.repeatable is False else None
 
 
 @lru_cache(maxsize=256)

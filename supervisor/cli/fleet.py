@@ -137,7 +137,10 @@ def _paragraphs(
                     f"{figures(len(one.workers), 'worker')}, {figures(one.slots, 'slot')}, {one.queued} queued"
                 )
             )
-        parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
+        if spec.celery_task is None:
+            parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
+        else:
+            parts.append(_indented(f"Celery task: {spec.celery_task}"))
         parts.append(_indented(in_one_line(spec.description)))
     return Group(*parts)
 
@@ -151,13 +154,15 @@ def _indented(text: str) -> RenderableType:
 
 
 def _as_json(spec: SpecialistSpec, live: Served | None) -> dict[str, Any]:
-    shown = {
+    shown: dict[str, Any] = {
         "name": spec.name,
         "description": spec.description,
         "tools": spec.tools,
         "model": spec.model,
         "max_turns": spec.max_turns,
     }
+    if spec.celery_task is not None:
+        shown["celery_task"] = spec.celery_task
     if live is None:
         return shown
     paused = live.paused.model_dump() if live.paused else None

@@ -13,12 +13,13 @@ from structlog.testing import capture_logs
 
 from shared.celery_app import make_app
 from shared.config import Settings
+from shared.host_tasks import check_transport
 from shared.ledger.ledger import Ledger
 from shared.library import Library
 from shared.wire.errors import UserError
 from shared.wire.events import EndTaskTried, JobEnded, JobStatus
 from shared.wire.handoff import ref
-from supervisor.end_tasks import DEAD_LETTER_QUEUE, NOT_SET, EndTasks, check_transport
+from supervisor.end_tasks import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
 from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from supervisor.lifecycle.state import JobState
 from supervisor.signatures import end_task_of
@@ -180,7 +181,7 @@ def test_after_the_last_try_the_task_is_a_dead_letter(
 @pytest.mark.parametrize("url", ["redsi://:canary@host/0", "sqs://canary:canary@"])
 def test_a_broker_that_kombu_cannot_talk_to_ends_a_supervisor_at_its_start(url: str) -> None:
     with pytest.raises(UserError) as refused:
-        check_transport(url)
+        check_transport("HANDOFF_ON_END_BROKER_URL", url)
 
     assert f"no transport for {url.partition(':')[0]}://" in str(refused.value)
     assert "canary" not in str(refused.value)

@@ -1,0 +1,125 @@
+"""A step of a workflow that is a task of the host's own Celery app runs on its stock worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from shared.local.processes import ChildSpec
+from shared.wire.events import JobStatus
+from supervisor.client import Request
+from supervisor.workflows import read_workflow
+from tests.e2e.a_host_with_a_task import CALLS
+from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+STOCK = """---
+name: stock
+description: Looks up how many items of an article are in stock. Not for questions about orders.
+celery_task: host.stock
+celery_queue: billing
+output_schema:
+  type: object
+  properties:
+    article: {type: string}
+    items: {type: integer}
+  required: [article, items]
+---
+The task `host.stock` of the host's Celery app.
+"""
+WORKFLOW = """
+description: Looks up an article in stock.
+steps:
+  - {id: look, specialist: stock, task: "A-1042"}
+"""
+WORKER = ("stock", "workers.app", "stock")
+
+
+def settings_of(folder: Path, host: str) -> dict[str, str]:
+    (folder / "specialists").mkdir()
+    (folder / "specialists" / "stock.md").write_text(STOCK)
+    (folder / "stock.yaml").write_text(WORKFLOW)
+    return {
+        "HANDOFF_SPECIALISTS_DIRS": str(folder / "specialists"),
+        "HANDOFF_HOST_BROKER_URL": host,
+        "HANDOFF_HOST_RESULT_URL": host,
+        "HANDOFF_SWEEP_INTERVAL_S": "0.2",
+        "HANDOFF_LEASE_S": "2",
+    }
+
+
+@contextmanager
+def a_system(folder: Path, host: str) -> Iterator[RunningSystem]:
+    """Our system, with a worker of its own for the specialist, and a stock worker of the host."""
+    with running_system(
+        folder, (SUPERVISOR, EVERYONE, WORKER), settings_of(folder, host)
+    ) as system:
+        command = [
+            *(sys.executable, "-m", "celery", "-A", "tests.e2e.a_host_with_a_task"),
+            *("worker", "-c", "1", "-Q", "billing", "-n", "host@%h"),
+        ]
+        environment = {"HOST_REDIS_URL": host, "PYTHONPATH": str(ROOT)}
+        system.processes.start(ChildSpec("host", command, environment, is_ready=lambda: True))
+        yield system
+
+
+def calls(store: redis.Redis) -> list[Any]:
+    return [json.loads(call) for call in store.lrange(CALLS, 0, -1)]
+
+
+def test_a_killed_worker_is_followed_by_one_that_waits_for_the_same_task(
+    redis_url: str, tmp_path: Path
+) -> None:
+    with a_system(tmp_path, redis_url) as system, redis.Redis.from_url(redis_url) as host:
+        jobs = system.jobs()
+        workflow = read_workflow(str(tmp_path / "stock.yaml"))
+        job_id = jobs.submit(Request("How many are there?", workflow=workflow))
+        wait_until(lambda: calls(host), timeout_s=60, what="the host's task")
+        killed = system.processes.pids()["stock"]
+        os.kill(killed, signal.SIGKILL)
+        wait_until(
+            lambda: system.processes.pids().get("stock") not in (None, killed),
+            what="another worker",
+        )
+        host.rpush("host:go", "now")
+        result = jobs.result(job_id, wait_s=90)
+
+        ((task_id, call, _args, _kwargs),) = calls(host)
+        assert result.status is JobStatus.OK, result
+        assert result.answer == {"article": "A-1042", "items": 12}
+        assert (call["job_id"], call["step_id"], call["task"]) == (job_id, "look", "A-1042")
+        assert len(task_id) == 36
+        logs = [system.processes.log_of(name).read_text() for name in ("supervisor", "stock")]
+        assert redis_url not in "".join(logs)
+        jobs.ledger.connection.close()
+
+
+def test_a_worker_without_the_hosts_broker_does_not_start(redis_url: str, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, redis_url) | {"HANDOFF_REDIS_URL": redis_url}
+    del settings["HANDOFF_HOST_BROKER_URL"]
+    done = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "-Q", "stock"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **settings, "HANDOFF_OFFLINE": "true", "PYTHONPATH": str(ROOT)},
+    )
+
+    lines = [line for line in done.stderr.splitlines() if line.startswith("handoff: ")]
+    assert done.returncode == 2, done.stderr
+    assert len(lines) == 1
+    assert "set HANDOFF_HOST_BROKER_URL for this worker" in lines[0]
+    assert "Traceback" not in done.stderr
