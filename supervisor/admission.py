@@ -8,6 +8,7 @@ from functools import cached_property
 
 from shared.config import OFFLINE_MODEL
 from shared.ledger.ledger import Ledger
+from shared.suggestions import suggestion
 from shared.wire.errors import BudgetSpent, LedgerUnavailable, UserError
 from supervisor.request import Request
 from supervisor.submission import Submission
@@ -67,5 +68,5 @@ def check_fact_checker(ledger: Ledger, name: str | None) -> None:
     served = ledger.roles.served() if name else {}
     if name and served and name not in served and not ledger.history.read([name])[0][name]:
         raise UserError(
-            f"fact_checker: nobody serves or has served {name!r}; there are: {', '.join(sorted(served))}"
+            f"fact_checker: no worker serves or has served {name!r}: {suggestion(name, sorted(served))}"
         )

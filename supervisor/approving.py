@@ -10,6 +10,7 @@ from pydantic import JsonValue, ValidationError
 
 from shared.ledger.ledger import Ledger
 from shared.ledger.roles import acting
+from shared.suggestions import suggestion
 from shared.wire.approval import ApprovalOf
 from shared.wire.characters import has_half_a_character
 from shared.wire.errors import PlanRefused, UnknownJob, UserError
@@ -193,9 +194,11 @@ def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
         raise PlanRefused(
             [("the plan has no steps: write it as `handoff show --full` prints it", ("steps",))]
         )
-    unknown = [name for name in value if name not in _OF_A_PLAN | _OF_A_REPORT]
+    known = _OF_A_PLAN | _OF_A_REPORT
+    unknown = [name for name in value if name not in known]
     found: list[_Problem] = [
-        (f"the plan has a field {name} that no plan has", (name,)) for name in unknown
+        (f"a plan has no field {name}: {suggestion(name, sorted(known))}", (name,))
+        for name in unknown
     ]
     given = tuple(one.step for one in state.submitted.given)
     plan = _with_counted_joins(value, steps, given)
@@ -209,7 +212,7 @@ def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
         except ValidationError as error:
             found += [
                 (f"step {index + 1}: {'.'.join(where) or 'it'}: {what}", (*place, *where))
-                for where, what in each_problem(error)
+                for where, what in each_problem(error, Step)
             ]
     allowed = set(state.submitted.specialists)
     there = {name for name in served if not allowed or name in allowed} | {

@@ -33,7 +33,7 @@ from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from supervisor.deleting import delete_job
 from supervisor.journal_following import events_of, wait_for_end
 from supervisor.known import checked, known
-from supervisor.pausing import pause
+from supervisor.pausing import pause, resume
 from supervisor.waiting import with_waiting
 
 if TYPE_CHECKING:
@@ -271,8 +271,12 @@ class Client:
         pause(self.ledger, role, reason)
 
     def resume(self, role: str) -> int | None:
-        """Let it go on. Returns how many handoffs it had been stopped at; None: it was not paused."""
-        return self.ledger.pauses.resume(role)
+        """Let a role go on. Return how many handoffs it had been stopped at. None: it was not paused.
+
+        Raises:
+            UserError: the role is not paused, and no worker serves or has served it.
+        """
+        return resume(self.ledger, role)
 
     def retry_dead(self, letter: DeadLetter) -> None:
         """Put what a dead letter was about back where it came from, and drop the letter. Mend the cause first.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
+from collections.abc import Iterable
 
 from shared.ledger.ledger import Ledger
+from shared.suggestions import close_names, suggestion
 from shared.wire.errors import UserError
 from shared.wire.ids import NAME_PATTERN
 from shared.wire.names import RESERVED, ROLES, THINK_QUEUE
@@ -29,10 +30,29 @@ def check_pausable(ledger: Ledger, role: str) -> None:
         UserError: nobody serves or has served it; or nobody is announced, and it is no name, or one of those that are known but for a slip.
     """
     served = ledger.roles.served()
-    known = {*ROLES, *served, *(one.queue for one in ledger.health.depths())} - {THINK_QUEUE}
+    known = _known(ledger, served)
     is_name = re.fullmatch(NAME_PATTERN, role) is not None and role not in RESERVED
-    may_be_served = not served and is_name and not get_close_matches(role, known, cutoff=_ALIKE)
+    may_be_served = not served and is_name and not close_names(role, known, alike=_ALIKE)
     if role not in known and not may_be_served:
         raise UserError(
-            f"nobody serves or has served {role[:64]!r}; there are: {', '.join(sorted(known))}"
+            f"no worker serves or has served {role[:64]!r}: {suggestion(role, sorted(known))}"
         )
+
+
+def resume(ledger: Ledger, role: str) -> int | None:
+    """Let a role go on. Return how many handoffs it had been stopped at. None: it was not paused.
+
+    Raises:
+        UserError: the role is not paused, and it is not a role that `check_pausable` accepts.
+    """
+    held = ledger.pauses.resume(role)
+    if held is None and role not in _known(ledger, ledger.roles.served()):
+        if paused := close_names(role, ledger.pauses.all()):
+            raise UserError(f"{role[:64]!r} is not paused: did you mean {paused[0]}?")
+        check_pausable(ledger, role)
+    return held
+
+
+def _known(ledger: Ledger, served: Iterable[str]) -> set[str]:
+    """Return the roles that have a queue, or that workers or supervisors serve."""
+    return {*ROLES, *served, *(one.queue for one in ledger.health.depths())} - {THINK_QUEUE}

@@ -6,7 +6,6 @@ The format is the one that people already keep subagents in: `tools` may be a li
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from shared.agent.schemas import BrokenSchema, check_schema
 from shared.durations import InvalidDuration, whole_seconds_of
 from shared.folders import files_with_suffix
 from shared.specialists.front_matter import FrontMatter, parse
+from shared.suggestions import suggestion
 from shared.wire.errors import InvalidSpecialist
 from shared.wire.message import each_problem
 from shared.wire.names import RESERVED
@@ -144,12 +144,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
 def _wrong_keys(parts: FrontMatter) -> Iterator[_Wrong]:
     for key in parts.fields:
         if key not in FIELDS:
-            near = get_close_matches(key, FIELDS, n=1)
-            mend = (
-                f"did you mean {near[0]}?"
-                if near
-                else f"remove it (there are: {', '.join(FIELDS)})"
-            )
+            mend = suggestion(str(key), FIELDS, otherwise="remove it")
             yield _wrong(parts, key, f"is not a known field; {mend}")
     for key in ("name", "description"):
         if parts.fields.get(key) is None:
@@ -187,12 +182,7 @@ def _wrong_tools(
         yield _wrong(parts, "tools", "a tool is named twice; name it once")
     for name in dict.fromkeys(named):
         if tools is not None and name not in tools:
-            near = get_close_matches(name, tools, n=1)
-            mend = (
-                f"did you mean {near[0]}?"
-                if near
-                else f"there are: {', '.join(sorted(tools)) or 'none'}; add its file with --tools DIR"
-            )
+            mend = suggestion(name, sorted(tools), otherwise="add its file with --tools DIR")
             yield _wrong(parts, "tools", f"there is no tool {name}; {mend}")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
+from shared.suggestions import close_names
 from shared.wire.errors import MalformedMessage
 
 Unsaid = Field(exclude_if=lambda value: value is None)
@@ -100,9 +101,13 @@ def _digest(text: str | bytes) -> str:
 _digest_again = lru_cache(maxsize=256)(_digest)
 
 
-def each_problem(error: ValidationError) -> Iterator[tuple[tuple[str, ...], str]]:
+def each_problem(
+    error: ValidationError, kind: type[BaseModel] | None = None
+) -> Iterator[tuple[tuple[str, ...], str]]:
     """Where, from the outermost field inwards, and what, in words of ours; without the offending values (they may be secrets). Of a list
     that is too short only because of what is wrong with its items, only the items are named.
+
+    `kind`: the type that was read. With it, an unknown field comes with the closest known field.
     """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     places = [problem["loc"] for problem in found]
@@ -112,7 +117,32 @@ def each_problem(error: ValidationError) -> Iterator[tuple[tuple[str, ...], str]
             len(one) > len(place) and one[: len(place)] == place for one in places
         )
         if not is_led_to:
-            yield tuple(map(str, place)), in_our_words(problem["type"], problem["msg"])
+            said = in_our_words(problem["type"], problem["msg"])
+            if problem["type"] == "extra_forbidden" and kind is not None:
+                close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
+                said += f": did you mean {close[0]}?" if close else ""
+            yield tuple(map(str, place)), said
+
+
+def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
+    """Return the fields of the message at a place inside a message; none if it cannot be told."""
+    for name in place:
+        if isinstance(name, int):  # an item of a list
+            continue
+        field = kind.model_fields.get(name)
+        inner = next(_messages_in(field.annotation), None) if field else None
+        if inner is None:
+            return ()
+        kind = inner
+    return tuple(kind.model_fields)
+
+
+def _messages_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the message types that an annotation names, as in `tuple[Step, ...] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _messages_in(part)
 
 
 _PLAINER = {
@@ -139,8 +169,9 @@ def in_our_words(kind: str, said: str) -> str:
     )
 
 
-def problems_of(error: ValidationError, most: int = 3) -> str:
-    """Where and what, in one line; of what concerns the whole only what."""
-    found = [f"{'.'.join(where)}: {what}" if where else what for where, what in each_problem(error)]
+def problems_of(error: ValidationError, most: int = 3, kind: type[BaseModel] | None = None) -> str:
+    """Where and what, in one line; of what concerns the whole only what. `kind`: as in `each_problem`."""
+    problems = each_problem(error, kind)
+    found = [f"{'.'.join(where)}: {what}" if where else what for where, what in problems]
     rest = f" (and {len(found) - most} more)" if len(found) > most else ""
     return "; ".join(found[:most]) + rest

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
 
+from shared.suggestions import suggestion
 from shared.wire.condition import When
 from shared.wire.condition import problem_with as when_problem
 from shared.wire.given import own
@@ -158,9 +159,10 @@ def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
 
 def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[str]:
     """Specialists that nobody serves."""
-    served = ", ".join(sorted(specialists)) or "none"
+    served = sorted(specialists)
     return [
-        f"step {step.id}: there is no specialist {step.specialist} (there are: {served})"
+        f"step {step.id}: there is no specialist {step.specialist}; "
+        f"{suggestion(step.specialist, served)}"
         for step in steps
         if step.specialist not in specialists
     ]

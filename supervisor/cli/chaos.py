@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shared.suggestions import suggestion
 from shared.wire.errors import UserError
 from shared.wire.mode import Mode
 from supervisor.cli.errors import FAILED, OK, say
@@ -22,6 +23,9 @@ CHORDS = "chords"
 """Stands for the jobs that plain chords can do, too."""
 
 
+SIZE = "Size"
+
+
 class Control(StrEnum):
     """What is run instead of this system."""
 
@@ -29,11 +33,16 @@ class Control(StrEnum):
 
 
 def chaos(
-    jobs: Annotated[int, typer.Option(min=1, max=100_000, help="How many jobs.")] = 50,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=100_000, help="How many jobs.", rich_help_panel=SIZE)
+    ] = 50,
     kills: Annotated[
         int,
         typer.Option(
-            min=0, max=100_000, help="How often SIGKILL is sent; other faults come in between."
+            min=0,
+            max=100_000,
+            help="How often SIGKILL is sent; other faults come in between.",
+            rich_help_panel=SIZE,
         ),
     ] = 20,
     seed: Annotated[
@@ -44,8 +53,12 @@ def chaos(
             help="What is run, and what is struck; a new one each time if not given.",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes.")] = 4,
-    supervisors: Annotated[int, typer.Option(min=2, max=32, help="Supervisor processes.")] = 3,
+    workers: Annotated[
+        int, typer.Option(min=2, max=32, help="Worker processes.", rich_help_panel=SIZE)
+    ] = 4,
+    supervisors: Annotated[
+        int, typer.Option(min=2, max=32, help="Supervisor processes.", rich_help_panel=SIZE)
+    ] = 3,
     failpoints: Annotated[
         bool, typer.Option("--failpoints", help="Instead: every failpoint, one after the other.")
     ] = False,
@@ -119,7 +132,6 @@ def _draw(only: str | None) -> Draw | None:
         return drawing.ONLY_CHORDS
     known = [mode.value for mode in Mode]
     if unknown := [name for name in named if name not in known]:
-        raise UserError(
-            f"--only {unknown[0]!r:.80} is no mode: name some of {', '.join(known)}, or {CHORDS} alone"
-        )
+        mend = suggestion(unknown[0], [*known, CHORDS])
+        raise UserError(f"--only {unknown[0]!r:.80} is not a mode: {mend}")
     return drawing.only([Mode(name) for name in named])

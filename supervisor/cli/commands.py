@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shared.extras import check_extra
+from shared.suggestions import close_names
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
@@ -46,6 +47,8 @@ ENTRIES = _entries({
         "list": ("jobs:list_jobs", "The newest jobs."),
         "export": ("exporting:export", "Write everything about a job into one self-contained JSON file."),
         "trace": ("tracing:trace", "Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered."),
+    },
+    "Decisions about a job": {
         "cancel": ("cancelling:cancel", "Stop jobs everywhere; what they have done stays."),
         "approve": ("approving:approve", "Let a job go on that waits for an approval."),
         "reject": ("approving:reject", "Have what a job waits for an approval of made again, with your note as feedback."),
@@ -61,12 +64,12 @@ ENTRIES = _entries({
         "supervisor": ("processes:supervisor", "Start a supervisor process: plans, reviews, answers, and looks after lost work."),
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
     },
-    "Is it worth it?": {
+    "Quotes and evaluation": {
         "quote": ("quoting:quote", "Say what a job will likely cost and take, before anything but its plan is paid."),
         "eval": ("evaluating:evaluate", "Do a golden set of requests in several ways, and say how good each is and what it takes."),
         "compare": ("comparing:compare", "Do one request in two ways, and say which to take."),
     },
-    "Looking after it": {
+    "Operations": {
         "specialists": ("fleet:specialists", "Who is served by live workers, how busy they are, and what tools each may use."),
         "doctor": (
             "doctor:doctor",
@@ -88,6 +91,19 @@ STARTS_PROCESSES = frozenset({"run", "up", "supervisor", "worker", "chaos"})
 """Commands that need all packages of a worker. The others work with those of the client."""
 
 
+class OneCommand(TyperCommand):
+    """A command that names itself in every error about its command line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Typer leaves its context out of some errors: it is added here."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+
+
 @cache
 def loaded(name: str) -> Any:
     """Return the command itself, with all of its options and its help.
@@ -104,7 +120,7 @@ def loaded(name: str) -> Any:
         add_completion=False,
         context_settings=HELP_OPTIONS,
     )
-    alone.command(name)(getattr(import_module(f"{__package__}.{module}"), function))
+    alone.command(name, cls=OneCommand)(getattr(import_module(f"{__package__}.{module}"), function))
     return typer.main.get_command(alone)
 
 
@@ -119,6 +135,16 @@ class Commands(TyperGroup):
         super().__init__(**{**given, "commands": lines})
 
     def resolve_command(self, *given: Any) -> Any:
-        """Of what was typed."""
+        """Return the name, the command and the arguments for what was typed.
+
+        Raises:
+            UsageError: there is no such command. The message names the closest command.
+        """
+        context, arguments = given
+        typed = arguments[0]
+        if typed not in self.commands and not typed.startswith("-"):
+            close = close_names(typed, self.commands)
+            hint = f": did you mean {close[0]}?" if close else ""
+            context.fail(f"there is no command {typed[:40]!r}{hint}")
         name, command, rest = super().resolve_command(*given)
         return name, command and loaded(command.name), rest

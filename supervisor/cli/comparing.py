@@ -18,6 +18,10 @@ from supervisor.cli.asking import text_of
 from supervisor.cli.errors import FAILED, OK
 from supervisor.cli.measures import gates_of, rubric_of
 from supervisor.cli.options import (
+    CONTINUE,
+    LIMITS,
+    QUALITY,
+    SPECIALISTS,
     AsJson,
     Docs,
     GatesOption,
@@ -51,25 +55,43 @@ AT_ONCE = 2
 def compare(
     request: RequestText = None,
     docs: Docs = None,
-    modes: Annotated[str, typer.Option(metavar="A,B", help="The two modes.")] = "single,team",
+    modes: Annotated[
+        str, typer.Option(metavar="A,B", help="The two modes.", rich_help_panel=SPECIALISTS)
+    ] = "single,team",
     model: Model = None,
     workflow: Annotated[
-        str, typer.Option(metavar="NAME", help="What mode pipeline runs.")
+        str,
+        typer.Option(metavar="NAME", help="What mode pipeline runs.", rich_help_panel=SPECIALISTS),
     ] = "brief",
     gates: GatesOption = None,
     rubric: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What the judge goes by (YAML).")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What the judge goes by (YAML).", rich_help_panel=QUALITY
+        ),
     ] = None,
     judge_model: JudgeModel = None,
-    no_judge: Annotated[bool, typer.Option("--no-judge", help="Only what code can check.")] = False,
+    no_judge: Annotated[
+        bool, typer.Option("--no-judge", help="Only what code can check.", rich_help_panel=QUALITY)
+    ] = False,
     max_usd: Annotated[
         float | None,
-        typer.Option(metavar="X", min=1e-6, max=1e9, help="The most that all of it may cost."),
+        typer.Option(
+            metavar="X",
+            min=1e-6,
+            max=1e9,
+            help="The most that all of it may cost.",
+            rich_help_panel=LIMITS,
+        ),
     ] = None,
     timeout: Timeout = None,
     run: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Go on with the comparison of this name, or begin it."),
+        typer.Option(
+            metavar="NAME",
+            help="Go on with the comparison of this name, or begin it.",
+            rich_help_panel=CONTINUE,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> int:

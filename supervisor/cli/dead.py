@@ -28,7 +28,9 @@ class What(StrEnum):
 
 
 def dead(
-    what: Annotated[What, typer.Argument(help="What to do.")] = What.LIST,
+    what: Annotated[
+        What, typer.Argument(metavar="ACTION", help="list, show, retry or drop.")
+    ] = What.LIST,
     letter: Annotated[
         str | None, typer.Argument(metavar="ID", help="Which letter, as `list` names it.")
     ] = None,

@@ -7,9 +7,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from shared.extras import is_optional, missing
+from shared.suggestions import close_names
 from shared.wire.errors import HandoffError, LedgerUnavailable, ManyProblems, UserError
 from supervisor.cli.streams import ReaderGone
 
@@ -113,9 +114,27 @@ def _outcome(command: Callable[[], object]) -> int:
     return ended if isinstance(ended, int) else OK
 
 
-def _unforeseen(error: Exception) -> int:
+def _usage_problem(error: Any) -> str | None:
+    """Return one line about a command line that Typer refuses, with the command that shows its help.
+
+    None: nothing was typed, and Typer has printed the help.
+    """
     from shared.wire.message import in_our_words
 
+    context: Any = getattr(error, "ctx", None)
+    if context and hasattr(error, "possibilities"):  # an unknown option; Typer would name several
+        message = f"there is no option {error.message.removeprefix('No such option: ')}"
+        options = [name for one in context.command.get_params(context) for name in one.opts]
+        if close := close_names(error.option_name, options):
+            message += f": did you mean {close[0]}?"
+    elif not (message := error.format_message()):
+        return None
+    command = context.command_path if context else "handoff"
+    problem = in_our_words("", message.replace("Value error, ", "")).rstrip(".")
+    return f"{problem} (see `{command} --help`)"
+
+
+def _unforeseen(error: Exception) -> int:
     if isinstance(error, HandoffError):
         say(str(error))
         return FAILED
@@ -125,11 +144,9 @@ def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError):
         say(f"{error.filename or 'the system'}: {error.strerror or error}")
         return FAILED
-    if callable(
-        format_message := getattr(error, "format_message", None)
-    ):  # typer's: an unknown option, a missing argument
-        if message := format_message():  # none: nothing was typed, and the help has been shown
-            say(f"{in_our_words('', message.replace('Value error, ', ''))} (see `handoff --help`)")
+    if hasattr(error, "format_message"):  # Typer's: an unknown option, a missing argument
+        if message := _usage_problem(error):
+            say(message)
         return BAD_INPUT
     if type(error).__module__.startswith(
         ("kombu.", "redis.")

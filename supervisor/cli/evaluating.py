@@ -13,7 +13,15 @@ from shared.config import Settings, load_settings
 from shared.wire.errors import UserError
 from shared.wire.usage import cost_usd, microusd
 from supervisor.cli.errors import FAILED, OK, say
-from supervisor.cli.options import AsJson, JudgeModel, Timeout
+from supervisor.cli.options import (
+    CONTINUE,
+    LIMITS,
+    QUALITY,
+    SPECIALISTS,
+    AsJson,
+    JudgeModel,
+    Timeout,
+)
 from supervisor.cli.terminal import figures, money, note, write_as_json, write_line
 from supervisor.cli.ways import (
     check_within,
@@ -43,11 +51,15 @@ def evaluate(
             metavar="GOLDEN", help="Requests and what is right for them: one JSON object a line."
         ),
     ],
-    modes: Annotated[str, typer.Option(metavar="A,B", help="The modes to try.")] = "single,team",
+    modes: Annotated[
+        str, typer.Option(metavar="A,B", help="The modes to try.", rich_help_panel=SPECIALISTS)
+    ] = "single,team",
     models: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="The models to try. Default: as the workers' settings say."
+            metavar="A,B",
+            help="The models to try. Default: as the workers' settings say.",
+            rich_help_panel=SPECIALISTS,
         ),
     ] = None,
     repeat: Annotated[
@@ -57,29 +69,54 @@ def evaluate(
         ),
     ] = 1,
     workflow: Annotated[
-        str, typer.Option(metavar="NAME", help="What mode pipeline runs.")
+        str,
+        typer.Option(metavar="NAME", help="What mode pipeline runs.", rich_help_panel=SPECIALISTS),
     ] = "brief",
     judge_model: JudgeModel = None,
-    no_judge: Annotated[bool, typer.Option("--no-judge", help="Only what code can check.")] = False,
+    no_judge: Annotated[
+        bool, typer.Option("--no-judge", help="Only what code can check.", rich_help_panel=QUALITY)
+    ] = False,
     at_once: Annotated[
         int, typer.Option(metavar="N", min=1, max=64, help="Jobs at the same time.")
     ] = 4,
     max_usd: Annotated[
         float | None,
-        typer.Option(metavar="X", min=1e-6, max=1e9, help="The most that all of it may cost."),
+        typer.Option(
+            metavar="X",
+            min=1e-6,
+            max=1e9,
+            help="The most that all of it may cost.",
+            rich_help_panel=LIMITS,
+        ),
     ] = None,
     timeout: Timeout = None,
     min_pass_rate: Annotated[
         float | None,
-        typer.Option(metavar="P", min=0, max=1, help="Exit code 1 if a way passes less."),
+        typer.Option(
+            metavar="P",
+            min=0,
+            max=1,
+            help="Exit code 1 if a way passes less.",
+            rich_help_panel=QUALITY,
+        ),
     ] = None,
     min_score: Annotated[
         float | None,
-        typer.Option(metavar="S", min=1, max=5, help="Exit code 1 if a way is scored less."),
+        typer.Option(
+            metavar="S",
+            min=1,
+            max=5,
+            help="Exit code 1 if a way is scored less.",
+            rich_help_panel=QUALITY,
+        ),
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Go on with the run of this name, or begin it."),
+        typer.Option(
+            metavar="NAME",
+            help="Go on with the run of this name, or begin it.",
+            rich_help_panel=CONTINUE,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> int:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
 
 from shared.durations import DurationRange
 from shared.ledger.jobs import JobFilter
+from shared.suggestions import suggestion
 from shared.wire.errors import UserError
 from shared.wire.events import JobStatus
 from shared.wire.limits import MOST_SECONDS
+from supervisor.cli.options import FILTERS
 
 Statuses = Annotated[
     list[str],
@@ -20,10 +21,14 @@ Statuses = Annotated[
         "--status",
         metavar="STATUS",
         help="Only jobs of this status, or of these: A,B; may be repeated.",
+        rich_help_panel=FILTERS,
     ),
 ]
 Tenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
+    str | None,
+    typer.Option(
+        "--tenant", metavar="NAME", help="Only jobs of this tenant.", rich_help_panel=FILTERS
+    ),
 ]
 OlderThan = Annotated[
     float | None,
@@ -32,6 +37,7 @@ OlderThan = Annotated[
         metavar="TIME",
         parser=DurationRange(0, MOST_SECONDS),
         help="Only jobs that were submitted longer ago than this: 90s, 10m, 2h, 3d, 1w.",
+        rich_help_panel=FILTERS,
     ),
 ]
 
@@ -46,9 +52,8 @@ def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
     names = [name.strip().lower() for text in texts for name in text.split(",")]
     for name in names:
         if name not in there:
-            near = get_close_matches(name, there, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there)}"
-            raise UserError(f"--status: {name[:40]!r} is no status of a job: {hint}")
+            hint = suggestion(name, there)
+            raise UserError(f"--status: {name[:40]!r} is not a status of a job: {hint}")
     return frozenset(JobStatus(name) for name in names)
 
 

@@ -15,7 +15,7 @@ from supervisor.books import usage_of
 from supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.job_filters import OlderThan, Statuses, Tenant, filter_of, statuses_of
 from supervisor.cli.listing import header, listed
-from supervisor.cli.options import AllowPartial, AsJson, RowsFile
+from supervisor.cli.options import LIMITS, AllowPartial, AsJson, RowsFile
 from supervisor.cli.terminal import stdout, write_as_json, write_line
 from supervisor.known import job_named
 from supervisor.reconnecting import RECONNECT_FOR_S
@@ -179,18 +179,35 @@ _NO_JOBS = 'there are no jobs (`handoff submit "..."` makes one)'
 
 MaxTurns = Annotated[
     int | None,
-    typer.Option("--max-turns", metavar="N", min=1, help="The most turns of the whole job, now."),
+    typer.Option(
+        "--max-turns",
+        metavar="N",
+        min=1,
+        help="The most turns of the whole job, now.",
+        rich_help_panel=LIMITS,
+    ),
 ]
 MaxUsd = Annotated[
     float | None,
     typer.Option(
-        "--max-usd", metavar="X", min=1e-6, max=1e9, help="The most that it may cost, now."
+        "--max-usd",
+        metavar="X",
+        min=1e-6,
+        max=1e9,
+        help="The most that it may cost, now.",
+        rich_help_panel=LIMITS,
     ),
 ]
 
 MaxTokens = Annotated[
     int | None,
-    typer.Option("--max-tokens", metavar="N", min=1, help="The most tokens of the whole job, now."),
+    typer.Option(
+        "--max-tokens",
+        metavar="N",
+        min=1,
+        help="The most tokens of the whole job, now.",
+        rich_help_panel=LIMITS,
+    ),
 ]
 
 

@@ -78,7 +78,7 @@ def main() -> None:
     """The entry point `handoff`."""
     forget_celery_variables()
     use_standard_streams()
-    guarded(lambda: app(standalone_mode=False))
+    guarded(lambda: app(prog_name="handoff", standalone_mode=False))
 
 
 if __name__ == "__main__":

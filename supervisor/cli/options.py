@@ -13,6 +13,17 @@ from shared.wire.limits import MOST_DEPTH, MOST_SECONDS, MOST_SLOTS, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
 
+# Panels of options in the help of a command.
+DOCUMENTS = "Documents"
+SPECIALISTS = "Specialists and mode"
+CONTINUE = "Continue earlier work"
+QUALITY = "Review and gates"
+LIMITS = "Limits"
+APPROVAL = "Approval"
+QUEUE = "Queue and notification"
+OUTPUT = "Output"
+FILTERS = "Filters"
+
 ROW_FORMATS = (".jsonl", ".csv")
 """What a file of rows can be, by the end of its name."""
 RequestText = Annotated[
@@ -32,21 +43,46 @@ def _folder(text: str) -> Path:
 
 Docs = Annotated[
     Path | None,
-    typer.Option("--docs", metavar="DIR", parser=_folder, help="A folder (or file) to work from."),
+    typer.Option(
+        "--docs",
+        metavar="DIR",
+        parser=_folder,
+        help="A folder (or file) to work from.",
+        rich_help_panel=DOCUMENTS,
+    ),
 ]
 SkipBadDocs = Annotated[
-    bool, typer.Option("--skip-bad-docs", help="Leave out documents that cannot be read.")
+    bool,
+    typer.Option(
+        "--skip-bad-docs",
+        help="Leave out documents that cannot be read.",
+        rich_help_panel=DOCUMENTS,
+    ),
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", metavar="NAME", help="The model of every agent of this job."),
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="The model of every agent of this job.",
+        rich_help_panel=SPECIALISTS,
+    ),
 ]
 MaxTurns = Annotated[
     int | None,
-    typer.Option("--max-turns", metavar="N", min=1, help="The most turns of one handoff."),
+    typer.Option(
+        "--max-turns",
+        metavar="N",
+        min=1,
+        help="The most turns of one handoff.",
+        rich_help_panel=LIMITS,
+    ),
 ]
 MaxUsd = Annotated[
-    float | None, typer.Option("--max-usd", metavar="X", help="The most that the job may cost.")
+    float | None,
+    typer.Option(
+        "--max-usd", metavar="X", help="The most that the job may cost.", rich_help_panel=LIMITS
+    ),
 ]
 MaxTokens = Annotated[
     int | None,
@@ -55,12 +91,18 @@ MaxTokens = Annotated[
         metavar="N",
         min=1,
         help="The most input and output tokens of the whole job.",
+        rich_help_panel=LIMITS,
     ),
 ]
 MaxRounds = Annotated[
     int | None,
     typer.Option(
-        "--max-rounds", metavar="N", min=0, max=10, help="How often a review may send work back."
+        "--max-rounds",
+        metavar="N",
+        min=0,
+        max=10,
+        help="How often a review may send work back.",
+        rich_help_panel=LIMITS,
     ),
 ]
 MaxDepth = Annotated[
@@ -71,6 +113,7 @@ MaxDepth = Annotated[
         min=0,
         max=MOST_DEPTH,
         help="How deep sub-supervisors may go; 0: none. Default: 2.",
+        rich_help_panel=LIMITS,
     ),
 ]
 Timeout = Annotated[
@@ -80,39 +123,58 @@ Timeout = Annotated[
         metavar="TIME",
         parser=DurationRange(1, MOST_SECONDS, is_whole=True),
         help="The job ends after this time with what it has: 90, 90s, 10m, 1h30m.",
+        rich_help_panel=LIMITS,
     ),
 ]
 OnLimitOption = Annotated[
     OnLimit | None,
     typer.Option(
-        "--on-limit", help="What happens when turns, tokens or money are spent. Default: wrap-up."
+        "--on-limit",
+        help="What happens when turns, tokens or money are spent. Default: wrap-up.",
+        rich_help_panel=LIMITS,
     ),
 ]
 AnswerSchema = Annotated[
     Path | None,
     typer.Option(
-        "--answer-schema", metavar="FILE", help="A JSON Schema that the answer must match."
+        "--answer-schema",
+        metavar="FILE",
+        help="A JSON Schema that the answer must match.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 OwnSpecialists = Annotated[
     list[Path],
     typer.Option(
-        "--specialists", metavar="DIR", help="A folder of your own specialists; may be repeated."
+        "--specialists",
+        metavar="DIR",
+        help="A folder of your own specialists; may be repeated.",
+        rich_help_panel=SPECIALISTS,
     ),
 ]
 OwnTools = Annotated[
     list[Path],
-    typer.Option("--tools", metavar="DIR", help="A folder of your own tools; may be repeated."),
+    typer.Option(
+        "--tools",
+        metavar="DIR",
+        help="A folder of your own tools; may be repeated.",
+        rich_help_panel=SPECIALISTS,
+    ),
 ]
 ModeOption = Annotated[
     Mode | None,
-    typer.Option("--mode", help="How the job is supervised. Default: auto, or HANDOFF_MODE."),
+    typer.Option(
+        "--mode",
+        help="How the job is supervised. Default: auto, or HANDOFF_MODE.",
+        rich_help_panel=SPECIALISTS,
+    ),
 ]
 PriorityOption = Annotated[
     Priority | None,
     typer.Option(
         "--priority",
         help="Whether it goes ahead of batch jobs. Default: interactive, or HANDOFF_PRIORITY.",
+        rich_help_panel=QUEUE,
     ),
 ]
 TenantOption = Annotated[
@@ -121,6 +183,7 @@ TenantOption = Annotated[
         "--tenant",
         metavar="NAME",
         help="Whose job it is: tenants take turns, and have days' budgets.",
+        rich_help_panel=QUEUE,
     ),
 ]
 WorkflowOption = Annotated[
@@ -129,6 +192,7 @@ WorkflowOption = Annotated[
         "--workflow",
         metavar="NAME",
         help="Run the steps of this workflow (or .yaml file) instead of a planner's.",
+        rich_help_panel=SPECIALISTS,
     ),
 ]
 ItemsOption = Annotated[
@@ -137,12 +201,16 @@ ItemsOption = Annotated[
         "--items",
         metavar="FILE",
         help="Lines, or rows of a .csv, that a workflow's steps are done for.",
+        rich_help_panel=SPECIALISTS,
     ),
 ]
 GatesOption = Annotated[
     Path | None,
     typer.Option(
-        "--gates", metavar="FILE", help="What the answer has to be before it leaves (YAML)."
+        "--gates",
+        metavar="FILE",
+        help="What the answer has to be before it leaves (YAML).",
+        rich_help_panel=QUALITY,
     ),
 ]
 RubricOption = Annotated[
@@ -151,6 +219,7 @@ RubricOption = Annotated[
         "--rubric",
         metavar="FILE",
         help="What the reviewer measures by (YAML); has the work reviewed in every mode.",
+        rich_help_panel=QUALITY,
     ),
 ]
 After = Annotated[
@@ -159,6 +228,7 @@ After = Annotated[
         "--after",
         metavar="JOB",
         help="Follow on this ended job: begin with what it knows, and pay for none of it.",
+        rich_help_panel=CONTINUE,
     ),
 ]
 JudgeModel = Annotated[
@@ -167,6 +237,7 @@ JudgeModel = Annotated[
         "--judge-model",
         metavar="NAME",
         help="The model that judges. Default: HANDOFF_REVIEWER_MODEL, or the capable one.",
+        rich_help_panel=QUALITY,
     ),
 ]
 _WHATS = ("plan", "research", "answer")
@@ -187,6 +258,7 @@ Approve = Annotated[
         metavar="|".join(_WHATS),
         parser=_what,
         help="Wait for your approval of it; may be repeated.",
+        rich_help_panel=APPROVAL,
     ),
 ]
 ApproveAboveUsd = Annotated[
@@ -195,6 +267,7 @@ ApproveAboveUsd = Annotated[
         "--approve-above-usd",
         metavar="X",
         help="Wait for your approval once the job has cost more than this.",
+        rich_help_panel=APPROVAL,
     ),
 ]
 ApproveTimeout = Annotated[
@@ -204,11 +277,16 @@ ApproveTimeout = Annotated[
         metavar="TIME",
         parser=DurationRange(1, MOST_WAIT_S, is_whole=True),
         help="How long each question waits for an answer: 90s, 10m, 2h, 7d.",
+        rich_help_panel=APPROVAL,
     ),
 ]
 OnTimeoutOption = Annotated[
     OnTimeout | None,
-    typer.Option("--on-timeout", help="What happens when nobody answers. Default: stop."),
+    typer.Option(
+        "--on-timeout",
+        help="What happens when nobody answers. Default: stop.",
+        rich_help_panel=APPROVAL,
+    ),
 ]
 Slots = Annotated[
     int | None,
@@ -221,10 +299,19 @@ Slots = Annotated[
         help="Handoffs (threads) at once.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, everything else on stderr.")]
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="JSON on stdout, everything else on stderr.", rich_help_panel=OUTPUT
+    ),
+]
 AllowPartial = Annotated[
     bool,
-    typer.Option("--allow-partial", help="Exit with 0, not 5, when the job's status is partial."),
+    typer.Option(
+        "--allow-partial",
+        help="Exit with 0, not 5, when the job's status is partial.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 
@@ -243,5 +330,6 @@ RowsFile = Annotated[
         metavar="FILE",
         parser=_rows_file,
         help="Write a row for each item of a workflow: rows.jsonl or rows.csv.",
+        rich_help_panel=OUTPUT,
     ),
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ import typer
 
 from shared.config import DEFAULT_REDIS_URL, Settings, load_settings, redis_url_of
 from shared.placeholders import load_process_settings
+from shared.suggestions import suggestion
 from shared.wire.errors import LedgerUnavailable, UserError
 from supervisor.cli.built_in import built_in_specialists
 from supervisor.cli.celery_process import celery_command, check_app
@@ -103,12 +103,8 @@ def check_roles(roles: Collection[str], known: Collection[str]) -> None:
     """Raises: UserError: names the first unknown one, and what it may have been meant to be."""
     for role in roles:
         if role not in known:
-            near = get_close_matches(role, known, n=2)
-            hint = (
-                f"did you mean {' or '.join(near)}?"
-                if near
-                else f"there are: {', '.join(known)}; your own come from --specialists DIR"
-            )
+            otherwise = "name one of these, or add a folder of your own with --specialists DIR"
+            hint = suggestion(role, known, otherwise=otherwise, most=2)
             raise UserError(f"there is no specialist {role[:64]!r}: {hint}")
 
 

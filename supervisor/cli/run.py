@@ -21,6 +21,7 @@ from supervisor.cli.asking import Asked, check_model, request_of, text_of
 from supervisor.cli.errors import FAILED, INTERRUPTED, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.options import (
+    CONTINUE,
     AllowPartial,
     AsJson,
     OwnSpecialists,
@@ -63,7 +64,12 @@ def run(
     tools: OwnTools = [],  # noqa: B006
     as_json: AsJson = False,
     resume: Annotated[
-        str | None, typer.Option(metavar="JOB", help="Go on with a run that Ctrl-C interrupted.")
+        str | None,
+        typer.Option(
+            metavar="JOB",
+            help="Go on with a run that Ctrl-C interrupted.",
+            rich_help_panel=CONTINUE,
+        ),
     ] = None,
     output: RowsFile = None,
     allow_partial: AllowPartial = False,

@@ -25,7 +25,7 @@ from supervisor.cli.errors import OK, say
 from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.jobs import client_of_broker
 from supervisor.cli.measures import rubric_in
-from supervisor.cli.options import RequestText
+from supervisor.cli.options import QUEUE, RequestText
 from supervisor.cli.streams import OutputFailed, ReaderGone
 from supervisor.cli.terminal import write_line
 from supervisor.measures.gates import gates_in
@@ -87,10 +87,14 @@ def submit(
         Path | None, typer.Option(metavar="JSONL", help="Many jobs: one JSON object a line.")
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(metavar="K", help="The same key gives the same job.")
+        str | None,
+        typer.Option(metavar="K", help="The same key gives the same job.", rich_help_panel=QUEUE),
     ] = None,
     webhook: Annotated[
-        str | None, typer.Option(metavar="URL", help="Gets a signed POST when the job has ended.")
+        str | None,
+        typer.Option(
+            metavar="URL", help="Gets a signed POST when the job has ended.", rich_help_panel=QUEUE
+        ),
     ] = None,
 ) -> int:
     """Enqueue a job and print its id at once.
@@ -212,7 +216,7 @@ def asked_in(text: str, asked: Asked) -> Asked:
     try:
         line = Line.model_validate_json(text)
     except ValidationError as error:
-        raise UserError(problems_of(error)) from error
+        raise UserError(problems_of(error, kind=Line)) from error
     given: dict[str, Any] = {
         name: value for name, value in line.model_dump().items() if value is not None
     }

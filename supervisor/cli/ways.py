@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared.suggestions import suggestion
 from shared.wire.errors import UserError
 from shared.wire.limits import JobLimits
 from shared.wire.mode import Mode
@@ -119,4 +120,5 @@ def _mode(name: str) -> Mode:
     try:
         return Mode(name)
     except ValueError as error:
-        raise UserError(f"--modes: {name[:40]!r} is no mode: {', '.join(Mode)}") from error
+        mend = suggestion(name, Mode)
+        raise UserError(f"--modes: {name[:40]!r} is not a mode: {mend}") from error

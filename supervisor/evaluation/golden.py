@@ -93,9 +93,10 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[Case]:
         try:
             refuse_repeats(line)
             case = Case.model_validate_json(line)
-        except (ValidationError, MalformedMessage, UserError) as error:
-            said = problems_of(error) if isinstance(error, ValidationError) else str(error)
-            raise UserError(f"{path}:{number}: {said}") from error
+        except ValidationError as error:
+            raise UserError(f"{path}:{number}: {problems_of(error, kind=Case)}") from error
+        except (MalformedMessage, UserError) as error:
+            raise UserError(f"{path}:{number}: {error}") from error
         if case.id in known:
             raise UserError(
                 f"{path}:{number}: the id {case.id} is line {known[case.id]}'s as well: each needs its own"

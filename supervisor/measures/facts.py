@@ -17,6 +17,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from shared.documents.decoding import decode
 from shared.documents.refused import Refused
+from shared.suggestions import suggestion
 from shared.wire.characters import composed, has_half_a_character
 from shared.wire.errors import ManyProblems, UserError
 from shared.wire.facts import FactTable, KnownFact
@@ -67,7 +68,7 @@ def read_facts(
     named = dict(columns or {})
     if unknown := [name for name in named if name not in (*_NEEDED, *_OTHERS)]:
         raise UserError(
-            f"a fact has no {unknown[0]!r:.80} (there are: {', '.join((*_NEEDED, *_OTHERS))}); correct the columns"
+            f"a fact has no {unknown[0]!r:.80}: {suggestion(unknown[0], (*_NEEDED, *_OTHERS), otherwise='correct the columns')}"
         )
     is_database = _is_sqlite(file)
     if is_database != (table is not None):
@@ -175,9 +176,8 @@ def _rows_of_text(
 
 
 def _no_column(file: Path, column: str, part: str, there: Iterable[str]) -> UserError:
-    return UserError(
-        f"{file} has no column {column!r:.80} (there are: {', '.join(there):.300}); name the {part}'s under `columns`"
-    )
+    mend = suggestion(column, there, otherwise=f"name the column of the {part} under `columns`")
+    return UserError(f"{file} has no column {column!r:.80}: {mend}")
 
 
 def _rows_of_database(

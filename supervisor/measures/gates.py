@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from shared.wire.errors import UserError
 from shared.wire.facts import FactTable
@@ -47,17 +47,18 @@ def gates_in(
     from supervisor.measures.facts import WrittenFacts, read_facts
 
     place: tuple[str, ...] = ()
+    kind: type[BaseModel] = Gates
     try:
         gates = Gates.model_validate_json(
             json.dumps({name: value for name, value in fields.items() if name != FACTS})
         )
-        place = (FACTS,)
+        place, kind = (FACTS,), WrittenFacts
         written = (
             WrittenFacts.model_validate_json(json.dumps(fields[FACTS])) if FACTS in fields else None
         )
     except ValidationError as error:
         raise UserError(
-            _told(where, [((*place, *inside), said) for inside, said in each_problem(error)])
+            _told(where, [((*place, *inside), said) for inside, said in each_problem(error, kind)])
         ) from error
     return GateSet(
         gates,

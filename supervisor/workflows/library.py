@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shared.folders import files_with_suffix
+from shared.suggestions import suggestion
 from shared.wire.errors import UserError
 from supervisor.workflows.reading import workflow_from
 from supervisor.workflows.workflow import Workflow
@@ -25,10 +26,9 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
         return workflow_from(Path(name_or_path))
     known = {name: path for folder in (BUILT_IN, *dirs) for name, path in _files_of(folder).items()}
     if name_or_path not in known:
-        there = ", ".join(sorted(known))
-        raise UserError(
-            f"there is no workflow {name_or_path!r:.80} (there are: {there}); name one of these, or a .yaml file by its path"
-        )
+        otherwise = "name one of these, or a .yaml file by its path"
+        mend = suggestion(name_or_path, sorted(known), otherwise=otherwise)
+        raise UserError(f"there is no workflow {name_or_path!r:.80}: {mend}")
     return workflow_from(known[name_or_path])
 
 

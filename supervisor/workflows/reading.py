@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -11,6 +10,7 @@ from typing import Literal, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from shared.suggestions import suggestion
 from shared.wire.condition import Condition, InvalidCondition, condition_of
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
@@ -230,11 +230,8 @@ def _check_step_in_condition(
     step: WorkflowStep, name: StepId, by_id: Mapping[StepId, WorkflowStep]
 ) -> None:
     if name not in by_id:
-        there = ", ".join(step.depends_on) or "none"
-        raise UserError(
-            f"{step.where}: when: there is no step {name!r:.60}; name one of `depends_on`"
-            f" (there are: {there:.300})"
-        )
+        mend = suggestion(name, step.depends_on, otherwise="name one of `depends_on`")
+        raise UserError(f"{step.where}: when: there is no step {name!r:.60}; {mend}")
     if name not in step.depends_on:
         raise UserError(
             f"{step.where}: when: it names step {name}, which the step does not depend on;"
@@ -358,10 +355,7 @@ def _check_keys(
 ) -> None:
     for key, node in fields.items():
         if key not in known:
-            near = get_close_matches(key, known, n=1)
-            mend = (
-                f"did you mean {near[0]}?" if near else f"remove it (there are: {', '.join(known)})"
-            )
+            mend = suggestion(key, known, otherwise="remove it")
             raise UserError(
                 f"{where}: {key!r:.80} in line {line_of(node)} is not a known field; {mend}"
             )
@@ -377,7 +371,9 @@ def _choice(
         return None
     value = text_of(where, fields[key])
     if value not in list(choices):
-        raise UserError(f"{where} is {value!r:.80}; write one of {', '.join(choices)}")
+        raise UserError(
+            f"{where} is {value!r:.80}; {suggestion(value, choices, otherwise='write one of these')}"
+        )
     return choices(value)
 
 

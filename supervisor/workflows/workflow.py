@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
+from shared.suggestions import suggestion
 from shared.wire.condition import Condition, When
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
@@ -222,11 +223,11 @@ class Workflow:
                     else None,
                 )
             except KeyError as error:
-                there = ", ".join(name for name in known if name not in OWN_NAMES) or "none"
-                problem = f"there is no column {error.args[0]!r:.80} (there are: {there:.300})"
-                raise UserError(
-                    f"{where}: {problem}; correct the placeholder, or write {{{{ for a brace"
-                ) from error
+                column = error.args[0]
+                columns = [name for name in known if name not in OWN_NAMES]
+                otherwise = "correct the placeholder, or write {{ for a brace"
+                mend = suggestion(column, columns, otherwise=otherwise)
+                raise UserError(f"{where}: there is no column {column!r:.80}; {mend}") from error
             except ValidationError as error:
                 raise UserError(
                     f"{where}: {problems_of(error)}; mend the step, the request or the item"
@@ -242,11 +243,8 @@ class Workflow:
 
     def _keys_of_rows(self, column: str, rows: Sequence[Mapping[str, str]]) -> list[str]:
         if column not in rows[0]:
-            there = ", ".join(rows[0])
-            raise UserError(
-                f"{self.path}: key: there is no column {column!r:.80} (there are: {there:.300});"
-                " name one of them"
-            )
+            mend = suggestion(column, rows[0])
+            raise UserError(f"{self.path}: key: there is no column {column!r:.80}; {mend}")
         places: dict[str, int] = {}
         for n, row in enumerate(rows, start=1):
             key = row[column].strip()
@@ -313,10 +311,8 @@ def _when(
     if condition is None:
         return None
     if unknown := [name for name in condition.columns if name not in {*known} - OWN_NAMES]:
-        there = ", ".join(name for name in known if name not in OWN_NAMES) or "none"
-        raise UserError(
-            f"{step.where}: when: there is no column {unknown[0]!r:.80} (there are: {there:.300})"
-        )
+        mend = suggestion(unknown[0], [name for name in known if name not in OWN_NAMES])
+        raise UserError(f"{step.where}: when: there is no column {unknown[0]!r:.80}; {mend}")
     ids = {
         name: beside[StepId(name)][place] if name in beside else apart[StepId(name)][0]
         for name in condition.steps

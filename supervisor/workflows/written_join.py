@@ -11,6 +11,7 @@ import yaml
 from pydantic import JsonValue, ValidationError
 
 from shared.durations import InvalidDuration, whole_seconds_of
+from shared.suggestions import suggestion
 from shared.wire.errors import UserError
 from shared.wire.ids import StepId
 from shared.wire.join import Join, join_problems
@@ -91,9 +92,8 @@ def join_from(where: str, node: yaml.Node) -> WrittenJoin:
     """Raises: UserError: what is wrong with it, and how to mend it."""
     fields = fields_of(where, node)
     if unknown := [name for name in fields if name not in FIELDS]:
-        raise UserError(
-            f"{where}: there is no field {unknown[0]!r:.80}; there are {', '.join(FIELDS)}"
-        )
+        mend = suggestion(unknown[0], FIELDS)
+        raise UserError(f"{where}: there is no field {unknown[0]!r:.80}; {mend}")
     if not fields:
         raise UserError(
             f"{where}: says nothing; write `enough: 3`, `within_s: 60` or the like, or leave it out"

@@ -93,7 +93,7 @@ def test_while_nobody_is_announced_any_name_is_paused_but_for_slips_of_the_pen(u
 
     assert list(ledger.pauses.all()) == ["researcher"]
     for slip in ("asessor", "unacked", "Researcher", "think"):
-        with pytest.raises(UserError, match="nobody serves or has served"):
+        with pytest.raises(UserError, match="no worker serves or has served"):
             jobs.pause(slip)
     ledger.connection.close()
     jobs.ledger.connection.close()

@@ -35,7 +35,7 @@ def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused(shell: Shell
 
     with pytest.raises(
         UserError,
-        match=r"^fact_checker: nobody serves or has served 'legal'; there are: researcher, writer$",
+        match=r"^fact_checker: no worker serves or has served 'legal': there are: researcher, writer$",
     ):
         shell.jobs.submit(ASKED)
 
@@ -43,7 +43,7 @@ def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused(shell: Shell
 def test_it_is_refused_before_any_line_of_a_file_is_submitted(shell: Shell) -> None:
     shell.serve("researcher")
 
-    with pytest.raises(UserError, match="nobody serves or has served 'legal'"):
+    with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
         request_of(Asked("How high is it?", gates=GateSet(Gates(fact_checker="legal"))), shell.jobs)
 
 
@@ -60,7 +60,7 @@ def test_one_that_was_only_asked_for_is_refused(shell: Shell) -> None:
     shell.serve("researcher")
     shell.ledger.connection.redis.hset(keys.QUEUES, "legal", 0)
 
-    with pytest.raises(UserError, match="nobody serves or has served 'legal'"):
+    with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
         shell.jobs.submit(ASKED)
 
 

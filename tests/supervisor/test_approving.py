@@ -352,10 +352,10 @@ def test_what_is_wrong_with_a_plan_is_said_in_a_line_each(shell: Shell, answer: 
         getattr(shell.jobs, answer)(job_id, plan={"steps": steps, "wy": ""})
 
     assert str(refused.value).splitlines() == [
-        "the plan has a field wy that no plan has",
+        "a plan has no field wy: did you mean why?",
         "step 2: task: Field required",
         "step a depends on nobody, which is not a step",
-        "step a: there is no specialist poet (there are: researcher, supervisor, writer)",
+        "step a: there is no specialist poet; there are: researcher, supervisor, writer",
     ]
     assert shell.jobs.standing(job_id).approval == "plan"
 

@@ -122,7 +122,7 @@ def test_of_many_problems_the_first_are_told_and_the_others_counted(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("subject,attribute\na,b\n", "has no column 'value' (there are: subject, attribute)"),
+        ("subject,attribute\na,b\n", "has no column 'value': name the column of the value"),
         (CSV, "holds no facts"),
         (CSV + "a,b,c\n", "the row has 3 fields"),
         (CSV + 'a,b,"c\n', "is no table"),
@@ -162,13 +162,13 @@ def test_a_file_that_is_not_there_or_no_table_is_refused(tmp_path: Path) -> None
             "SELECT 1",
             {"value": "nope"},
             "facts",
-            "has no column 'nope' (there are: subject, attribute, value",
+            "has no column 'nope': name the column of the",
         ),
         (
             "SELECT 1",
             {"unit": "nope"},
             "facts",
-            "has no column 'nope' (there are: subject, attribute, value",
+            "has no column 'nope': name the column of the",
         ),
         ("SELECT 1", None, 'facts" --', "is no name"),
         ("SELECT 1", {"value": "x FROM facts; DROP TABLE facts"}, "facts", "is no name"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 
 from pydantic import Field
 
 from shared.agent.tool import Tool, ToolContext, ToolFailed
+from shared.suggestions import close_names
 from shared.wire.characters import composed
 from shared.wire.documents import Document
 from workers.tools.arguments import Arguments, built_in
@@ -59,11 +59,7 @@ def _named(source: str, documents: Sequence[Document]) -> Document:
         return by_path[meant[0]]
     if not by_path:
         raise ToolFailed("this job has no documents")
-    close = (
-        meant
-        or difflib.get_close_matches(wanted, list(by_path)[:2_000], n=5, cutoff=0.4)
-        or list(by_path)[:5]
-    )
+    close = meant or close_names(wanted, by_path, most=5, alike=0.4) or list(by_path)[:5]
     raise ToolFailed(
         f"no document {wanted[:200]!r}; did you mean {', '.join(close[:5])}? (search_documents finds more)"
     )

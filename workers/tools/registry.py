@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shared.agent.prompt import READ_RESULT
 from shared.agent.tool import Tool
 from shared.config import Settings
+from shared.suggestions import suggestion
 from shared.wire.errors import InvalidTool
 from workers.documents.index import DocumentIndex
 from workers.tools.fetch_url import fetch_url_tool
@@ -55,9 +55,8 @@ class Registry:
         return tuple(chosen.values())
 
     def _unknown(self, name: str) -> str:
-        close = difflib.get_close_matches(name, self.names, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(self.names)}"
-        return f"unknown tool {name[:64]!r}: {hint} (your own come from --tools DIR)"
+        hint = suggestion(name, self.names, otherwise="add its file with --tools DIR")
+        return f"unknown tool {name[:64]!r}: {hint}"
 
 
 def build_registry(settings: Settings, index: DocumentIndex) -> Registry:

@@ -199,7 +199,7 @@ def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -
     far = written(tmp_path, front("tools: Bash\n"))
     assert (
         refusal(far, ("now",))
-        == ":4: tools: there is no tool Bash; there are: now; add its file with --tools DIR"
+        == ":4: tools: there is no tool Bash; add its file with --tools DIR (there are: now)"
     )
 
 

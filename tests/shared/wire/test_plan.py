@@ -152,7 +152,7 @@ def test_more_steps_than_a_job_may_have_are_counted() -> None:
 def test_specialists_that_nobody_serves_are_named() -> None:
     steps = (step("a"), step("b", specialist="oracle"))
     assert name_problems(steps, {"researcher", "writer"}) == [
-        "step b: there is no specialist oracle (there are: researcher, writer)"
+        "step b: there is no specialist oracle; there are: researcher, writer"
     ]
     assert name_problems(steps, {"researcher", "oracle"}) == []
 

@@ -129,3 +129,10 @@ def test_a_wrong_duration_in_a_line_is_named_with_its_field(
 ) -> None:
     with pytest.raises(UserError, match=f"^{field}: {problem}[^\n]*$"):
         asked_in(json.dumps({"request": "x", field: value}), Asked(""))
+
+
+def test_an_unknown_field_of_a_line_is_answered_with_the_closest() -> None:
+    with pytest.raises(UserError, match="reqest: there is no such field: did you mean request"):
+        asked_in('{"reqest": "x"}', Asked(""))
+    with pytest.raises(UserError, match=r"colour: there is no such field$"):
+        asked_in('{"request": "x", "colour": "red"}', Asked(""))

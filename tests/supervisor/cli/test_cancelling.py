@@ -170,7 +170,7 @@ def test_all_asks_first(
         ({"job": ["j-0123456789ab"], "tenant": "ann"}, "but not both"),
         ({"tenant": "ann"}, "need --all"),
         ({"everything": True, "tenant": " "}, "--tenant is empty"),
-        ({"everything": True, "statuses": [""]}, "'' is no status of a job"),
+        ({"everything": True, "statuses": [""]}, "'' is not a status of a job"),
         ({"everything": True, "statuses": ["runing"]}, "did you mean running"),
         ({"everything": True, "statuses": ["running,failed"]}, "--status failed: these jobs have"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +46,27 @@ def test_the_list_is_shown_without_the_commands() -> None:
 
     assert all(f" {name} " in done.stdout for name in ENTRIES)
     assert done.stderr.strip() == "", "what was imported although nobody has typed a command"
+
+
+LONG = 8
+"""More options than this, without `--help`, are hard to read in one list."""
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_options_of_a_long_list_are_in_panels(name: str) -> None:
+    options = [one for one in loaded(name).params if one.param_type_name == "option"]
+    loose = [one.opts[0] for one in options if not one.rich_help_panel]
+
+    assert len(loose) <= LONG
+    if len(options) > LONG:
+        assert {one.rich_help_panel for one in options if one.rich_help_panel} >= {"Output"}
+
+
+def test_every_command_is_in_a_panel_of_at_most_eight() -> None:
+    panels = Counter(entry.panel for entry in ENTRIES.values())
+
+    assert "" not in panels
+    assert max(panels.values()) <= LONG
 
 
 BY_LIMITS = {

@@ -87,13 +87,13 @@ def test_whatever_is_wrong_is_told_with_its_file_and_line(tmp_path: Path) -> Non
     assert [
         (int(line), what[:44].strip()) for line, _, what in (one.partition(": ") for one in said)
     ] == [
-        (2, "the plan has a field colour that no plan has"),
+        (2, "a plan has no field colour: there are: degra"),
         (11, "step 3: task: Field required"),
-        (13, "step 3: tsk: there is no such field"),
+        (13, "step 3: tsk: there is no such field: did you"),
         (14, "step 4: on_failure: must be 'drop', 'retry'"),
         (7, "step b depends on nobody, which is not a ste"),
         (15, "cycle: d -> d (each waits for the one before"),
-        (7, "step b: there is no specialist poet (there a"),
+        (7, "step b: there is no specialist poet; there a"),
     ]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
 from shared.wire.events import JobStatus
-from supervisor.cli.errors import exit_code_of, guarded
+from supervisor.cli.errors import BAD_INPUT, exit_code_of, guarded
+from supervisor.cli.main import app
 
 
 def ending(command: Callable[[], object]) -> object:
@@ -84,3 +85,40 @@ def test_who_closes_an_output_hears_nothing_there_and_gets_the_exit_code(closed:
     )
 
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        (
+            "run x --max-turnz 3",
+            "there is no option --max-turnz: did you mean --max-turns? (see `handoff run --help`)",
+        ),
+        (
+            "watch j-0 --reconect=3",
+            "there is no option --reconect: did you mean --reconnect? (see `handoff watch --help`)",
+        ),
+        ("list --colour", "there is no option --colour (see `handoff list --help`)"),
+        (
+            "run x --max-turns",
+            "Option '--max-turns' requires an argument (see `handoff run --help`)",
+        ),
+        ("result", "Missing argument 'JOB' (see `handoff result --help`)"),
+        ("retry j-0 1", "Got unexpected extra argument(s) (1) (see `handoff retry --help`)"),
+        (
+            "run x --timeout 10x",
+            "Invalid value for '--timeout': '10x' is not a duration: write a number of seconds, or a"
+            " duration such as 500ms, 45s, 10m, 1h30m or 7d (see `handoff run --help`)",
+        ),
+        ("rum x", "there is no command 'rum': did you mean run? (see `handoff --help`)"),
+        ("fly", "there is no command 'fly' (see `handoff --help`)"),
+        ("--verson", "there is no option --verson: did you mean --version? (see `handoff --help`)"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_the_closest_word_and_the_commands_help(
+    typed: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        ending(lambda: app(typed.split(), prog_name="handoff", standalone_mode=False)) == BAD_INPUT
+    )
+    assert capsys.readouterr().err == f"handoff: {line}\n"

@@ -199,7 +199,7 @@ def test_all_that_is_wrong_is_said_in_one_turn() -> None:
     for part in (
         "cycle: ",
         "step c depends on z",
-        "no specialist oracle (there are: researcher, writer)",
+        "no specialist oracle; there are: researcher, writer",
         "4 steps, at most 3",
         "step id assessor",
     ):

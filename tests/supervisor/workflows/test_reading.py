@@ -90,7 +90,7 @@ def test_a_condition_over_a_column_that_is_not_there_is_refused(
         f"id: a, specialist: writer, task: '{{item}}', for_each: rows, when: item.{column} == 'x'"
     )
 
-    with pytest.raises(UserError, match=f"there is no column '{column}' \\(there are: name\\)"):
+    with pytest.raises(UserError, match=f"there is no column '{column}'; there are: name$"):
         workflow(tmp_path, step).expand("?", rows=[{"name": "Ann"}])
 
 
@@ -181,7 +181,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         ("id: a, specialist: writer, task: Write, id: b", ":3: 'id' is given twice; remove one"),
         (
             "id: a, specialist: writer, task: Write, for_each: pages",
-            "step 'a': for_each is 'pages'; write one of files, lines, rows",
+            "step 'a': for_each is 'pages'; write one of these (there are: files, lines, rows)",
         ),
         (
             "id: a, specialist: writer, task: Write, depends_on: {b: c}",
@@ -296,7 +296,7 @@ def test_a_step_that_is_wrong_is_named_with_its_mend(
         ),
         (
             b"description: x\nsynthesis: blend\nsteps: [{id: a, specialist: writer, task: x}]\n",
-            ":2: synthesis is 'blend'; write one of merge",
+            ":2: synthesis is 'blend'; write one of these (there are: merge",
         ),
         (
             b"description: x\non_failure: ask\nsteps: []\n",
@@ -404,9 +404,10 @@ def test_who_names_none_hears_which_there_are(tmp_path: Path) -> None:
     written(tmp_path, ONE)
     (tmp_path / ".hidden.yaml").write_text("")
 
+    assert "there is no workflow 'breif': did you mean brief?" in refusal("breif", tmp_path)
     assert (
-        "there is no workflow 'breif' (there are: brief, digest, test); name one of these"
-        in refusal("breif", tmp_path)
+        "there is no workflow 'poem': name one of these, or a .yaml file by its path"
+        " (there are: brief, digest, test)" in refusal("poem", tmp_path)
     )
 
 

@@ -1,0 +1,52 @@
+"""Suggestions for a name that does not exist. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+_ALIKE = 0.6
+"""The least similarity of a suggestion, from 0 to 1: the default of difflib."""
+_COMPARED_CHARS = 100
+_COMPARED_NAMES = 2_000
+"""difflib compares a few thousand short names in some 10 ms."""
+_MOST_LISTED = 30
+
+
+def close_names(
+    name: str, known: Iterable[str], *, most: int = 1, alike: float = _ALIKE
+) -> list[str]:
+    """Return the known names that are spelled like a name, the closest first.
+
+    Upper and lower case count as equal, and so do `_` and `-`. `alike`: the least similarity, from
+    0 to 1.
+    """
+    by_form: dict[str, str] = {}
+    for one in list(dict.fromkeys(known))[:_COMPARED_NAMES]:
+        by_form.setdefault(_form(one), one)
+    forms = get_close_matches(_form(name), by_form, n=most, cutoff=alike)
+    return [by_form[form] for form in forms]
+
+
+def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1) -> str:
+    """Return the end of an error about an unknown name.
+
+    That is `did you mean researcher?` where a known name is close, else `there are: a, b`.
+    `otherwise` stands before the list, as in `remove it (there are: a, b)`.
+    """
+    names = list(dict.fromkeys(known))
+    if close := close_names(name, names, most=most):
+        return f"did you mean {' or '.join(close)}?"
+    listed = f"there are: {_listed(names)}"
+    return f"{otherwise} ({listed})" if otherwise else listed
+
+
+def _form(name: str) -> str:
+    return name[:_COMPARED_CHARS].casefold().replace("_", "-")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the names in one line, at most 30 of them."""
+    if len(names) <= _MOST_LISTED:
+        return ", ".join(names) or "none"
+    return f"{', '.join(names[:_MOST_LISTED])} and {len(names) - _MOST_LISTED:,} more"
