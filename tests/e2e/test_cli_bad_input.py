@@ -375,9 +375,12 @@ def test_a_job_whose_commit_was_not_answered_is_submitted_once(
     [
         (
             ("--only", "teams"),
-            "--only 'teams' is no mode: name some of auto, single, pipeline, team, adaptive, or chords alone",
+            "--only 'teams' is not a mode: did you mean team?",
         ),
-        (("--only", "team,chords"), "--only 'chords' is no mode"),
+        (
+            ("--only", "team,chords"),
+            "--only 'chords' is not a mode: name modes, or chords alone (there are: auto",
+        ),
         (("--only", "chords", "--control", "celery"), "leave out --only"),
     ],
 )

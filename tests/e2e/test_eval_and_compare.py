@@ -327,7 +327,7 @@ def test_without_a_broker_what_an_interrupted_run_has_done_is_kept_and_not_done_
     [
         (("eval", "nope.jsonl"), "'nope.jsonl' cannot be read"),
         (("eval", "bad.jsonl"), "bad.jsonl:1: id: Field required"),
-        (("eval", "good.jsonl", "--modes", "teem"), "'teem' is no mode: auto, single"),
+        (("eval", "good.jsonl", "--modes", "teem"), "'teem' is not a mode: did you mean team?"),
         (("eval", "good.jsonl", "--modes", "single,,team"), "names nothing between two commas"),
         (("eval", "good.jsonl", "--modes", "single,single"), "names one of them twice"),
         (
