@@ -150,6 +150,18 @@ def test_a_script_submits_a_job_and_waits_for_its_answer(
         script["jobs"].ledger.connection.close()
 
 
+PROGRAMS = [heading for heading, body in SECTIONS.items() if blocks(body, "python")]
+
+
+@pytest.mark.parametrize("heading", PROGRAMS)
+def test_every_program_of_the_page_runs(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, heading: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
+
+    assert defined_by(heading)
+
+
 def signed(body: bytes, at: float) -> Mapping[str, str]:
     timestamp = str(int(at))
     return {

@@ -1,0 +1,275 @@
+"""Every sample of README.md, examples/ and docs/ is run or parsed, or is marked as output (`text`).
+
+A sample of a page and language without a check fails.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shared.config import Settings
+from shared.specialists import load_specialists, read_specialist
+from shared.specialists.lint import lint
+from supervisor.assembly import QUEUES
+from supervisor.cli.measures import gates_of, rubric_of
+from supervisor.evaluation.golden import read_golden
+from supervisor.workflows import read_items, read_workflow
+from tests.docs.pages import ROOT
+from tests.docs.samples import Sample, assignments, calls, commands, samples
+from tests.docs.test_cli import COMMANDS
+from tests.docs.test_tools import OWN_TOOLS
+from workers.specialists import BUILT_IN
+from workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
+from workers.tools.user_tools import load_tools
+
+Check = Callable[[Sample, Path], None]
+SAMPLES = samples()
+SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+PROJECT = "handoff-queue"
+EXTRAS = set(re.findall(r"^(\w+) = \[$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
+OF_OTHERS = {"cp", "jq", "less"}
+"""Programs whose arguments nothing checks here."""
+
+
+def check_output(_sample: Sample, _folder: Path) -> None:
+    """Accept output and diagrams as they are."""
+
+
+def check_console(sample: Sample, _folder: Path) -> None:
+    typed = commands(sample.text)
+    assert typed, "no line begins with a prompt: is it output?"
+    subprocess.run(["bash", "-n", "-c", "\n".join(typed)], check=True)
+    for command in typed:
+        check_variables(assignments(command))
+        for words in calls(command):
+            check_call(words)
+
+
+def check_call(words: list[str]) -> None:
+    program, *arguments = words
+    match program:
+        case "handoff":
+            check_handoff(arguments)
+        case "docker":
+            check_docker(arguments)
+        case "celery":
+            check_celery(arguments)
+        case "make":
+            assert arguments[0] in TARGETS
+        case "pip":
+            check_pip(arguments)
+        case _:
+            assert program in OF_OTHERS, f"no check knows the program {program}"
+
+
+def check_handoff(arguments: list[str]) -> None:
+    """Parse the arguments as the command does. Files of `examples/` must exist."""
+    name, *rest = arguments
+    COMMANDS[name].make_context(name, rest)
+    missing = [word for word in rest if word.startswith("examples/") and not (ROOT / word).exists()]
+    assert not missing
+
+
+def check_docker(arguments: list[str]) -> None:
+    if arguments[0] == "compose":
+        scaled = re.findall(r"\b([a-z]+)=\d+", " ".join(arguments))
+        named = [word for word in arguments[2:] if word in SERVICES]
+        assert {*scaled, *named} <= set(SERVICES)
+        assert arguments[1] in {"up", "ps", "logs"}
+    elif PROJECT in arguments:
+        check_handoff(arguments[arguments.index(PROJECT) + 1 :])
+
+
+def check_celery(arguments: list[str]) -> None:
+    app = arguments[arguments.index("-A") + 1]
+    known = {"supervisor.app": {*QUEUES}, "workers.app": set(load_specialists(BUILT_IN))}[app]
+    if "-Q" in arguments:
+        assert set(arguments[arguments.index("-Q") + 1].split(",")) <= known
+
+
+def check_pip(arguments: list[str]) -> None:
+    """Accept only the distribution of this project, with existing extras."""
+    assert arguments[0] == "install"
+    for requirement in arguments[1:]:
+        match = re.fullmatch(rf"(?:{PROJECT}|\.)(?:\[([\w,]+)\])?", requirement)
+        assert match, requirement
+        assert set((match[1] or "all").split(",")) <= EXTRAS
+
+
+def check_variables(values: dict[str, str]) -> None:
+    """Check the names and values of our variables. Ignore other variables."""
+    own = {
+        name.removeprefix("HANDOFF_").lower(): value
+        for name, value in values.items()
+        if name.startswith("HANDOFF_")
+    }
+    assert set(own) <= set(Settings.model_fields)
+    Settings.model_validate(own)
+
+
+def check_environment(sample: Sample, _folder: Path) -> None:
+    lines = [line.partition("=") for line in sample.text.splitlines()]
+    check_variables({name: value for name, _, value in lines})
+
+
+def check_specialist(sample: Sample, folder: Path) -> None:
+    path = written(sample, folder, "specialist.md")
+    spec = read_specialist(path, tools={*BUILT_IN_TOOLS, *OWN_TOOLS})
+    together = load_specialists(BUILT_IN, folder)
+
+    assert spec.name in together
+    assert lint(together.values()) == []
+
+
+def check_tools(sample: Sample, folder: Path) -> None:
+    written(sample, folder, "tools.py")
+    assert load_tools(folder)
+
+
+def check_program(sample: Sample, _folder: Path) -> None:
+    """Compile it. `tests/docs/test_python.py` runs it against a Redis."""
+    compile(sample.text, str(sample), "exec")
+
+
+def check_host_app(sample: Sample, folder: Path) -> None:
+    """Import the host's app in a process of its own. It has the tasks of the page's specialists."""
+    written(sample, folder, "shop.py")
+    page = [one.text for one in SAMPLES if (one.page, one.language) == (sample.page, "markdown")]
+    tasks = re.findall(r"^celery_task: (\S+)$", "\n".join(page), re.MULTILINE)
+    program = f"import shop; assert set({tasks}) <= set(shop.app.tasks)"
+
+    assert tasks
+    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=folder, check=True)
+
+
+def check_workflow(sample: Sample, folder: Path) -> None:
+    assert read_workflow(str(written(sample, folder, "workflow.yaml"))).steps
+
+
+def check_items(sample: Sample, folder: Path) -> None:
+    assert read_items(written(sample, folder, "items.csv")).rows
+
+
+def check_gates(sample: Sample, folder: Path) -> None:
+    """Read the gates, with a made-up table that has the columns of the sample."""
+    facts = yaml.safe_load(sample.text)["facts"]
+    columns = ",".join(facts["columns"].values())
+    (folder / facts["file"]).write_text(f"{columns}\n" + ",".join("abc"[: len(facts["columns"])]))
+    assert gates_of(written(sample, folder, "gates.yaml"))
+
+
+def check_rubric(sample: Sample, folder: Path) -> None:
+    assert rubric_of(written(sample, folder, "rubric.yaml"))
+
+
+def check_golden(sample: Sample, folder: Path) -> None:
+    for name in ("vector-databases", "disagreeing-notes"):
+        (folder / name).symlink_to(ROOT / "examples" / name)
+    assert read_golden(written(sample, folder, "golden.jsonl"))
+
+
+def check_override(sample: Sample, _folder: Path) -> None:
+    services = yaml.safe_load(sample.text)["services"]
+    assert set(services) <= set(SERVICES)
+    for service in services.values():
+        check_variables({n: v for n, v in service["environment"].items() if "${" not in v})
+        check_handoff(list(service["command"]))
+
+
+def check_acl(sample: Sample, _folder: Path) -> None:
+    """`tests/docs/test_security.py` runs everything as this user."""
+    assert re.fullmatch(r"user handoff on >PASSWORD .+\n", sample.text)
+
+
+CHECKS: dict[tuple[str, str], Check] = {
+    ("README.md", "markdown"): check_specialist,
+    ("README.md", "python"): check_tools,
+    ("docs/evaluation.md", "json"): check_golden,
+    ("docs/evaluation.md", "yaml"): check_rubric,
+    ("docs/gates.md", "yaml"): check_gates,
+    ("docs/joins.md", "yaml"): check_workflow,
+    ("docs/operations.md", "dotenv"): check_environment,
+    ("docs/operations.md", "yaml"): check_override,
+    ("docs/python.md", "python"): check_program,
+    ("docs/security.md", "acl"): check_acl,
+    ("docs/specialists.md", "markdown"): check_specialist,
+    ("docs/specialists.md", "python"): check_host_app,
+    ("docs/tools.md", "python"): check_tools,
+    ("docs/workflows.md", "csv"): check_items,
+    ("docs/workflows.md", "yaml"): check_workflow,
+}
+"""Page and language -> how its samples are checked."""
+ANYWHERE: dict[str, Check] = {"console": check_console, "text": check_output}
+
+
+def written(sample: Sample, folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_text(sample.text)
+    return path
+
+
+def check_of(sample: Sample) -> Check:
+    check = CHECKS.get((sample.page, sample.language)) or ANYWHERE.get(sample.language)
+    assert check, (
+        f"{sample}: nothing checks a sample in {sample.language or 'no language'} here: "
+        "add a check, or mark output as ```text"
+    )
+    return check
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=str)
+def test_a_sample_is_checked(sample: Sample, tmp_path: Path) -> None:
+    check_of(sample)(sample, tmp_path)
+
+
+def test_every_check_has_a_sample() -> None:
+    assert set(CHECKS) <= {(sample.page, sample.language) for sample in SAMPLES}
+    assert set(ANYWHERE) <= {sample.language for sample in SAMPLES}
+
+
+def test_the_specialists_of_all_pages_serve_together_without_a_remark(tmp_path: Path) -> None:
+    for number, sample in enumerate(SAMPLES):
+        if check_of(sample) is check_specialist:
+            written(sample, tmp_path, f"{number}.md")
+
+    together = load_specialists(BUILT_IN, tmp_path)
+
+    assert {"historian", "orders"} <= set(together)
+    assert lint(together.values()) == []
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("console", "$ handoff run --no-such-option\n"),
+        ("console", "$ handoff fly\n"),
+        ("console", "$ handoff result j-0123456789ab --wait 10x\n"),
+        ("console", "$ handoff list | handoff cancel --every\n"),
+        ("console", "$ handoff run 'unfinished\n"),
+        ("console", "$ export HANDOFF_LEASE_S=soon\n"),
+        ("console", "$ export HANDOFF_LEASES=15\n"),
+        ("console", "$ docker compose up --scale reseacher=3\n"),
+        ("console", "$ docker run handoff-queue worker --al\n"),
+        ("console", "$ celery -A workers.app worker -Q supervisor\n"),
+        ("console", "$ make everything\n"),
+        ("console", "$ pip install handoff\n"),
+        ("console", "$ pip install 'handoff-queue[everything]'\n"),
+        ("console", "$ some-program\n"),
+        ("console", "handoff list\n"),
+        ("", "handoff list\n"),
+        ("toml", "[tool]\n"),
+    ],
+)
+def test_a_wrong_sample_is_seen(tmp_path: Path, language: str, text: str) -> None:
+    sample = Sample("README.md", 1, "", language, text)
+
+    with pytest.raises(Exception):  # noqa: B017, PT011 - each check has errors of its own
+        check_of(sample)(sample, tmp_path)
