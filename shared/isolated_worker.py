@@ -6,9 +6,19 @@ from typing import Any
 
 from celery.apps.worker import Worker
 
+from shared.last_threads import limit_wait_for_threads
+
 
 class IsolatedWorker(Worker):  # type: ignore[misc]
-    """Celery's worker, with our logging from its first line, and with `-c` in the app's settings."""
+    """Celery's worker, with our logging from its first line, and with `-c` in the app's settings.
+
+    A thread that a tool has left behind does not keep its process.
+    """
+
+    def start(self) -> None:
+        """Work until the worker is told to stop."""
+        super().start()
+        limit_wait_for_threads(self.exitcode or 0)
 
     def on_before_init(self, **options: Any) -> None:
         """Set up logging before Celery warns that the worker runs as root: Celery does both in the other order."""

@@ -19,14 +19,19 @@ MakeModel = Callable[[Settings], Model]
 
 
 def provider_models(settings: Settings) -> MakeModel:
-    """What makes the models of a process that is given no others, loaded with what their calls take: the provider's SDK takes more
-    processor time to import than everything else in a process. Whoever will call a model pays that here, at the start and not in a
-    handoff; who never calls one, or has models of its own, does not pay it.
+    """Return the function that makes the models of a process without models of its own.
+
+    A process that will call a model runs this at its start: it imports the provider's SDK, which takes more processor time than all other
+    imports, and checks that a model can be made of these settings.
+
+    Raises:
+        UserError: there is no key, or the provider lacks packages or settings.
     """
     if not settings.is_offline:
         import_module("genai_prices")
     from shared.agent.anthropic_clients import model_from
 
+    model_from(settings)
     return model_from
 
 

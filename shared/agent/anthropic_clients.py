@@ -15,6 +15,7 @@ from shared.agent.anthropic_sending import WatchedClient
 from shared.agent.base_url import parted
 from shared.agent.model import Model
 from shared.config import DEFAULT_BASE_URL, Settings
+from shared.http_values import check_server_url
 from shared.wire.errors import MissingCredentials, UserError
 
 _NO_KEY = "no-key-needed"
@@ -23,6 +24,12 @@ _OTHER_FILES = 256
 """That a process opens beside its connections to the model: to Redis, logs, documents."""
 _NO_LIMIT = 0
 """Of connections, in aiohttp's words."""
+_PLACES = {
+    "bedrock": "AWS_REGION",
+    "vertex": "CLOUD_ML_REGION",
+    "foundry": "ANTHROPIC_FOUNDRY_RESOURCE",
+}
+"""The variables that the SDK makes the addresses of the providers' servers of."""
 _EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex")}
 
 
@@ -123,7 +130,21 @@ def _of_provider(name: str, build: Callable[[], Client]) -> Client:
             f"HANDOFF_MODEL_PROVIDER={name} needs more packages: pip install 'anthropic[{extra}]'"
         ) from error
     try:
-        return build()
+        client = build()
+    except httpx2.InvalidURL as error:
+        raise _no_address(name) from error
     except (anthropic.AnthropicError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"HANDOFF_MODEL_PROVIDER={name} is not configured: {reason}") from error
+    try:
+        check_server_url(str(client.base_url))
+    except ValueError as error:
+        raise _no_address(name) from error
+    return client
+
+
+def _no_address(provider: str) -> UserError:
+    """Return the error of a region or a resource that makes no address. It does not quote the value."""
+    return UserError(
+        f"HANDOFF_MODEL_PROVIDER={provider}: its server has no valid address: correct {_PLACES[provider]}"
+    )

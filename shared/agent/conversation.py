@@ -133,7 +133,7 @@ class Conversation:
             return None
         if calls_of(reply):
             return reply if self.unanswered else None
-        return None if reply.stop_reason == "pause_turn" else reply
+        return None if _is_pause(reply) else reply
 
     @property
     def is_paused(self) -> bool:
@@ -141,7 +141,7 @@ class Conversation:
         reply = self.last_reply
         if reply is None or any(isinstance(item, Prompted) for item in self.since_reply):
             return False
-        if reply.stop_reason == "pause_turn":
+        if _is_pause(reply):
             return True
         return bool(calls_of(reply)) and bool(_open_server_calls(reply.content))
 
@@ -241,6 +241,18 @@ class Conversation:
 
 def calls_of(reply: Replied) -> list[Block]:
     return [block for block in reply.content if block.get("type") == "tool_use"]
+
+
+def _is_pause(reply: Replied) -> bool:
+    """Return whether the provider has paused a turn with tools of its own.
+
+    The API takes no conversation that ends with another message of the model.
+    """
+    kinds = {str(block.get("type")) for block in reply.content}
+    has_server_blocks = any(
+        kind in _SERVER_CALLS or kind.endswith("_tool_result") for kind in kinds
+    )
+    return reply.stop_reason == "pause_turn" and has_server_blocks
 
 
 def _open_server_calls(content: Iterable[Block]) -> set[str]:

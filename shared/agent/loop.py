@@ -141,12 +141,16 @@ class Agent:
             reply = self._talk.open_reply
             if reply is None:
                 self._think()
-            elif (calls := calls_of(reply)) and not (
-                self._decides and self._decides.is_answer(calls)
-            ):
+            elif self._has_calls_to_run(reply):
                 self._act(reply)
             elif (result := self._read(reply)) is not None:
                 return result
+
+    def _has_calls_to_run(self, reply: Replied) -> bool:
+        """Return whether the calls of a reply are for tools. No call of a refused reply is run."""
+        calls = calls_of(reply)
+        is_answer = self._decides is not None and self._decides.is_answer(calls)
+        return bool(calls) and not is_answer and reply.stop_reason != "refusal"
 
     def _think(self) -> None:
         """One model call, after telling the model if it is the last."""

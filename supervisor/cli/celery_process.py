@@ -13,8 +13,12 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from shared.foreign_environment import forget_celery_variables, forget_service_links
+from shared.last_threads import limit_wait_for_threads
 from shared.wire.errors import UserError
 from supervisor.cli.streams import use_standard_streams
+
+LOADED_WITHIN_S = 120.0
+"""Seconds in which a process must have made its app. Large libraries take up to 30 s to import from a slow disk."""
 
 
 def celery_command(app: str, *arguments: str) -> list[str]:
@@ -22,22 +26,32 @@ def celery_command(app: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "supervisor.cli.celery_process", "-A", app, *arguments]
 
 
-def check_app(app: str, surroundings: Mapping[str, str]) -> None:
+def check_app(
+    app: str, surroundings: Mapping[str, str], *, within_s: float = LOADED_WITHIN_S
+) -> None:
     """Make the app once, in a process of its own that ends at once: what is wrong with a person's files is said before anything starts.
 
     `surroundings`: environment variables beside this process's own.
 
     Raises:
-        UserError: in the words of the app.
+        UserError: in the words of the app, or because a file was not loaded within `within_s` seconds.
     """
-    tried = subprocess.run(
-        celery_command(app, "--version"),
-        env={**os.environ, **surroundings},
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    try:
+        tried = subprocess.run(
+            celery_command(app, "--version"),
+            env={**os.environ, **surroundings},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=within_s,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            f"the files of your specialists and tools were not loaded within {within_s:g} s: "
+            "a file of tools must not wait for anything while it is imported"
+        ) from error
     if tried.returncode:
         told = [
             line.removeprefix("handoff: ")
@@ -69,5 +83,14 @@ def run_celery(arguments: list[str]) -> None:
     celery.main(arguments, prog_name="celery")
 
 
+def _main() -> None:
+    try:
+        run_celery(sys.argv[1:])
+    except SystemExit as end:
+        is_number = isinstance(end.code, int)
+        limit_wait_for_threads(int(end.code or 0) if is_number else int(end.code is not None))
+        raise
+
+
 if __name__ == "__main__":
-    run_celery(sys.argv[1:])
+    _main()

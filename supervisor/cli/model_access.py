@@ -9,6 +9,8 @@ from http.client import HTTPException
 
 from shared.agent.base_url import parted
 from shared.config import DEFAULT_BASE_URL, Settings
+from shared.extras import check_extra
+from shared.wire.errors import UserError
 
 WITHIN_S = 5.0
 API_VERSION = "2023-06-01"
@@ -32,13 +34,22 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
         )
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
-        return (
-            "ok",
-            f"{settings.model_provider} ({names}); its credentials are looked at when a worker starts",
-            "",
-        )
+        return _of_provider(settings, names)
     base, headers = parted((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
     return _ask(base, {**_headers(settings), **headers}, names)
+
+
+def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
+    """Check that a client can be made. There is no free request that all providers answer."""
+    try:
+        check_extra("worker", "a worker", "worker")
+        from shared.models import provider_models  # loads the SDK
+
+        provider_models(settings)
+    except UserError as error:
+        return "fail", str(error), "a worker started from here would refuse to start"
+    found = f"{settings.model_provider} ({names}); its first call checks the credentials"
+    return "ok", found, ""
 
 
 def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]:

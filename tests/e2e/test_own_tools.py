@@ -1,7 +1,9 @@
-"""What a user's tool does to the thread that runs it costs no slot of its worker."""
+"""Nothing that a user's tool does to its thread takes a slot of its worker, or keeps the worker from ending."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,11 @@ from typing import Any
 import pytest
 
 from chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
+from shared.wire.errors import UserError
+from supervisor.cli.celery_process import check_app
 from tests.e2e.fleet import QUICK, Fleet, Script
-from tests.running_system import SUPERVISOR, over, running_system
+from tests.running_system import ROOT, SUPERVISOR, over, running_system
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +50,18 @@ def never_return() -> str:
     """Never return."""
     threading.Event().wait()
     return "never"
+
+
+@tool(timeout_s=0.2)
+async def never_end_a_thread() -> str:
+    """Leave a thread behind that Python waits for at the end of the process."""
+    await asyncio.to_thread(threading.Event().wait)
+    return "never"
 '''
 SPECIALIST = """---
 name: breaker
 description: Breaks things.
-tools: [end_thread, never_return]
+tools: [end_thread, never_return, never_end_a_thread]
 max_turns: 4
 ---
 You break things, whatever you are asked to do.
@@ -62,7 +74,11 @@ class Breaks(Script):
     def __call__(self, request: Json) -> Reply:
         is_first = not any(message["role"] == "assistant" for message in request["messages"])
         if is_first and "Do broken" in said_in(request):
-            return calls(*(("end_thread", {"number": n}) for n in range(5)), ("never_return", {}))
+            return calls(
+                *(("end_thread", {"number": n}) for n in range(5)),
+                ("never_return", {}),
+                ("never_end_a_thread", {}),
+            )
         return super().__call__(request)
 
 
@@ -110,3 +126,34 @@ def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None
 
     (worker,) = fleet.jobs.ledger.roles.announcements()
     assert (worker.slots, worker.lost_slots) == (SLOTS, 0)
+
+
+def test_tools_that_hang_do_not_keep_a_worker_that_is_told_to_end(fleet: Fleet) -> None:
+    fleet.model.specialists["bad"] = "breaker"
+    fleet.ends_well(fleet.submit("bad", broken=""))
+    pid = fleet.system.processes.pids()["worker"]
+
+    os.kill(pid, signal.SIGTERM)
+
+    wait_until(lambda: fleet.system.processes.pids().get("worker") != pid, what="the worker's end")
+
+
+def test_a_file_of_tools_may_start_a_thread_while_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "busy.py").write_text(
+        TOOLS + "\nthreading.Thread(target=threading.Event().wait).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    check_app("workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)})
+
+
+def test_a_file_of_tools_that_waits_while_it_is_imported_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "busy.py").write_text(TOOLS + "\nthreading.Event().wait()\n")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    with pytest.raises(UserError, match="must not wait for anything while it is imported"):
+        check_app("workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)}, within_s=1.0)

@@ -7,8 +7,8 @@ from pydantic import SecretStr
 
 from shared.agent.model import Model
 from shared.config import OFFLINE_MODEL, Settings
-from shared.models import Models
-from shared.wire.errors import MissingCredentials
+from shared.models import Models, provider_models
+from shared.wire.errors import MissingCredentials, UserError
 from shared.wire.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_spec
 from tests.doubles.model import ScriptedModel, one_by_one
@@ -65,3 +65,8 @@ def test_who_judges_the_work_of_others_has_a_model_of_his_own_if_the_settings_na
     assert models.name_of(OFFLINE_MODEL, judging) == OFFLINE_MODEL
     assert models.name_of("asked-for", specialist(None)) == "asked-for"
     assert Models(WITH_KEY).name_of("asked-for", judging) == "asked-for"
+
+
+def test_a_process_whose_provider_lacks_settings_is_told_at_its_start() -> None:
+    with pytest.raises(UserError, match="HANDOFF_MODEL_PROVIDER=foundry"):
+        provider_models(Settings.model_validate({"model_provider": "foundry"}))

@@ -121,3 +121,16 @@ def test_a_provider_that_lacks_packages_or_settings_says_so_in_one_line(provider
         model_from(Settings.model_validate({"model_provider": provider}))
     assert f"HANDOFF_MODEL_PROVIDER={provider}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_providers_resource_that_makes_no_address_is_named_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_FOUNDRY_API_KEY", "key")
+    for resource in ("my resource", "canary\n", "canary/../x?y"):
+        monkeypatch.setenv("ANTHROPIC_FOUNDRY_RESOURCE", resource)
+
+        with pytest.raises(UserError, match="correct ANTHROPIC_FOUNDRY_RESOURCE") as caught:
+            model_from(Settings.model_validate({"model_provider": "foundry"}))
+
+        assert "canary" not in str(caught.value)

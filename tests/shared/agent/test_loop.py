@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -229,6 +230,26 @@ def test_a_call_that_was_cut_is_not_run() -> None:
     run.go()
     assert ran == []
     assert "cut off" in last_message(run)[0]["content"]
+
+
+def test_no_call_of_a_refused_reply_is_run() -> None:
+    ran: list[str] = []
+
+    def look(arguments: dict[str, Any]) -> str:
+        ran.append(str(arguments["q"]))
+        return "found"
+
+    refused = replace(calls(("look", {"q": "rust"})), stop_reason="refusal")
+    result = running(refused, tools=(a_tool("look", look),)).go()
+
+    assert (result.stop_reason, ran) == (StopReason.REFUSED, [])
+
+
+def test_a_pause_without_a_search_does_not_end_the_conversation_with_the_model() -> None:
+    run = running(says("I look further.", stop_reason="pause_turn"), answers())
+    result = run.go()
+    assert result.status is ResultStatus.OK
+    assert run.calls[-1].messages[-1]["role"] == "user"
 
 
 def test_a_refusal_is_a_failure_that_says_so() -> None:

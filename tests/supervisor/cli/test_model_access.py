@@ -14,3 +14,10 @@ def test_the_password_of_a_gateway_is_not_shown() -> None:
     )
 
     assert (level, found.partition(" cannot")[0]) == ("fail", "http://127.0.0.1:1")
+
+
+def test_a_provider_without_its_settings_fails() -> None:
+    level, found, _ = model_access(Settings.model_validate({"model_provider": "foundry"}))
+
+    assert level == "fail"
+    assert "HANDOFF_MODEL_PROVIDER=foundry" in found
