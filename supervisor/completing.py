@@ -65,5 +65,5 @@ def _read(folder: Path, request: Request, settings: Settings) -> FolderReading:
         folder,
         max_document_bytes=settings.max_document_bytes,
         max_documents=settings.max_documents,
-        skip_bad=request.skip_bad_documents,
+        strict=request.strict_documents,
     )

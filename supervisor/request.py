@@ -42,7 +42,7 @@ class Request:
     text: str
     documents: Path | Mapping[str, bytes] | FolderReading | None = None
     """A folder or a file to work from; or the documents themselves, the content of each by its name, such as `notes/a.pdf`."""
-    skip_bad_documents: bool = False
+    strict_documents: bool = True
     """Leave out what cannot be read, instead of refusing all of it."""
     limits: JobLimits = field(default_factory=JobLimits)
     model: str | None = None

@@ -93,7 +93,7 @@ def check_types(request: Request) -> None:
 
     wanted: tuple[tuple[str, object, type, bool], ...] = (
         ("the request", request.text, str, False),
-        ("skip_bad_documents", request.skip_bad_documents, bool, False),
+        ("strict_documents", request.strict_documents, bool, False),
         ("the tenant", request.tenant, str, False),
         ("the limits", request.limits, JobLimits, False),
         ("the model", request.model, str, True),

@@ -36,6 +36,8 @@ class Missing:
     """What ends the wait, with its command."""
     steps: tuple[str, ...] = ()
     """Those that wait; empty: the job as a whole."""
+    is_person: bool = False
+    """Whether a person has to answer a question."""
     are_all: bool = True
     """False: there may be more of them, which nobody has looked for."""
 
@@ -91,10 +93,10 @@ def awaited_answers(job: JobStanding) -> list[Missing]:
     found = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
-        found.append(Missing(decision, _DECISION.format(job.job_id)))
+        found.append(Missing(decision, _DECISION.format(job.job_id), is_person=True))
     if job.approval:
         approval = f"an approval of its {job.approval} by a person{since}"
-        found.append(Missing(approval, APPROVAL.format(job.job_id)))
+        found.append(Missing(approval, APPROVAL.format(job.job_id), is_person=True))
     return found
 
 

@@ -19,7 +19,7 @@ MAX_TOTAL_CHARS = 400_000_000
 """Of one reading, which is held in memory until it is uploaded."""
 _NAMED = 5
 """Files that an error names before it counts the rest."""
-_SKIP_HINT = "or leave such files out with --skip-bad-docs"
+_SKIP_HINT = "or leave such files out: no --strict-docs, or strict_documents=False in Python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,14 @@ def read_folder(
     *,
     max_document_bytes: int = 20_000_000,
     max_documents: int = 10_000,
-    skip_bad: bool = False,
+    strict: bool = False,
 ) -> FolderReading:
     """Read all documents below a folder, or a single file. The same files always give the same manifest.
 
     Raises:
-        InvalidDocuments: one line. Without `skip_bad` it lists every file that cannot be taken; with it, only what concerns the
-            folder as a whole (missing, empty, too many files, nothing left).
+        InvalidDocuments: one line. The folder is missing, is empty, has too many files, or holds nothing
+            that can be read. A file that cannot be read is left out, with a note; it is an error if
+            `strict` is true, or if `folder` is that file.
     """
     files = found_files(folder, max_document_bytes=max_document_bytes, max_documents=max_documents)
     documents: list[Document] = []
@@ -73,7 +74,7 @@ def read_folder(
             raise InvalidDocuments(
                 f"{folder} holds more than {MAX_TOTAL_CHARS:,} characters of text: give a smaller folder to --docs"
             )
-    if bad and not skip_bad:
+    if bad and (strict or folder.is_file()):
         raise InvalidDocuments(_complaint(folder, bad, len(files)))
     if not documents:
         raise InvalidDocuments(
@@ -111,6 +112,8 @@ def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | Refused:
 
 
 def _complaint(folder: Path, bad: list[str], count: int) -> str:
+    if folder.is_file():
+        return _one_line(bad[0])
     if len(bad) == 1:
         return _one_line(f"{bad[0]}, {_SKIP_HINT}")
     return f"{len(bad)} of {count} files in {folder} cannot be taken: {_listed(sorted(bad))}. Mend them, {_SKIP_HINT}"

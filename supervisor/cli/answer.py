@@ -71,17 +71,17 @@ def sources_of(result: JobResult) -> str:
     return "\n".join(["Sources:", *lines])
 
 
-def print_account(result: JobResult, console: Console) -> None:
-    """Plan, handoffs, verdicts, notes, totals."""
-    console.print(account(result))
+def print_account(result: JobResult, console: Console, *, is_private: bool = False) -> None:
+    """Print plan, handoffs, verdicts, notes, totals. `is_private`: no other command reaches the job."""
+    console.print(account(result, is_private=is_private))
 
 
-def account(result: JobResult) -> RenderableType:
+def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
     parts: list[RenderableType] = []
     if result.plan:
         parts.append(_plan(result.plan))
     if result.handoffs:
-        parts.append(_Handoffs(result))
+        parts.append(_Handoffs(result, is_private))
     parts += [Text(f"replanner: {short(in_words(one), 300)}") for one in result.patches]
     parts += [Text(f"review, round {one['round']}: {_verdict(one)}") for one in result.verdicts]
     parts += [Text(f"note: {short(note, 400)}", style="yellow") for note in result.notes]
@@ -155,12 +155,17 @@ def cut_remark(result: JobResult | JobOutline) -> str | None:
     return f"{figures(cut['calls'], 'call')} {were} cut off, and counted at the most that can have been used: {part}"
 
 
-def verdict_on(result: JobResult) -> str | None:
-    """What must be said of an outcome that is not simply good; None: it is."""
-    reason = short(result.notes[-1], 300) if result.notes else "see `handoff show`"
+def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
+    """Return the line about an outcome that is not simply good; None: it is good.
+
+    `is_private`: no other command reaches the job, and none is named that would have to.
+    """
+    elsewhere = "no note says why" if is_private else "see `handoff show`"
+    reason = short(result.notes[-1], 300) if result.notes else elsewhere
     match result.status:
         case JobStatus.PARTIAL:
-            return f"{result.job_id} is partial: {_why_partial(result)}{_how_to_finish(result)}"
+            how = "" if is_private else _how_to_finish(result)
+            return f"{result.job_id} is partial: {_why_partial(result)}{how}"
         case JobStatus.FAILED:
             return f"{result.job_id} failed: {reason}" + (
                 ": no documents were given (--docs DIR)" if _lacks_documents(result) else ""
@@ -218,6 +223,7 @@ class _Handoffs:
     """A table where it fits the screen, else two lines a handoff: an id that is cut cannot be looked up."""
 
     result: JobResult
+    is_private: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         done = {one["handoff_id"]: one for one in self.result.results}
@@ -226,8 +232,9 @@ class _Handoffs:
         )
         for copies in (one for one in shown if isinstance(one, Copies)):
             said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
-            each = f"`handoff show {self.result.job_id} --full` has each"
-            yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}; {each}")
+            each = f"; `handoff show {self.result.job_id} --full` has each"
+            more = "" if self.is_private else each
+            yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}{more}")
         rows = [
             _row(handoff, done.get(handoff["handoff_id"]))
             for handoff in shown

@@ -161,8 +161,13 @@ def _value(where: str, node: yaml.Node) -> JsonValue:
     return text_of(where, node)
 
 
-def ask_in_place(jobs: Client, job_id: JobId, question: Question) -> None:
-    """Show what is to be approved of, and bring the answer."""
+def ask_in_place(
+    jobs: Client, job_id: JobId, question: Question, *, is_private: bool = False
+) -> None:
+    """Show a question of the job, read the answer and send it.
+
+    `is_private`: no other command reaches the job.
+    """
     from supervisor.cli.answer import account
     from supervisor.cli.showing import readable
 
@@ -174,7 +179,7 @@ def ask_in_place(jobs: Client, job_id: JobId, question: Question) -> None:
     if question.what is ApprovalOf.PLAN:
         note(readable(result.plan, console.width))
     else:
-        console.print(account(result))
+        console.print(account(result, is_private=is_private))
     if draft is not None:
         note(f"\n{plain(draft) if isinstance(draft, str) else readable(draft, console.width)}\n")
     note(

@@ -29,6 +29,7 @@ from supervisor.measures.bounded_file import bounded_bytes
 from supervisor.measures.gates import GateSet
 
 if TYPE_CHECKING:
+    from shared.documents.folder import FolderReading
     from supervisor.client import Client, Request
 
 MOST_SCHEMA_BYTES = 200_000
@@ -41,7 +42,7 @@ class Asked:
 
     request: str
     docs: Path | None = None
-    skip_bad_docs: bool = False
+    strict_docs: bool = False
     model: str | None = None
     max_turns: int | None = None
     max_usd: float | None = None
@@ -223,7 +224,7 @@ def request_of(asked: Asked, jobs: Client) -> Request:
     request = Request(
         text=asked.request,
         documents=asked.docs,
-        skip_bad_documents=asked.skip_bad_docs,
+        strict_documents=asked.strict_docs,
         limits=limits_of(asked, load_settings().max_depth),
         model=asked.model,
         answer_schema=asked.answer_schema,
@@ -244,11 +245,16 @@ def request_of(asked: Asked, jobs: Client) -> Request:
     _check_fact_checker(request, jobs)
     if asked.docs is not None:
         reading = jobs.read_documents(request)
-        for left_out in reading.notes:
-            note(f"documents: {left_out}")
+        note_left_out(reading)
         request = replace(request, documents=reading)
     plan_of(request)
     return request
+
+
+def note_left_out(reading: FolderReading) -> None:
+    """Print a line for each file that was left out."""
+    for left_out in reading.notes:
+        note(f"documents: {left_out}")
 
 
 def _check_fact_checker(request: Request, jobs: Client) -> None:

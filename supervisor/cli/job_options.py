@@ -31,7 +31,7 @@ from supervisor.cli.options import (
     OnTimeoutOption,
     PriorityOption,
     RubricOption,
-    SkipBadDocs,
+    StrictDocs,
     TenantOption,
     Timeout,
     WorkflowOption,
@@ -43,7 +43,7 @@ class JobOptions:
     """An option for each field, in this order."""
 
     docs: Docs = None
-    skip_bad_docs: SkipBadDocs = False
+    strict_docs: StrictDocs = False
     mode: ModeOption = None
     workflow: WorkflowOption = None
     items: ItemsOption = None

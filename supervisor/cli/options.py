@@ -51,11 +51,11 @@ Docs = Annotated[
         rich_help_panel=DOCUMENTS,
     ),
 ]
-SkipBadDocs = Annotated[
+StrictDocs = Annotated[
     bool,
     typer.Option(
-        "--skip-bad-docs",
-        help="Leave out documents that cannot be read.",
+        "--strict-docs",
+        help="Refuse the job if a document cannot be read.",
         rich_help_panel=DOCUMENTS,
     ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from shared.wire.ids import JobId
 from shared.wire.limits import OnLimit
 from supervisor.cli.approving import ask_in_place
 from supervisor.cli.asking import Asked, check_model, request_of, text_of
-from supervisor.cli.errors import FAILED, INTERRUPTED, end_like_ctrl_c, exit_code_of, say
+from supervisor.cli.errors import FAILED, INTERRUPTED, NOT_ENDED, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.job_options import JobOptions, takes_a_job
 from supervisor.cli.options import (
     CONTINUE,
@@ -191,8 +191,9 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
                     asks=can_ask(),
                     check=system.check,
                     output=how.output,
+                    is_private=True,
                 )
-            except (KeyboardInterrupt, OutputFailed):
+            except (KeyboardInterrupt, OutputFailed, NobodyToAsk):
                 if job_id is not None:
                     system.keep_as(job_id)
                 raise
@@ -202,6 +203,9 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
     except OutputFailed as error:
         say(f"{error}{_after_the_end(job_id, was_kept=system.was_kept)}")
         return FAILED
+    except NobodyToAsk as error:
+        say(f"{error}{_after_the_end(job_id, was_kept=system.was_kept)} in a terminal")
+        return NOT_ENDED
 
 
 def stay(
@@ -214,26 +218,35 @@ def stay(
     check: Callable[[], None] = lambda: None,
     reconnect_for_s: float = RECONNECT_FOR_S,
     output: Path | None = None,
+    is_private: bool = False,
 ) -> int:
     """Show the job until its end, then its outcome. Returns the exit code.
 
     `allow_partial`: a partial answer gives exit code 0. `asks`: the person at the terminal answers
     the job's questions. `output`: the file that gets a
-    row for each item of the job's workflow, instead of an answer on stdout.
+    row for each item of the job's workflow, instead of an answer on stdout. `is_private`: the Redis
+    ends with this command, so no other command reaches the job, and none is recommended.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or nobody reads the answer while it is written.
         OutputFailed: standard output, or the file `output`, cannot be written.
+        NobodyToAsk: the job asks a question that nobody can answer (`is_private` without `asks`).
     """
     from supervisor.cli.draft import Draft
     from supervisor.client import onlooker_of
 
     looking = onlooker_of(jobs)
     draft, answered = None if as_json or output else Draft(looking), 0
-    moments = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
+    followed = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
+    moments = partial(_without_commands, followed) if is_private else followed
+    may_end = asks or is_private
     try:
-        while question := _shown_until(moments(), draft, answered if asks else None):
-            ask_in_place(jobs, job_id, question)
+        while question := _shown_until(moments(), draft, answered if may_end else None):
+            if not asks:
+                raise NobodyToAsk(
+                    f"{job_id} waits for a person, and there is no terminal to ask in"
+                )
+            ask_in_place(jobs, job_id, question, is_private=is_private)
             answered = question.version
     except ReaderGone as error:
         raise KeyboardInterrupt from error
@@ -249,7 +262,22 @@ def stay(
         as_json=as_json,
         allow_partial=allow_partial,
         streamed=draft.shown if draft else "",
+        is_private=is_private,
     )
+
+
+class NobodyToAsk(Exception):
+    """The job waits for a person, and nobody can be asked."""
+
+
+def _without_commands(moments: Callable[[], Iterable[Moment]]) -> Iterator[Moment]:
+    """Yield the moments of a job on a private Redis. What it waits for names no other command."""
+    for moment in moments():
+        missing = tuple(
+            replace(one, mend="answer here" if one.is_person else "this run starts it again")
+            for one in moment.view.missing
+        )
+        yield replace(moment, view=replace(moment.view, missing=missing))
 
 
 def _shown_until(
@@ -268,19 +296,26 @@ def _shown_until(
 
 
 def print_outcome(
-    result: JobResult, *, as_json: bool, allow_partial: bool = False, streamed: str = ""
+    result: JobResult,
+    *,
+    as_json: bool,
+    allow_partial: bool = False,
+    streamed: str = "",
+    is_private: bool = False,
 ) -> int:
     """Print the answer on stdout (or all, as one JSON object) and the account on stderr.
+
+    `is_private`: see `stay`.
 
     Returns the exit code of the job, also if nobody reads stdout.
     Raises: OutputFailed: stdout cannot be written.
     """
     with suppress(ReaderGone):
-        _print_outcome(result, as_json=as_json, streamed=streamed)
+        _print_outcome(result, as_json=as_json, streamed=streamed, is_private=is_private)
     return exit_code_of(result.status, allow_partial=allow_partial)
 
 
-def _print_outcome(result: JobResult, *, as_json: bool, streamed: str) -> None:
+def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_private: bool) -> None:
     from supervisor.cli.answer import print_account, print_answer, verdict_on
 
     if as_json:
@@ -288,8 +323,8 @@ def _print_outcome(result: JobResult, *, as_json: bool, streamed: str) -> None:
     else:
         print_answer(result, streamed)
         note("")
-        print_account(result, stderr())
-    if remark := verdict_on(result):
+        print_account(result, stderr(), is_private=is_private)
+    if remark := verdict_on(result, is_private=is_private):
         say(remark)
 
 

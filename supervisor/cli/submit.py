@@ -53,7 +53,7 @@ class Line(BaseModel):
 
     request: str
     docs: str | None = None
-    skip_bad_docs: bool | None = None
+    strict_docs: bool | None = None
     model: str | None = None
     max_turns: Count | None = None
     max_usd: Dollars | None = None

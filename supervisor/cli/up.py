@@ -22,6 +22,7 @@ from shared.local.redis_access import read_access, write_access
 from shared.local.redis_server import PrivateRedis
 from shared.placeholders import check_log_ins, load_process_settings
 from shared.ports import check_port
+from shared.redis_address import read_address
 from shared.wire.errors import UserError
 from supervisor.cli.celery_process import celery_command
 from supervisor.cli.embedded import surroundings_of
@@ -35,6 +36,7 @@ WORKERS = 2
 """Processes that serve everybody, where --worker says nothing."""
 MOST_PROCESSES = 64
 _ACCESS = "redis-access.json"
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _LOOK_EVERY_S = 0.5
 _AFTER_DRAIN_S = 5.0
 
@@ -70,7 +72,7 @@ def up(
         check_extra("flower", "handoff up --flower")
         check_port(port, "choose another for Flower with --port")
         check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
-    settings = with_own(load_process_settings(), specialists, tools)
+    settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
     check_own(settings)
     if settings.redis_url is not None:
@@ -86,6 +88,21 @@ def up(
         except KeyboardInterrupt:
             _stop(processes, settings)
             return OK
+
+
+def _without_own_url(settings: Settings, home: Path) -> Settings:
+    """Return the settings without a Redis URL that an earlier `handoff up` with this home printed.
+
+    A shell that exported the URL can start the system again. The Redis has the same password at each
+    start, but not always the same port.
+    """
+    own = read_access(expanded(home, "--home").resolve() / _ACCESS)
+    if own is None or settings.redis_url is None:
+        return settings
+    url = read_address(settings.redis_url.get_secret_value())
+    if url.password != own.password or url.hosts[0][0] not in _THIS_MACHINE:
+        return settings
+    return settings.model_copy(update={"redis_url": None})
 
 
 def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:

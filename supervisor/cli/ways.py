@@ -13,7 +13,7 @@ from shared.suggestions import suggestion
 from shared.wire.errors import UserError
 from shared.wire.limits import JobLimits
 from shared.wire.mode import Mode
-from supervisor.cli.asking import Asked, limits_of
+from supervisor.cli.asking import Asked, limits_of, note_left_out
 from supervisor.cli.errors import INTERRUPTED, say
 
 if TYPE_CHECKING:
@@ -82,10 +82,17 @@ def limits_within(timeout_s: int | None, settings: Settings) -> JobLimits:
 
 
 def read_documents(place: Path, settings: Settings) -> FolderReading:
-    """Raises: UserError: see `Client.read_documents`."""
+    """Read the documents of a case. Files that cannot be read are left out, and a line names each.
+
+    Raises:
+        UserError: see `Client.read_documents`.
+    """
     from supervisor.client import Request, connect
 
-    return connect(settings=settings).read_documents(Request("-", documents=place))
+    request = Request("-", documents=place, strict_documents=False)
+    reading = connect(settings=settings).read_documents(request)
+    note_left_out(reading)
+    return reading
 
 
 def check_within(request: Request, settings: Settings, max_usd: float | None) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import select
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
 from shared.wire.events import Approved, JobStatus
 from shared.wire.ids import JobId
 from shared.wire.limits import JobLimits
+from supervisor.cli.errors import INTERRUPTED, NOT_ENDED
 from supervisor.client import Request
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, said
 from tests.e2e.fleet import Fleet
@@ -194,8 +199,56 @@ def test_run_refuses_to_wait_for_an_approval_where_nobody_could_give_it(tmp_path
     assert "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL)" in said(done, BAD_INPUT)
 
 
+@contextmanager
+def on_a_terminal(handoff: Handoff, *typed: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The command with a terminal for its questions, and our end of the terminal."""
+    ours, theirs = os.openpty()
+    with (handoff.folder / "out").open("w") as out:
+        process = subprocess.Popen(
+            handoff.command(*typed),
+            stdin=theirs,
+            stdout=out,
+            stderr=theirs,
+            text=True,
+            cwd=handoff.folder,
+            env=handoff.environment(TERM="dumb"),
+        )
+    os.close(theirs)
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_a_resumed_run_that_waits_for_a_person_ends_at_once_without_a_terminal(
+    tmp_path: Path,
+) -> None:
+    handoff, wanted = Handoff(tmp_path), "approval of its plan. y: go on"
+    typed = ("run", "What is HNSW?", "--docs", str(DOCUMENTS), "--mode", "team")
+    with on_a_terminal(handoff, *typed, "--approve", "plan") as (process, terminal):
+        assert "`handoff approve" not in read_until(terminal, wanted), "it cannot reach this Redis"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == INTERRUPTED
+        job_id = re.findall(r"run --resume (j-[0-9a-f]+)", read_until(terminal, "goes on"))[-1]
+
+    done = handoff.run("run", "--resume", job_id)
+
+    assert done.returncode == NOT_ENDED, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "waits for a person, and there is no terminal to ask in" in last
+    assert f"`handoff run --resume {job_id}` goes on in a terminal" in last
+    assert "`handoff approve" not in done.stderr
+    with on_a_terminal(handoff, "run", "--resume", job_id) as (process, terminal):
+        read_until(terminal, wanted)
+        os.write(terminal, b"y\n")
+        read_until(terminal, " offline")
+        assert process.wait(60) == 0
+
+
 def test_run_on_a_terminal_asks_in_place_and_goes_on_with_the_answer(tmp_path: Path) -> None:
-    handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
+    handoff = Handoff(tmp_path)
     typed = [
         "run",
         "What is HNSW?",
@@ -208,19 +261,7 @@ def test_run_on_a_terminal_asks_in_place_and_goes_on_with_the_answer(tmp_path: P
         "--approve",
         "answer",
     ]
-    with (tmp_path / "out").open("w") as out:
-        environment = handoff.environment(TERM="dumb")
-        process = subprocess.Popen(
-            handoff.command(*typed),
-            stdin=theirs,
-            stdout=out,
-            stderr=theirs,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-        )
-    os.close(theirs)
-    try:
+    with on_a_terminal(handoff, *typed) as (process, ours):
         seen = read_until(ours, "approval of its plan. y: go on")
         assert "specialist: researcher" in seen
         os.write(ours, b"Fewer steps, please.\n")
@@ -231,10 +272,6 @@ def test_run_on_a_terminal_asks_in_place_and_goes_on_with_the_answer(tmp_path: P
         assert "ok" in read_until(ours, " offline")
         assert process.wait(30) == 0
         assert "HNSW" in handoff.read("out")
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
 
 
 def read_until(terminal: int, words: str) -> str:

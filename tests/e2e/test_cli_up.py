@@ -54,7 +54,7 @@ def test_up_serves_other_terminals_until_ctrl_c_and_keeps_their_jobs(handoff: Ha
     assert (second.returncode, "another `handoff up`" in second.stderr) == (2, True)
     assert handoff.left_behind() == []
 
-    with handoff.started("up"):
+    with handoff.started("up", HANDOFF_REDIS_URL=url):  # typed in a terminal that has exported it
         assert url_in(handoff) == url, "what other terminals have exported still holds"
         listed = handoff.run("list", "--json", HANDOFF_REDIS_URL=url)
     assert (handoff.folder / ".handoff" / "redis-access.json").stat().st_mode & 0o777 == 0o600

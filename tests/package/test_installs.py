@@ -241,17 +241,17 @@ def test_a_command_without_its_extra_says_which_one_in_one_line(
         (
             'documents={"a.html": b"<p>hello</p>"}',
             "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
-            " or leave such files out with --skip-bad-docs",
+            " or leave such files out: no --strict-docs, or strict_documents=False in Python",
         ),
         (
             'documents={"a.html": b"<p>hello</p>" * 20_000}',
             "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
-            " or leave such files out with --skip-bad-docs",
+            " or leave such files out: no --strict-docs, or strict_documents=False in Python",
         ),
         (
             'documents={"a.pdf": b"%PDF-1.4"}',
             "a.pdf is a PDF, which needs the package pypdf: install handoff-queue[documents],"
-            " or leave such files out with --skip-bad-docs",
+            " or leave such files out: no --strict-docs, or strict_documents=False in Python",
         ),
         (
             'model="claude-sonnet-4-5", limits=JobLimits(max_microusd=1_000_000)',

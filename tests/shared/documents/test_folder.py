@@ -19,7 +19,7 @@ BINARY = bytes(range(256)) * 4
 
 def complaint_about(folder: Path, **limits: int) -> str:
     with pytest.raises(InvalidDocuments) as caught:
-        read_folder(folder, **limits)  # type: ignore[arg-type]
+        read_folder(folder, strict=True, **limits)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -119,7 +119,7 @@ def test_binary_junk_is_named_with_what_to_do(tmp_path: Path) -> None:
     text = complaint_about(tmp_path)
 
     assert text.startswith("logo.png is binary, not text: image files cannot be read: move it out")
-    assert "--skip-bad-docs" in text
+    assert "--strict-docs" in text
 
 
 def test_an_office_file_is_told_what_to_become(tmp_path: Path) -> None:
@@ -211,11 +211,11 @@ def test_several_bad_files_are_listed_in_one_line_the_first_few_by_name(tmp_path
     assert "and 3 more" in text
 
 
-def test_bad_files_can_be_left_out_with_a_note_for_each(tmp_path: Path) -> None:
+def test_bad_files_are_left_out_with_a_note_for_each(tmp_path: Path) -> None:
     (tmp_path / "good.md").write_text("text")
     (tmp_path / "bad.md").write_bytes(BINARY)
 
-    reading = read_folder(tmp_path, skip_bad=True)
+    reading = read_folder(tmp_path)
 
     assert [document.path for document in reading.manifest.documents] == ["good.md"]
     assert reading.notes == (
@@ -223,11 +223,19 @@ def test_bad_files_can_be_left_out_with_a_note_for_each(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_that_is_named_itself_is_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "bad.md").write_bytes(BINARY)
+
+    with pytest.raises(InvalidDocuments, match=r"bad\.md is binary") as caught:
+        read_folder(tmp_path / "bad.md")
+    assert "--strict-docs" not in str(caught.value)
+
+
 def test_leaving_out_all_there_is_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.md").write_bytes(BINARY)
 
     with pytest.raises(InvalidDocuments, match="no document that can be read"):
-        read_folder(tmp_path, skip_bad=True)
+        read_folder(tmp_path)
 
 
 def test_names_that_are_not_utf8_or_hold_controls_do_not_break_the_line(tmp_path: Path) -> None:

@@ -325,6 +325,15 @@ def test_only_what_is_not_simply_good_is_remarked_on() -> None:
     assert "partial" in (verdict_on(result(status=JobStatus.PARTIAL)) or "")
 
 
+def test_of_a_run_on_a_private_redis_no_command_is_named_that_could_not_reach_it() -> None:
+    partial = result(status=JobStatus.PARTIAL).model_copy(update={"gaps": (GAP,)})
+    silent = result(status=JobStatus.FAILED).model_copy(update={"notes": ()})
+
+    for outcome in (partial, silent):
+        assert "`handoff" in str(verdict_on(outcome))
+        assert "`handoff" not in str(verdict_on(outcome, is_private=True))
+
+
 GAP = {"step": "left", "specialist": "researcher", "why": "it did not run", "likely_usd": None}
 
 
