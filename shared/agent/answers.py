@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from shared.agent.json_repair import repaired_json
 from shared.agent.strict_json import STRICT
 from shared.wire.characters import all_in_whole_characters
-from shared.wire.json_values import check_depth
+from shared.wire.json_values import check_depth, check_storable
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
@@ -140,9 +140,11 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
     try:
         value = from_json(repaired, allow_partial="trailing-strings", allow_inf_nan=False)
         check_depth(value)
+        value = _whole(value, text)
+        check_storable(value)  # from_json reads 1e999 as infinity
     except (ValueError, RecursionError):
         return None
-    return _whole(value, text) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def draft_in(text: str) -> str:

@@ -55,8 +55,8 @@ def check_schema(schema: object) -> None:
         BrokenSchema: the problem and its fix, as the rest of a sentence that begins with the schema's name.
     """
     try:
+        _check_values(schema)
         plain = _without_dialect(_json.validate_python(schema, strict=True))
-        _check_values(plain)
         with limited(MOST_SCHEMA_STEPS, MOST_SCHEMA_CPU_S):
             _check_form(plain)
             check_patterns(plain)
@@ -77,7 +77,7 @@ def check_schema(schema: object) -> None:
         raise BrokenSchema("is nested too deeply; write it flatter") from error
 
 
-def _check_values(schema: Any) -> None:
+def _check_values(schema: object) -> None:
     """Refuse a schema with a value that could not be read again once it is stored."""
     try:
         check_storable(schema)

@@ -6,7 +6,7 @@ import json
 from math import isfinite
 from typing import Any, NoReturn
 
-from shared.wire.json_values import MOST_LEVELS, check_depth
+from shared.wire.json_values import MOST_DIGITS, MOST_LEVELS, check_depth
 
 _MOST_SHOWN = 20
 """Characters of a number in an error."""
@@ -22,6 +22,13 @@ def _finite(digits: str) -> float:
     return value if isfinite(value) else _no_number(digits)
 
 
+def _integer(digits: str) -> int:
+    """Return the number. Raise ValueError if no process could read it again."""
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"it has an integer of more than {MOST_DIGITS:,} digits")
+    return int(digits)
+
+
 class _StrictDecoder(json.JSONDecoder):
     def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
         try:
@@ -33,5 +40,5 @@ class _StrictDecoder(json.JSONDecoder):
         return value, end
 
 
-STRICT = _StrictDecoder(parse_constant=_no_number, parse_float=_finite)
+STRICT = _StrictDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
 """Its methods raise ValueError: the text is not JSON, or its value could not be read again."""

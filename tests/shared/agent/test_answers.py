@@ -149,3 +149,8 @@ def test_an_object_that_is_cut_off_is_not_closed_by_a_repair() -> None:
 
 def test_a_long_text_of_broken_objects_is_read_in_no_time() -> None:
     assert json_object_in('x {"a": \\' * 50_000) is None
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5_000])
+def test_the_readable_part_of_an_object_holds_no_number_that_cannot_be_stored(number: str) -> None:
+    assert partial_object_in(f'{{"output": [{number}], "claims": [') is None

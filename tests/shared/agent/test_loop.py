@@ -232,6 +232,20 @@ def test_a_call_that_was_cut_is_not_run() -> None:
     assert "cut off" in last_message(run)[0]["content"]
 
 
+@pytest.mark.parametrize(
+    "output", ["NaN", "1e999", '{"a": [-1e999]}', "1" * 5_000, "[" * 150 + "]" * 150]
+)
+@pytest.mark.parametrize("cut", [0, 2], ids=["whole", "cut off"])
+def test_an_output_that_cannot_be_stored_is_the_models_mistake(output: str, cut: int) -> None:
+    text = f'{{"status": "ok", "output": {output}, "claims": []}}'
+    reply = says(text[: len(text) - cut], stop_reason="max_tokens" if cut else "end_turn")
+
+    result = running(reply, reply, reply).go()
+
+    assert result.stop_reason in (StopReason.INVALID_OUTPUT, StopReason.MAX_TOKENS)
+    assert result.status is ResultStatus.FAILED
+
+
 def test_no_call_of_a_refused_reply_is_run() -> None:
     ran: list[str] = []
 

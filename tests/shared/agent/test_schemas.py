@@ -213,3 +213,12 @@ def test_the_schema_that_is_given_stays_as_it_is() -> None:
     schema = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
     strict(schema)
     assert schema == {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
+
+
+def test_a_schema_that_is_nested_too_deeply_is_told_so() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(300):
+        schema = {"properties": {"a": schema}}
+
+    with pytest.raises(BrokenSchema, match="more than 100 levels"):
+        check_schema(schema)
