@@ -9,9 +9,9 @@ from shared.celery_app import app_or_exit
 
 def _made() -> Celery:
     from shared.placeholders import load_process_settings
-    from supervisor.assembly import (
-        make_supervisor_app,
-    )  # imports packages that a client does not have
+
+    # Imported here: the module imports packages that a client does not have.
+    from supervisor.assembly import make_supervisor_app
 
     return make_supervisor_app(load_process_settings())
 

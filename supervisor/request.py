@@ -43,7 +43,7 @@ class Request:
     documents: Path | Mapping[str, bytes] | FolderReading | None = None
     """A folder or a file to work from; or the documents themselves, the content of each by its name, such as `notes/a.pdf`."""
     strict_documents: bool = True
-    """Leave out what cannot be read, instead of refusing all of it."""
+    """Whether a file in the folder that cannot be read refuses the job. False: the file is left out."""
     limits: JobLimits = field(default_factory=JobLimits)
     model: str | None = None
     """Overrides every agent's model."""

@@ -36,8 +36,8 @@ class Missing:
     """What ends the wait, with its command."""
     steps: tuple[str, ...] = ()
     """Those that wait; empty: the job as a whole."""
-    is_person: bool = False
-    """Whether a person has to answer a question."""
+    mend_in_place: str = ""
+    """What ends the wait of a job on the private Redis of `handoff run`. Empty: the same as elsewhere."""
     are_all: bool = True
     """False: there may be more of them, which nobody has looked for."""
 
@@ -63,9 +63,7 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     """Everybody who is needed now and is not there. Pure."""
     if job.status.ended:
         return ()
-    found = (
-        [] if SUPERVISOR_QUEUE in there.queues else [Missing("a supervisor", _start("supervisor"))]
-    )
+    found = [] if SUPERVISOR_QUEUE in there.queues else [_process("a supervisor", "supervisor")]
     found += awaited_answers(job)
     waiting: dict[str, list[str]] = {}
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
@@ -80,7 +78,7 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
         found.append(
             _worker_of(job.specialists)
             if job.specialists
-            else Missing("a worker of any specialist", _start("worker --all"))
+            else _process("a worker of any specialist", "worker --all")
         )
     return tuple(found)
 
@@ -93,10 +91,10 @@ def awaited_answers(job: JobStanding) -> list[Missing]:
     found = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
-        found.append(Missing(decision, _DECISION.format(job.job_id), is_person=True))
+        found.append(Missing(decision, _DECISION.format(job.job_id), mend_in_place=ANSWER_HERE))
     if job.approval:
         approval = f"an approval of its {job.approval} by a person{since}"
-        found.append(Missing(approval, APPROVAL.format(job.job_id), is_person=True))
+        found.append(Missing(approval, APPROVAL.format(job.job_id), mend_in_place=ANSWER_HERE))
     return found
 
 
@@ -146,7 +144,7 @@ def _utc(unix_s: float) -> str:
 
 def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:
     whom = " or ".join(f"`{name}`" for name in specialists)
-    return Missing(f"a worker of {whom}", _start(f"worker {specialists[0]}"), steps)
+    return _process(f"a worker of {whom}", f"worker {specialists[0]}", *steps)
 
 
 def _paused(role: str, pause: Pause, *steps: str) -> Missing:
@@ -163,8 +161,10 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
 
 
-def _start(command: str) -> str:
-    return f"start one with `handoff {command}`"
+def _process(whom: str, command: str, *steps: str) -> Missing:
+    """Return the entry for a process that is not running. `command`: starts one."""
+    mend = f"start one with `handoff {command}`"
+    return Missing(whom, mend, steps, mend_in_place="this run starts it again")
 
 
 def _may_be_planned(job: JobStanding, there: Presence) -> bool:
@@ -172,6 +172,7 @@ def _may_be_planned(job: JobStanding, there: Presence) -> bool:
     return bool(served & set(job.specialists) if job.specialists else served)
 
 
+ANSWER_HERE = "answer here"
 _DECISION = "let it go on with `handoff retry {0} --max-usd X` (or --max-turns N), or end it with `handoff cancel {0}`"
 APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` has what it is about)"
 """What ends such a wait. {0}: the job."""

@@ -9,7 +9,9 @@ from shared.celery_app import app_or_exit
 
 def _made() -> Celery:
     from shared.placeholders import load_process_settings
-    from workers.assembly import make_workers_app  # imports packages that a client does not have
+
+    # Imported here: the module imports packages that a client does not have.
+    from workers.assembly import make_workers_app
 
     return make_workers_app(load_process_settings())
 

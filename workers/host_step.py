@@ -22,7 +22,13 @@ from shared.agent.reading import NotAcceptable
 from shared.agent.tool import ToolContext
 from shared.agent.turns import Turns
 from shared.config import Settings
-from shared.host_tasks import HostMessage, HostResults, check_transport, send_to_host
+from shared.host_tasks import (
+    HostMessage,
+    HostResult,
+    HostResults,
+    check_transport,
+    send_to_host,
+)
 from shared.logs import log_of
 from shared.wire.checkpoints import Called, Observed, WorstCase
 from shared.wire.end_task import DEFAULT_QUEUE
@@ -33,6 +39,7 @@ from shared.wire.handoff import (
     ResultStatus,
     StopReason,
     failed,
+    result_of,
     says_only_that_it_is_done,
 )
 from shared.wire.pace import Expected
@@ -74,10 +81,15 @@ class HostTasks:
                     f" set {name} for this worker"
                 )
         check_transport(BROKER, self._broker_url or "")
-        self.results  # noqa: B018 - its URL is checked when it is made
+        self._results = self.results
 
     @property
     def results(self) -> HostResults:
+        """The host's result backend.
+
+        Raises:
+            UserError: Celery cannot use its URL.
+        """
         if self._results is None:
             self._results = HostResults(RESULTS, self._result_url or "")
         return self._results
@@ -129,39 +141,50 @@ class HostStep:
         Each repeat has the same task id. A worker that dies after it has sent the task, and before it
         has noted that, is followed by a worker that sends the task again, if it is safe to repeat.
         """
-        name = self.spec.celery_task
         limit = inf if ends_at is None else ends_at
         acts = self.spec.task_with_effect is not None
         if acts and self.handoff.acts_with == ():
-            return self._failed(f"this step may not run {name}, which has an effect")
-        earlier = turns.so_far()
-        if not any(isinstance(item, Called if acts else Observed) for item in earlier):
-            message = self._message(ends_at)
-            if isinstance(message, HandoffResult):
-                return message
-            if acts:
-                turns.checkpoint(Called(tool_use_id=self.task_id))
-            if problem := self._sent(message, turns, limit):
-                return self._failed(f"the task {name} was not sent: {problem}")
-            turns.checkpoint(Observed(tool_use_id=self.task_id, text="sent"))
-        pause_s, problem = _FIRST_PAUSE_S, ""
+            return self._failed(f"this step may not run {self._name}, which has an effect")
+        sent = Called if acts else Observed
+        is_sent = any(isinstance(item, sent) for item in turns.so_far())
+        failure = None if is_sent else self._send(turns, limit, acts=acts)
+        return failure or self._wait(turns, limit)
+
+    def _send(self, turns: Turns, limit: float, *, acts: bool) -> HandoffResult | None:
+        """Send the task, and note that. Return the failed result if it was not sent."""
+        message = self._message(limit)
+        if isinstance(message, HandoffResult):
+            return message
+        if acts:
+            turns.checkpoint(Called(tool_use_id=self.task_id))
+        if problem := self._sent(message, turns, limit):
+            return self._failed(f"the task {self._name} was not sent: {problem}")
+        turns.checkpoint(Observed(tool_use_id=self.task_id, text="sent"))
+        return None
+
+    def _wait(self, turns: Turns, limit: float) -> HandoffResult:
+        """Wait for the end of the task. Return its result, or a failed one when the time is over."""
+        pause_s = _FIRST_PAUSE_S
         while True:
-            turns.beat(f"waits for the task {name}")
-            try:
-                ended = self.host.results.get(self.task_id)
-                problem = ""
-            except Exception as error:  # noqa: BLE001 - of any backend's client; its text may hold the URL
-                ended, problem = None, f"; {RESULTS}: {type(error).__name__}"
+            turns.beat(f"waits for the task {self._name}")
+            ended, problem = self._end_of_task()
             if ended is not None:
-                return self._ended(ended.value, ended.error)
+                return self._ended(ended)
             if self.now() >= limit:
                 return self._failed(
-                    f"the task {name} ({self.task_id}) has no result in time{problem};"
+                    f"the task {self._name} ({self.task_id}) has no result in time{problem};"
                     f" is a worker of its queue {self._queue!r} running?",
                     StopReason.DEADLINE,
                 )
             self.wait(min(pause_s, max(0.0, limit - self.now())))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
+
+    def _end_of_task(self) -> tuple[HostResult | None, str]:
+        """Return the end of the task, if there is one, and why the backend could not be asked."""
+        try:
+            return self.host.results.get(self.task_id), ""
+        except Exception as error:  # noqa: BLE001 - of any backend's client; its text may hold the URL
+            return None, f"; {RESULTS}: {type(error).__name__}"
 
     @property
     def task_id(self) -> str:
@@ -169,10 +192,16 @@ class HostStep:
         return str(uuid5(_IDS, f"{self.handoff.job_id}/{self.handoff.handoff_id}"))
 
     @property
+    def _name(self) -> str:
+        assert self.spec.celery_task is not None
+        return self.spec.celery_task
+
+    @property
     def _queue(self) -> str:
         return self.spec.celery_queue or DEFAULT_QUEUE
 
-    def _message(self, ends_at: float | None) -> HostMessage | HandoffResult:
+    def _message(self, limit: float) -> HostMessage | HandoffResult:
+        """Return the message, or the failed result if its argument is too long. `limit`: Unix seconds."""
         call = {
             "tenant": self.context.tenant(),
             "job_id": self.handoff.job_id,
@@ -185,15 +214,15 @@ class HostStep:
                 for step_id, result in self.loaded.results.items()
             },
             "feedback": [item.text for item in self.handoff.feedback],
-            "deadline": ends_at,
+            "deadline": None if limit == inf else limit,
         }
         length = len(json.dumps(call))
         if length > MOST_ARGUMENT_CHARS:
             return self._failed(
-                f"the argument of the task {self.spec.celery_task} has {length:,} characters as"
+                f"the argument of the task {self._name} has {length:,} characters as"
                 f" JSON, at most {MOST_ARGUMENT_CHARS:,} are sent: let the step use fewer results"
             )
-        return HostMessage(self.task_id, self.spec.celery_task or "", self._queue, args=(call,))
+        return HostMessage(self.task_id, self._name, self._queue, args=(call,))
 
     def _sent(self, message: HostMessage, turns: Turns, limit: float) -> str:
         """Send the message. Return why no try succeeded, or nothing."""
@@ -213,17 +242,17 @@ class HostStep:
                 return ""
         return problem or "the time of the step is over"
 
-    def _ended(self, value: Any, error: str) -> HandoffResult:
-        name = self.spec.celery_task
-        if error:
+    def _ended(self, end: HostResult) -> HandoffResult:
+        if end.error:
             return self._failed(
-                f"the task {name} ({self.task_id}) ended as {error}; see the log of its worker"
+                f"the task {self._name} ({self.task_id}) ended as {end.error};"
+                " see the log of its worker"
             )
         try:
-            return self._result(value)
+            return self._result(end.value)
         except (NotAcceptable, ValueError, RecursionError) as problem:
             return self._failed(
-                f"what the task {name} returned cannot be used: {problem or 'it is nested too deep'}",
+                f"what the task {self._name} returned cannot be used: {problem or 'it is nested too deep'}",
                 StopReason.INVALID_OUTPUT,
             )
 
@@ -234,7 +263,7 @@ class HostStep:
             NotAcceptable: the value does not match the schema of the step.
             ValueError: it is too long, or cannot be stored.
         """
-        name, text = self.spec.celery_task, json.dumps(value)
+        name, text = self._name, json.dumps(value)
         if len(text) > MOST_RESULT_CHARS:
             raise ValueError(
                 f"it has {len(text):,} characters as JSON, at most {MOST_RESULT_CHARS:,} are taken;"
@@ -247,11 +276,8 @@ class HostStep:
         elif self.reading.output_schema.get("type") == "string":
             value = json.dumps(value, ensure_ascii=False, indent=1)
         read = self.reading.read(json.dumps({"status": "ok", "output": value}), last_try=True)
-        return HandoffResult(
-            handoff_id=self.handoff.handoff_id,
-            job_id=self.handoff.job_id,
-            step_id=self.handoff.step_id,
-            attempt=self.handoff.attempt,
+        return result_of(
+            self.handoff,
             status=ResultStatus.OK,
             output=read.output,
             claims=read.claims,

@@ -14,6 +14,7 @@ from shared.wire.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
+    result_of,
     says_only_that_it_is_done,
 )
 from shared.wire.message import problems_of
@@ -94,11 +95,8 @@ class Outcome:
             "error": _short(read.error),
             "acted": talk.acted or None,
         }
-        return HandoffResult(
-            handoff_id=self.handoff.handoff_id,
-            job_id=self.handoff.job_id,
-            step_id=self.handoff.step_id,
-            attempt=self.handoff.attempt,
+        return result_of(
+            self.handoff,
             status=read.status,
             output=read.output,
             claims=read.claims,

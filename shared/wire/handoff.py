@@ -276,12 +276,21 @@ def failed(
     handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReason.DEFECT
 ) -> HandoffResult:
     """The result of a handoff that never got to say anything itself."""
+    return result_of(
+        handoff, status=ResultStatus.FAILED, error=error[:500], stop_reason=stop_reason
+    )
+
+
+def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
+    """Return a result of this handoff. `values`: the other fields of `HandoffResult`.
+
+    Raises:
+        ValidationError: no result can have these values.
+    """
     return HandoffResult(
         handoff_id=handoff.handoff_id,
         job_id=handoff.job_id,
         step_id=handoff.step_id,
         attempt=handoff.attempt,
-        status=ResultStatus.FAILED,
-        error=error[:500],
-        stop_reason=stop_reason,
+        **values,
     )

@@ -238,7 +238,10 @@ def stay(
     looking = onlooker_of(jobs)
     draft, answered = None if as_json or output else Draft(looking), 0
     followed = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
-    moments = partial(_without_commands, followed) if is_private else followed
+
+    def moments() -> Iterable[Moment]:
+        return without_commands(followed()) if is_private else followed()
+
     may_end = asks or is_private
     try:
         while question := _shown_until(moments(), draft, answered if may_end else None):
@@ -270,12 +273,11 @@ class NobodyToAsk(Exception):
     """The job waits for a person, and nobody can be asked."""
 
 
-def _without_commands(moments: Callable[[], Iterable[Moment]]) -> Iterator[Moment]:
+def without_commands(moments: Iterable[Moment]) -> Iterator[Moment]:
     """Yield the moments of a job on a private Redis. What it waits for names no other command."""
-    for moment in moments():
+    for moment in moments:
         missing = tuple(
-            replace(one, mend="answer here" if one.is_person else "this run starts it again")
-            for one in moment.view.missing
+            replace(entry, mend=entry.mend_in_place or entry.mend) for entry in moment.view.missing
         )
         yield replace(moment, view=replace(moment.view, missing=missing))
 

@@ -197,12 +197,7 @@ class Fleet:
     jobs: Client
 
     def submit(
-        self,
-        name: str,
-        *,
-        turns: int = 1,
-        webhook_url: str | None = None,
-        **plan: str,
+        self, name: str, *, turns: int = 1, webhook_url: str | None = None, **plan: str
     ) -> JobId:
         self.model.plans[name] = plan
         self.model.turns[name] = turns

@@ -13,32 +13,10 @@ from shared.wire.events import JobStatus
 from supervisor.cli.run import print_outcome
 from supervisor.client import Request
 from supervisor.report import JobResult
+from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.running_system import RunningSystem, over, running_system
 
 pytestmark = pytest.mark.slow
-
-PLAN = {
-    "steps": [
-        {
-            "id": "look",
-            "specialist": "generalist",
-            "task": "Look.",
-            "depends_on": [],
-            "fallback": "-",
-        }
-    ],
-    "synthesis": "merge",
-    "why": "",
-}
-ANSWER = {
-    "status": "ok",
-    "output": "It is so.",
-    "claims": [],
-    "confidence": 0.9,
-    "needs": None,
-    "problem": None,
-}
-PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 
 @dataclass

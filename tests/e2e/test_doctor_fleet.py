@@ -12,6 +12,7 @@ import pytest
 
 from chaos.messages_server import Json, MessagesServer, Reply, asked_for, fails, says_json
 from supervisor.client import Request
+from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.e2e.commands import Handoff
 from tests.running_system import EVERYONE, RunningSystem, over, running_system
 from tests.waiting import wait_until
@@ -20,28 +21,6 @@ pytestmark = pytest.mark.slow
 
 KEY = "sk-test-canary-0123456789"
 WORDS = "credit balance is too low"
-ANSWER = {
-    "status": "ok",
-    "output": "It is so.",
-    "claims": [],
-    "confidence": 0.9,
-    "needs": None,
-    "problem": None,
-}
-PLAN = {
-    "steps": [
-        {
-            "id": "look",
-            "specialist": "generalist",
-            "task": "Look.",
-            "depends_on": [],
-            "fallback": "-",
-        }
-    ],
-    "synthesis": "merge",
-    "why": "",
-}
-PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 
 def answers(request: Json) -> Reply:

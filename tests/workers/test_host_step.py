@@ -177,6 +177,11 @@ def crash_at(kind: type[Checkpoint]) -> Callable[[Checkpoint], None]:
     return crash
 
 
+def crash_while_sending(doing: str) -> None:
+    if "sends" in doing:
+        raise LeaseLost("a crash")
+
+
 def crash_while_waiting(doing: str) -> None:
     if "waits" in doing:
         raise LeaseLost("a crash")
@@ -199,36 +204,40 @@ def test_a_worker_that_follows_one_that_has_sent_the_task_only_waits_for_its_end
     assert result.output == "Twelve."
 
 
-def test_a_send_that_was_not_noted_is_repeated_with_the_same_id(
-    redis_url: str, queues: Any
-) -> None:
-    step, turns = a_step(redis_url), MemoryTurns(on_checkpoint=crash_at(Observed))
-    with pytest.raises(LeaseLost):
-        step.run(turns, None)
-    turns.on_checkpoint = lambda _checkpoint: None
-    end(redis_url, step, "Twelve.")
-
-    step.run(turns, None)
-
-    sent = messages(queues)
-    queues.delete(QUEUE)
-    assert [task_id for task_id, *_ in sent] == [step.task_id] * 2
-
-
-def test_a_task_that_is_not_safe_to_repeat_is_never_sent_twice(redis_url: str, queues: Any) -> None:
-    step = a_step(redis_url, a_task_spec(repeatable=False))
+def sent_with_a_crash(url: str, queues: Any, step: HostStep) -> list[str]:
+    """Return the ids of the sent tasks. The first worker dies after it has sent its task."""
     turns = MemoryTurns(on_checkpoint=crash_at(Observed))
     with pytest.raises(LeaseLost):
         step.run(turns, None)
     turns.on_checkpoint = lambda _checkpoint: None
-    end(redis_url, step, "Twelve.")
-
-    step.run(turns, None)
-
-    sent = messages(queues)
+    end(url, step, "Twelve.")
+    assert step.run(turns, None).output == "Twelve."
+    sent = [task_id for task_id, *_ in messages(queues)]
     queues.delete(QUEUE)
-    assert len(sent) == 1
-    assert any(isinstance(item, Called) for item in turns.so_far())
+    return sent
+
+
+def test_a_send_that_was_not_noted_is_repeated_with_the_same_id(
+    redis_url: str, queues: Any
+) -> None:
+    step = a_step(redis_url)
+
+    assert sent_with_a_crash(redis_url, queues, step) == [step.task_id] * 2
+
+
+def test_a_task_that_is_not_safe_to_repeat_is_never_sent_twice(redis_url: str, queues: Any) -> None:
+    step = a_step(redis_url, a_task_spec(repeatable=False))
+
+    assert sent_with_a_crash(redis_url, queues, step) == [step.task_id]
+
+
+def test_a_task_that_is_not_safe_to_repeat_is_noted_before_it_is_sent(redis_url: str) -> None:
+    step, turns = a_step(redis_url, a_task_spec(repeatable=False)), MemoryTurns()
+    turns.on_beat = crash_while_sending
+    with pytest.raises(LeaseLost):
+        step.run(turns, None)
+
+    assert [type(item) for item in turns.so_far()] == [Called]
 
 
 def test_a_step_that_may_have_no_effect_does_not_send_such_a_task(

@@ -1,0 +1,47 @@
+"""A run on a private Redis: what its job waits for names no command that could not reach that Redis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shared.ledger.jobs import JobStanding
+from shared.ledger.roles import Presence
+from shared.wire.events import JobStatus
+from shared.wire.ids import JobId
+from supervisor.cli.run import without_commands
+from supervisor.cli.view import Moment, View
+from supervisor.waiting import Missing, missing
+
+JOB = JobStanding(
+    JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, 0, 0, 0, 0, cancelled=False
+)
+
+
+def shown(*entries: Missing) -> str:
+    (moment,) = without_commands([Moment(View(JOB.job_id, missing=entries))])
+    return "; ".join(map(str, moment.view.missing))
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        replace(JOB, approval="plan"),
+        replace(JOB, asks="a step failed"),
+        replace(JOB, status=JobStatus.QUEUED),
+    ],
+    ids=["an approval", "a decision", "a process"],
+)
+def test_no_entry_names_a_command(job: JobStanding) -> None:
+    entries = missing(job, Presence(frozenset(), {}, {}))
+
+    assert all("`handoff" in str(entry) for entry in entries)
+    assert "`handoff" not in shown(*entries)
+    assert "here" in shown(*entries) or "starts it again" in shown(*entries)
+
+
+def test_a_redis_that_takes_no_writes_keeps_its_reason() -> None:
+    full = Missing("a Redis that takes writes", "raise maxmemory")
+
+    assert shown(full) == "the job waits for a Redis that takes writes: raise maxmemory"
