@@ -23,8 +23,8 @@ WORKER, SUPERVISOR = "worker", "supervisor"
 SWEEP_S = 0.3
 DRAIN_S = 0.4
 RETENTION_S = 3_600
-PARK_AFTER_S = 0.1
-"""So little that who is turned away by the provider is parked, as otherwise after a long refusal."""
+RATE_WAIT_S = 0.1
+"""Short, so that a handoff frees its slot after a short refusal, too."""
 READY_WITHIN_S = 120.0
 """Of all processes together, on a machine that has other things to do."""
 
@@ -157,7 +157,7 @@ def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[s
         "HANDOFF_LEASE_S": str(size.lease_s),
         "HANDOFF_SWEEP_INTERVAL_S": str(SWEEP_S),
         "HANDOFF_DRAIN_S": str(DRAIN_S),
-        "HANDOFF_PARK_AFTER_S": str(PARK_AFTER_S),
+        "HANDOFF_RATE_WAIT_S": str(RATE_WAIT_S),
         "HANDOFF_RETENTION_S": str(RETENTION_S),
         "HANDOFF_CACHE_DIR": str(folder / "cache"),
         "ANTHROPIC_API_KEY": "none",

@@ -223,7 +223,7 @@ class Attempts:
             now=self.ledger.connection.now,
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,
-            park_after_s=self.settings.park_after_s,
+            rate_wait_s=self.settings.rate_wait_s,
             streams_draft=fitting.streams_draft,
         )
         return Agent(

@@ -175,7 +175,7 @@ class Settings(BaseSettings):
     """The time that the provider's rate limits are given for: Anthropic's are per minute."""
     memory_mark: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
     """The part of Redis's maxmemory above which no new job is taken: the rest is for those that run."""
-    park_after_s: Interval = 20.0
+    rate_wait_s: Interval = 20.0
     """A handoff that must wait longer for the provider's rate limits frees its slot meanwhile."""
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
     max_document_bytes: int = Field(default=20_000_000, ge=1, le=500_000_000)

@@ -22,8 +22,8 @@ class Ending(StrEnum):
     """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
     HELD = "held"
     """Its role is paused: it is published again when that is over."""
-    PARKED = "parked"
-    """It waits for its provider, and is published again when it is time."""
+    PARKED = "throttled"
+    """It waits for the rate limits of its provider, and is published again when it is time."""
     HANDED_BACK = "handed_back"
     """It cannot be run here now: the message goes back to its queue."""
 

@@ -3,7 +3,7 @@
 A queue's length alone misleads who scales by it: where the provider lets no more calls through, more workers only wait together. So the
 slots that are wanted are held against each limit of the lanes that a role's newest handoffs made their calls in: requests, input tokens,
 output tokens. Roles that use the same one share it fairly (`supervisor.fair_share`); of what nothing is known, that limits nobody.
-While a lane is refused, what is parked or queued for it asks for no slot: only what has one already keeps it.
+While a lane is refused, what is throttled or queued for it asks for no slot: only what has one already keeps it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RoleStats:
     queued: int
     oldest_s: float | None
     """How long the oldest of them has waited."""
-    parked: int
+    throttled: int
     """They wait for the provider, without a slot."""
     is_paused: bool
     seconds: float | None
@@ -135,14 +135,14 @@ def _by_queue(samples: Samples) -> Samples:
 def _demand(load: Load, role: str, held: float) -> int:
     """`held`: the part of what has no slot that would not be let work in one."""
     return load.busy(role) + math.ceil(
-        round((load.parked(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6)
+        round((load.throttled(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6)
     )
 
 
 def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]) -> float:
     """The part of a role's calls, from 0 to 1, that goes to lanes that are refused just now.
 
-    A role that has done nothing yet is taken to call those alone where handoffs of it are parked, or where there are no other lanes.
+    A role that has done nothing yet is taken to call those alone where handoffs of it are throttled, or where there are no other lanes.
     """
     known = [one for one in samples if one.get("lane") and one["turns"] > 0]
     if known:
@@ -150,7 +150,7 @@ def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: 
             sum(one["turns"] for one in known if one["lane"]["name"] in refused)
             / sum(one["turns"] for one in known)
         )
-    return 1.0 if refused and (load.parked(role) > 0 or len(refused) == len(load.lanes)) else 0.0
+    return 1.0 if refused and (load.throttled(role) > 0 or len(refused) == len(load.lanes)) else 0.0
 
 
 def _allowed(lanes: Sequence[Lane], window_s: float) -> dict[Limit, float]:
@@ -199,7 +199,7 @@ def _role(
         busy=load.busy(name),
         queued=waiting.handoffs,
         oldest_s=None if waiting.since is None else max(0.0, load.at - waiting.since),
-        parked=load.parked(name),
+        throttled=load.throttled(name),
         is_paused=name in load.paused,
         seconds=median(one["ms"] for one in samples) / 1000 if samples else None,
         wanted_slots=wanted,

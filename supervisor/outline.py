@@ -57,7 +57,7 @@ class JobOutline(Message):
     counts: dict[str, int] | None = None
     """{issued, ok, partial, needs_input, failed, dropped, open} of all its handoffs. Null: a version that does not count worked on it."""
     at_work: dict[str, Any]
-    """{running, parked, at_least}: how many of the open ones; at_least: there may be more."""
+    """{running, throttled, at_least}: how many of the open ones; at_least: there may be more."""
     failed: tuple[dict[str, Any], ...] = ()
     """The newest that failed or needed something, the newest first: {handoff_id, assigned_to, state, worker, task, why, doing, child,
     usage, issued_at, started_at, finished_at}."""
@@ -115,7 +115,7 @@ def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
         counts={**asdict(glance.tally), "open": glance.tally.open} if glance.tally else None,
         at_work={
             "running": len(glance.running),
-            "parked": len(glance.parked),
+            "throttled": len(glance.parked),
             "at_least": glance.is_cut,
         },
         failed=shown(reversed(glance.failed)),

@@ -321,7 +321,7 @@ def told(
             "claims": standing.claims,
             "lost_claims": standing.lost_claims,
             "stints": [asdict(one) for one in standing.stints],
-            **({"parked_until": standing.parked_until} if standing.parked_until else {}),
+            **({"throttled_until": standing.parked_until} if standing.parked_until else {}),
             "usage": usage_of(standing),
             "issued_at": standing.issued_at,
             "started_at": standing.started_at,

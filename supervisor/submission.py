@@ -191,7 +191,8 @@ def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
     changes: dict[str, int] = {}
     if limits.max_handoffs == usual.max_handoffs:
         changes["max_handoffs"] = max(limits.max_handoffs, HANDOFFS_A_STEP * steps)
-    if limits.max_turns == usual.max_turns and limits.max_turns is not None:
+    is_usual = "max_turns" not in limits.model_fields_set
+    if is_usual and limits.max_turns is not None:
         changes["max_turns"] = max(limits.max_turns, TURNS_A_STEP * steps)
     return limits.model_copy(update=changes)
 

@@ -173,6 +173,6 @@ def _may_be_planned(job: JobStanding, there: Presence) -> bool:
 
 
 ANSWER_HERE = "answer here"
-_DECISION = "let it go on with `handoff retry {0} --max-usd X` (or --max-turns N), or end it with `handoff cancel {0}`"
+_DECISION = "let it go on with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with `handoff cancel {0}`"
 APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` has what it is about)"
 """What ends such a wait. {0}: the job."""

@@ -40,7 +40,7 @@ class Equipment:
     """The longest silence on the wire of a model call."""
     progress_s: float = 300.0
     """The longest time without progress of a reply, whatever else is on the wire."""
-    park_after_s: float = 20.0
+    rate_wait_s: float = 20.0
     """A call that must wait longer than this for the provider's rate limits gives its slot back."""
     streams_draft: bool = False
     """Whether the answer's `output` so far goes out with each beat (the synthesizer's)."""

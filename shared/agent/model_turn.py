@@ -140,13 +140,13 @@ class ModelTurns:
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
         """Wait until the call may be made. Who must wait long does it elsewhere, and is back a little early, so as not to be late."""
-        park_after_s = self.equipment.park_after_s
+        rate_wait_s = self.equipment.rate_wait_s
         while (wait := self.equipment.turns.reserve(worst, expected)) is not None:
-            if wait.seconds > park_after_s:
+            if wait.seconds > rate_wait_s:
                 raise Parked(
                     max(
                         0.0,
-                        min(wait.seconds - park_after_s / 2, LONGEST_PARK_S, self.equipment.left_s),
+                        min(wait.seconds - rate_wait_s / 2, LONGEST_PARK_S, self.equipment.left_s),
                     ),
                     wait.why,
                 )

@@ -90,7 +90,7 @@ class Load:
         """Slots that are taken by what came from there."""
         return sum(queue_of(one.role) == queue and one.parked_until is None for one in self.at_work)
 
-    def parked(self, queue: str) -> int:
+    def throttled(self, queue: str) -> int:
         return sum(
             queue_of(one.role) == queue and one.parked_until is not None for one in self.at_work
         )

@@ -14,8 +14,8 @@ class Left(StrEnum):
     """With its process."""
     BACK = "back"
     """Handed back, because its process was told to end."""
-    PARKED = "parked"
-    """Given up until its provider takes calls again."""
+    THROTTLED = "throttled"
+    """Given up until the rate limits of its provider allow a call."""
     HELD = "held"
     """Its role was paused."""
 

@@ -266,6 +266,19 @@ class AnswerMethod(StrEnum):
     NONE = "none"
     """No step has anything usable."""
 
+    @property
+    def in_words(self) -> str:
+        """Return the method as a user reads it."""
+        match self:
+            case AnswerMethod.SINGLE_SINK:
+                return "taken from the last step"
+            case AnswerMethod.MERGED:
+                return "put together from the results of the steps"
+            case AnswerMethod.SYNTHESIZED:
+                return "written by the synthesizer"
+            case AnswerMethod.NONE:
+                return "none"
+
 
 class Synthesised(Message):
     """The supervisor knows what the answer is made of: a synthesizer's result, or those of steps."""

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from shared.wire.events import JobStatus
+from shared.wire.events import AnswerMethod, JobStatus
 from shared.wire.handoff import ResultStatus
 from supervisor.changes import in_words
 from supervisor.cli.folding import Copies, folded, names, outcomes
@@ -200,7 +200,7 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
     lines = [
         Text(
             f"plan: {figures(len(plan['steps']), 'step')}"
-            + (f", answer {plan['method']}" if plan.get("method") else "")
+            + (f", answer: {AnswerMethod(plan['method']).in_words}" if plan.get("method") else "")
         )
     ]
     for step in folded(plan["steps"], lambda one: str(one["id"])):

@@ -45,6 +45,7 @@ class Asked:
     strict_docs: bool = False
     model: str | None = None
     max_turns: int | None = None
+    max_job_turns: int | None = None
     max_usd: float | None = None
     max_tokens: int | None = None
     max_rounds: int | None = None
@@ -150,7 +151,7 @@ def _amount(option: str, usd: float | None) -> int | None:
 
 
 _OPTIONS = {
-    "max_turns": "--max-turns",
+    "max_turns": "--max-job-turns",
     "max_turns_per_handoff": "--max-turns",
     "max_tokens": "--max-tokens",
     "max_microusd": "--max-usd",
@@ -186,6 +187,7 @@ def limits_of(asked: Asked, max_depth: int | None = None) -> JobLimits:
     """
     wanted: dict[str, Any] = {
         "max_turns_per_handoff": asked.max_turns,
+        "max_turns": asked.max_job_turns,
         "max_microusd": _amount("--max-usd", asked.max_usd),
         "max_tokens": asked.max_tokens,
         "max_rounds": asked.max_rounds,
@@ -197,7 +199,9 @@ def limits_of(asked: Asked, max_depth: int | None = None) -> JobLimits:
     return _within_bounds(JobLimits, **given)
 
 
-def new_limits(max_turns: int | None, max_tokens: int | None, max_usd: float | None) -> NewLimits:
+def new_limits(
+    max_job_turns: int | None, max_tokens: int | None, max_usd: float | None
+) -> NewLimits:
     """Return the limits that an ended job goes on with.
 
     Raises:
@@ -205,7 +209,7 @@ def new_limits(max_turns: int | None, max_tokens: int | None, max_usd: float | N
     """
     return _within_bounds(
         NewLimits,
-        max_turns=max_turns,
+        max_turns=max_job_turns,
         max_tokens=max_tokens,
         max_microusd=_amount("--max-usd", max_usd),
     )

@@ -21,6 +21,7 @@ from supervisor.cli.options import (
     GatesOption,
     ItemsOption,
     MaxDepth,
+    MaxJobTurns,
     MaxRounds,
     MaxTokens,
     MaxTurns,
@@ -52,6 +53,7 @@ class JobOptions:
     rubric: RubricOption = None
     model: Model = None
     max_turns: MaxTurns = None
+    max_job_turns: MaxJobTurns = None
     max_usd: MaxUsd = None
     max_tokens: MaxTokens = None
     max_rounds: MaxRounds = None

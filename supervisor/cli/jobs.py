@@ -10,7 +10,7 @@ import typer
 from shared.durations import DurationRange, in_units
 from shared.ledger.jobs import EVERY_JOB
 from shared.wire.errors import UserError
-from shared.wire.limits import MOST_SECONDS
+from shared.wire.limits import MOST_COUNT, MOST_SECONDS
 from supervisor.books import usage_of
 from supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
 from supervisor.cli.job_filters import OlderThan, Statuses, Tenant, filter_of, statuses_of
@@ -177,13 +177,14 @@ def list_jobs(
 _NO_JOBS = 'there are no jobs (`handoff submit "..."` makes one)'
 
 
-MaxTurns = Annotated[
+MaxJobTurns = Annotated[
     int | None,
     typer.Option(
-        "--max-turns",
+        "--max-job-turns",
         metavar="N",
         min=1,
-        help="The most turns of the whole job, now.",
+        max=MOST_COUNT,
+        help="The new limit of turns of the whole job, with the turns that it has had.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -194,7 +195,7 @@ MaxUsd = Annotated[
         metavar="X",
         min=1e-6,
         max=1e9,
-        help="The most that it may cost, now.",
+        help="The new limit of what the whole job may cost.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -205,7 +206,7 @@ MaxTokens = Annotated[
         "--max-tokens",
         metavar="N",
         min=1,
-        help="The most tokens of the whole job, now.",
+        help="The new limit of tokens of the whole job.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -216,7 +217,7 @@ def retry(
     from_step: Annotated[
         str | None, typer.Option("--from", metavar="STEP", help="Everything from this step on.")
     ] = None,
-    max_turns: MaxTurns = None,
+    max_job_turns: MaxJobTurns = None,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
 ) -> int:
@@ -226,7 +227,7 @@ def retry(
     """
     from supervisor.cli.asking import new_limits
 
-    limits = new_limits(max_turns, max_tokens, max_usd)
+    limits = new_limits(max_job_turns, max_tokens, max_usd)
     jobs, job_id = client_and_job(job)
     jobs.retry(job_id, from_step, limits)
     write_line(f"{job_id} goes on: `handoff watch {job_id}`")
@@ -235,7 +236,7 @@ def retry(
 
 def finish(
     job: Job,
-    max_turns: MaxTurns = None,
+    max_job_turns: MaxJobTurns = None,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
 ) -> int:
@@ -245,7 +246,7 @@ def finish(
     """
     from supervisor.cli.asking import new_limits
 
-    limits = new_limits(max_turns, max_tokens, max_usd)
+    limits = new_limits(max_job_turns, max_tokens, max_usd)
     jobs, job_id = client_and_job(job)
     jobs.retry(job_id, None, limits, whole=True)
     write_line(f"{job_id} goes on: `handoff watch {job_id}`")

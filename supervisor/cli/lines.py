@@ -48,7 +48,7 @@ from shared.wire.names import ROLES
 from supervisor.changes import change_of, in_words
 from supervisor.cli.folding import Copies, folded, names
 from supervisor.cli.quoting import told
-from supervisor.cli.signs import is_parked, name_of, parked, tools_of
+from supervisor.cli.signs import is_throttled, name_of, throttled, tools_of
 from supervisor.cli.terminal import figures, short
 from supervisor.cli.view import Moment, View
 from supervisor.lifecycle.evolve import fold
@@ -110,10 +110,10 @@ def held_up(before: View, after: View) -> Iterator[str]:
         doing, earlier = _doing(standing), before.standings.get(handoff_id)
         if waiting_in(doing) and is_news(doing, _doing(earlier)):
             yield f"{name_of(issued[handoff_id])}: {doing}"
-        elif is_parked(standing, after.now) and not (
-            earlier is not None and is_parked(earlier, before.now)
+        elif is_throttled(standing, after.now) and not (
+            earlier is not None and is_throttled(earlier, before.now)
         ):
-            yield f"{name_of(issued[handoff_id])}: {parked(standing, after.now)}"
+            yield f"{name_of(issued[handoff_id])}: {throttled(standing, after.now)}"
 
 
 def _doing(standing: HandoffStanding | None) -> str:
@@ -235,7 +235,7 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR
             return _facts(view, event)
         case Synthesised():
             problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
-            return f"answer: {event.method.value}{problem}"
+            return f"answer: {event.method.in_words}{problem}"
 
 
 def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import typer
 
 from shared.durations import DurationRange
 from shared.wire.approval import MOST_WAIT_S, OnTimeout
-from shared.wire.limits import MOST_DEPTH, MOST_SECONDS, MOST_SLOTS, OnLimit
+from shared.wire.limits import MOST_COUNT, MOST_DEPTH, MOST_SECONDS, MOST_SLOTS, OnLimit
 from shared.wire.mode import Mode
 from shared.wire.priority import Priority
 
@@ -75,6 +75,17 @@ MaxTurns = Annotated[
         metavar="N",
         min=1,
         help="The most turns of one handoff.",
+        rich_help_panel=LIMITS,
+    ),
+]
+MaxJobTurns = Annotated[
+    int | None,
+    typer.Option(
+        "--max-job-turns",
+        metavar="N",
+        min=1,
+        max=MOST_COUNT,
+        help="The most turns of the whole job. Default: 200, or 10 for each step of a long workflow.",
         rich_help_panel=LIMITS,
     ),
 ]

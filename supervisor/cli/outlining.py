@@ -62,9 +62,9 @@ def _counts(found: JobOutline) -> Iterator[str]:
         ended.append(f"{counts['open']:,} open")
         yield f"{counts['issued']:,} issued: {', '.join(ended)}"
     at_work = found.at_work
-    if at_work["running"] or at_work["parked"] or at_work["at_least"]:
+    if at_work["running"] or at_work["throttled"] or at_work["at_least"]:
         least = "at least " if at_work["at_least"] else ""
-        yield f"of the open ones, {least}{at_work['running']:,} at work and {at_work['parked']:,} waiting for their provider"
+        yield f"of the open ones, {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for their provider"
     yield f"journal: {figures(found.events, 'event')}"
 
 

@@ -35,8 +35,8 @@ def silence(now: float, standing: HandoffStanding) -> str:
     return f"no sign of life for {since:.0f} s" if since > SILENT_AFTER_S else ""
 
 
-def is_parked(standing: HandoffStanding, now: float) -> bool:
-    """Whether it holds no slot until a time that has not come."""
+def is_throttled(standing: HandoffStanding, now: float) -> bool:
+    """Return whether a handoff waits without a slot for the rate limits of its provider."""
     return (
         standing.parked_until is not None
         and standing.parked_until > now
@@ -44,9 +44,9 @@ def is_parked(standing: HandoffStanding, now: float) -> bool:
     )
 
 
-def parked(standing: HandoffStanding, now: float) -> str:
-    """Of one that is: `parked for 40 s: rate limit`."""
-    return f"parked for {(standing.parked_until or now) - now:.0f} s: {standing.doing}"
+def throttled(standing: HandoffStanding, now: float) -> str:
+    """Return how long a throttled handoff waits, and why: `waits 40 s: rate limit`."""
+    return f"waits {(standing.parked_until or now) - now:.0f} s: {standing.doing}"
 
 
 def tools_of(standing: HandoffStanding | None) -> str:
@@ -55,7 +55,10 @@ def tools_of(standing: HandoffStanding | None) -> str:
 
 
 def sign_of(view: View) -> str | None:
-    """All that run or are parked, there and below, in one line, with what the job has taken so far. None: nobody does."""
+    """Return the handoffs that run or are throttled, of the job and the jobs below it, in one line.
+
+    The line begins with what the job has taken so far. None: there is no such handoff.
+    """
     signs = list(_signs(view))
     if not signs or view.books is None or view.state is None:
         return None
@@ -76,8 +79,8 @@ def _signs(view: View, before: str = "") -> Iterator[tuple[bool, str]]:
         standing = view.standings.get(event.handoff_id)
         if standing is None or event.child is not None or event.handoff_id in view.finished:
             continue
-        if is_parked(standing, view.now):
-            yield False, f"{before}{name_of(event)} {parked(standing, view.now)}"
+        if is_throttled(standing, view.now):
+            yield False, f"{before}{name_of(event)} {throttled(standing, view.now)}"
         elif standing.state == "running":
             for_s = max(0.0, view.now - (standing.started_at or view.now))
             doing, silent = short(standing.doing or "starting", 60), silence(view.now, standing)

@@ -67,7 +67,7 @@ _COLUMNS = (
     Column("busy", 1),
     Column("queued", 2),
     Column("oldest", 5),
-    Column("parked", 6),
+    Column("throttled", 6),
     Column("a handoff", 8),
     Column("wanted", 4),
 )
@@ -94,7 +94,7 @@ class Shown:
 
 
 def _is_idle(role: RoleStats) -> bool:
-    return not (role.busy or role.queued or role.parked or role.is_paused)
+    return not (role.busy or role.queued or role.throttled or role.is_paused)
 
 
 def headline(found: FleetStats) -> str:
@@ -129,7 +129,7 @@ def _cells(role: RoleStats) -> tuple[str, ...]:
         str(role.busy),
         str(role.queued),
         "" if role.oldest_s is None else f"{role.oldest_s:.0f} s",
-        str(role.parked or ""),
+        str(role.throttled or ""),
         "" if role.seconds is None else f"{role.seconds:.1f} s",
         str(role.wanted_slots),
     )

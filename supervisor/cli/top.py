@@ -208,7 +208,7 @@ def fleet(
 def _at_work(rows: tuple[AtWork, ...], at: float, width: int) -> RenderableType:
     cells = []
     for n, one in enumerate(rows):
-        doing = f"parked: {one.doing}" if one.parked_until is not None else one.doing or "starting"
+        doing = f"waits: {one.doing}" if one.parked_until is not None else one.doing or "starting"
         lasted, key = f"{max(0.0, at - one.since):.0f} s", KEYS[n] if n < len(KEYS) else ""
         cells.append(
             (

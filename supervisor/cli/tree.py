@@ -20,7 +20,7 @@ from shared.wire.usage import cost_usd
 from supervisor.changes import change_of, in_words
 from supervisor.cli.fitting import chosen, name_cut, words_cut
 from supervisor.cli.folding import MOST_ROWS
-from supervisor.cli.signs import is_parked, parked, silence, tools_of
+from supervisor.cli.signs import is_throttled, silence, throttled, tools_of
 from supervisor.cli.standing import against_quote, headline
 from supervisor.cli.terminal import figures, money, short
 from supervisor.cli.view import View
@@ -310,8 +310,8 @@ def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str
             return _RUNNING, "  ".join(part for part in parts if part)
         case "dropped":
             return _DROPPED, "stopped"
-        case _ if is_parked(standing, view.now):
-            return _QUEUED, parked(standing, view.now)
+        case _ if is_throttled(standing, view.now):
+            return _QUEUED, throttled(standing, view.now)
         case _ if standing.claims:
             return _QUEUED, "waits to be run again"
         case _:

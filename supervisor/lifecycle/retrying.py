@@ -60,11 +60,11 @@ def retry_of(
             if (most := getattr(limits, name))
         )
         raise UserError(
-            f"the budget of {state.job_id} is spent ({books}): raise it with --max-turns N or --max-usd X"
+            f"the budget of {state.job_id} is spent ({books}): raise it with --max-job-turns N or --max-usd X"
         )
     if not asked and state.ended and (teams := ", ".join(_cut_short(state, from_step))):
         why = f"the budget of {state.job_id} leaves too small a share for the team of {teams}"
-        raise UserError(f"{why}: raise it with --max-turns N or --max-usd X")
+        raise UserError(f"{why}: raise it with --max-job-turns N or --max-usd X")
     return RetryRequested(
         from_step=StepId(from_step) if from_step else None,
         whole=whole,

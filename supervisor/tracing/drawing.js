@@ -80,7 +80,7 @@ function spellsOf(job, bar) {
 
 const workedOf = (job, bar) => spellsOf(job, bar).reduce((sum, [from, to, what]) => sum + (what === "waited" ? 0 : to - from), 0);
 const lossOf = (bar) => (bar.lost_claims ? `${counted(bar.lost_claims, "process")} ${bar.lost_claims === 1 ? "was" : "were"} lost` : "");
-const LEFT = { lost: "lost", back: "handed it back", parked: "waited for its provider", held: "its role was paused" };
+const LEFT = { lost: "lost", back: "handed it back", throttled: "waited for its provider", held: "its role was paused" };
 
 // Who had it before, and what came of that.
 function beforeOf(job, bar) {

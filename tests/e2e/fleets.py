@@ -23,7 +23,7 @@ def a_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
     script = Script()
     with MessagesServer(script) as server:
         more = {
-            "HANDOFF_PARK_AFTER_S": "2",
+            "HANDOFF_RATE_WAIT_S": "2",
             "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET,
             "ANTHROPIC_API_KEY": CANARY,
         }

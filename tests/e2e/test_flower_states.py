@@ -142,7 +142,7 @@ def test_what_is_parked_waits_says_for_what_and_then_succeeds(
     fleet.model.refusals["shown-parked", "a", 1] = 8.0
     job_id = fleet.submit("shown-parked", a="")
 
-    assert events.becomes(job_id, "a.1", "RETRY").exception.startswith("parked: ")
+    assert events.becomes(job_id, "a.1", "RETRY").exception.startswith("throttled: ")
     assert events.shown(job_id, "a.1") == ["RECEIVED", "STARTED", "RETRY"], (
         "however soon after its start"
     )

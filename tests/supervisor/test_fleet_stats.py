@@ -108,7 +108,12 @@ def test_what_works_is_parked_or_waits_wants_a_slot_each() -> None:
         at_work("researcher"), at_work("researcher", parked=True), waiting={"researcher": 5}
     )
 
-    assert (role(stats).busy, role(stats).parked, role(stats).queued, role(stats).wanted_slots) == (
+    assert (
+        role(stats).busy,
+        role(stats).throttled,
+        role(stats).queued,
+        role(stats).wanted_slots,
+    ) == (
         1,
         1,
         5,
@@ -241,7 +246,12 @@ def test_while_the_provider_refuses_only_what_has_a_slot_wants_one() -> None:
         samples=samples,
     )
 
-    assert (role(stats).busy, role(stats).parked, role(stats).queued, role(stats).wanted_slots) == (
+    assert (
+        role(stats).busy,
+        role(stats).throttled,
+        role(stats).queued,
+        role(stats).wanted_slots,
+    ) == (
         1,
         40,
         5,

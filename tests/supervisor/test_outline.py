@@ -124,7 +124,7 @@ def test_its_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> 
     assert found.counts == {
         "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0, "failed": 3, "dropped": 0, "open": 10
     }  # fmt: skip
-    assert found.at_work == {"running": 2, "parked": 0, "at_least": False}
+    assert found.at_work == {"running": 2, "throttled": 0, "at_least": False}
     assert found.plan == {
         "steps": FEW,
         "parts": [

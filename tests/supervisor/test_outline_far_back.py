@@ -104,6 +104,6 @@ def test_a_team_is_at_work_from_its_beginning_on(shell: Shell, tmp_path: Path) -
 
     found = outline_on(shell.ledger, job_id)
 
-    assert found.at_work == {"running": 2, "parked": 0, "at_least": False}
+    assert found.at_work == {"running": 2, "throttled": 0, "at_least": False}
     assert len(found.running) == 2
     assert all(one["child"] for one in found.running)

@@ -6,7 +6,7 @@ local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
 if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
-give_back(h, 'parked')
+give_back(h, 'throttled')
 redis.call('HSET', h, 'held', 1, 'parked', until_ms, 'doing', why)
 redis.call('ZADD', due, until_ms, member)
 if ARGV[5] ~= '' then -- its place in the line stays its own

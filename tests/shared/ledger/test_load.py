@@ -43,7 +43,7 @@ def test_what_has_a_slot_is_at_work_and_nothing_else(ledger: Ledger, job_id: Job
         "researcher",
         "host:1",
     )
-    assert (load.open_jobs, load.busy("researcher"), load.parked("researcher")) == (1, 1, 0)
+    assert (load.open_jobs, load.busy("researcher"), load.throttled("researcher")) == (1, 1, 0)
 
 
 def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(
@@ -65,7 +65,7 @@ def test_what_waits_for_its_provider_is_parked_and_has_no_slot(
 
     load = ledger.loads.now()
 
-    assert (load.busy("researcher"), load.parked("researcher")) == (0, 1)
+    assert (load.busy("researcher"), load.throttled("researcher")) == (0, 1)
     assert [one.doing for one in load.at_work] == ["rate limit"]
 
 

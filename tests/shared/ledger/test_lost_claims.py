@@ -56,7 +56,7 @@ def test_a_handoff_that_is_parked_says_so(ledger: Ledger, job_id: JobId) -> None
     assert granted(ledger, job_id, "find.1").park(60, "rate limit")
 
     (stint,) = ledger.jobs.handoffs(job_id, [ONE])[ONE].stints
-    assert (stint.worker, stint.left) == ("w1", Left.PARKED)
+    assert (stint.worker, stint.left) == ("w1", Left.THROTTLED)
 
 
 def test_only_the_newest_are_kept(ledger: Ledger, job_id: JobId) -> None:

@@ -112,6 +112,7 @@ def test_every_option_that_is_a_number_has_bounds(
     ("field", "option"),
     [
         ("max_turns", "--max-turns"),
+        ("max_job_turns", "--max-job-turns"),
         ("max_tokens", "--max-tokens"),
         ("max_usd", "--max-usd"),
         ("max_rounds", "--max-rounds"),
@@ -180,3 +181,16 @@ def test_an_amount_that_the_books_cannot_count_is_refused(value: float) -> None:
         new_limits(None, None, value)
     with pytest.raises(UserError, match=r"^--max-tokens"):
         new_limits(None, 10**30, None)
+
+
+def test_turns_of_a_handoff_and_turns_of_a_job_have_options_of_their_own() -> None:
+    limits = limits_of(Asked("x", max_turns=3, max_job_turns=40))
+    options = {name: {opt for one in loaded(name).params for opt in one.opts} for name in ENTRIES}
+
+    assert (limits.max_turns_per_handoff, limits.max_turns) == (3, 40)
+    assert new_limits(40, None, None).max_turns == 40
+    for name in ("retry", "finish"):
+        assert "--max-job-turns" in options[name]
+        assert "--max-turns" not in options[name]
+    for name in ("run", "submit", "quote"):
+        assert options[name] >= {"--max-turns", "--max-job-turns"}

@@ -116,7 +116,9 @@ def test_every_other_event_has_its_line() -> None:
         == "review, round 1: none (no time)"
     )
     assert last_line(StepsAbandoned(steps=(), why="too late")).startswith("given up")
-    assert last_line(Synthesised(method=AnswerMethod.MERGED)) == "answer: merged"
+    assert last_line(Synthesised(method=AnswerMethod.MERGED)) == (
+        "answer: put together from the results of the steps"
+    )
     assert last_line(CancelRequested()) == "cancel requested"
     assert last_line(JobEnded(status=JobStatus.OK)) == f"{JOB}: ok"
     assert (

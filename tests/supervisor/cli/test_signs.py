@@ -108,13 +108,13 @@ def test_a_sign_in_a_log_comes_within_5_seconds() -> None:
 def test_who_is_parked_is_told_beside_who_is_at_work() -> None:
     view = at_work(left=RUNS, right=PARKED)
 
-    assert (sign_of(view) or "").endswith("12 s; right (researcher) parked for 40 s: rate limit")
+    assert (sign_of(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
 
 
 def test_a_log_is_told_once_that_a_handoff_is_parked() -> None:
     before, after = at_work(left=RUNS), at_work(left=PARKED)
 
-    assert list(held_up(before, after)) == ["left (researcher): parked for 40 s: rate limit"]
+    assert list(held_up(before, after)) == ["left (researcher): waits 40 s: rate limit"]
     assert list(held_up(after, replace(after, now=after.now + 5))) == []
     assert list(held_up(after, replace(after, now=after.now + 60))) == [], (
         "its time is over, and it waits for a slot"

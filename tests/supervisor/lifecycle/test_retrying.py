@@ -33,7 +33,7 @@ def ended(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Life:
 def test_without_more_it_is_refused_with_what_is_spent() -> None:
     with pytest.raises(
         UserError,
-        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-turns N or --max-usd X",
+        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-job-turns N or --max-usd X",
     ):
         retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits())
 
@@ -122,7 +122,7 @@ def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same
 
     with pytest.raises(
         UserError,
-        match="too small a share for the team of t: raise it with --max-turns N or --max-usd X",
+        match="too small a share for the team of t: raise it with --max-job-turns N or --max-usd X",
     ):
         retry_of(state, USED, from_step, NewLimits(), whole=whole)
     assert (

@@ -115,7 +115,7 @@ def test_what_has_not_ended_counts_as_worked_so_far_and_what_nobody_has_as_waite
     ran = Ran()
     ran.runs("a", (0, 2))
     ran.runs("b", (0, 0))
-    ran.left("b", (0, 3, Left.PARKED), again_at=None)
+    ran.left("b", (0, 3, Left.THROTTLED), again_at=None)
 
     record = ran.record(until=10)
     (job,) = data(
