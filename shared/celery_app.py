@@ -20,7 +20,7 @@ from kombu import Queue
 from shared import failpoints
 from shared.config import Settings
 from shared.extras import check_extra
-from shared.flower_start import check_flower_command
+from shared.flower_start import prepare_flower_command
 from shared.foreign_environment import check_celery_command, check_tls_variables
 from shared.isolated_celery import IsolatedCelery
 from shared.logs import configure_logging, log_of
@@ -50,7 +50,7 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
         check_extra("worker", f"a process of {module}")
         check_celery_command(module)
         check_tls_variables()
-        check_flower_command(module)
+        prepare_flower_command(module)
         return make()
     except UserError as error:
         sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")

@@ -1,4 +1,4 @@
-"""Checks before Flower starts: for a value or a port that it cannot use, Flower shows a traceback."""
+"""What happens before Flower starts: checks in place of its tracebacks, and its list of queues."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from shared.ports import LARGEST, unusable_port
 from shared.wire.errors import UserError
 
 
-def check_flower_command(module: str) -> None:
-    """Check the options of Flower, if this process is `celery -A MODULE flower`.
+def prepare_flower_command(module: str) -> None:
+    """Prepare Flower, if this process is `celery -A MODULE flower`.
+
+    Check its options, and have it list all queues.
 
     Raises:
         UserError: a variable, a log-in or the port cannot be used; names it.
     """
     before, is_flower, arguments = _split_at_flower(sys.argv)
     if is_flower and any(module in argument for argument in before):
+        from shared.flower_queues import list_all_queues  # imports Flower
+
         check_flower(arguments)
+        list_all_queues()
 
 
 def check_flower(arguments: Sequence[str]) -> None:

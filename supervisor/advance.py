@@ -81,8 +81,10 @@ class Advance:
         self._preparing = Preparing(ledger, attempts.library)
         self._children = Children(ledger, attempts.library, dispatcher)
         self._states = States(ledger.journal)
-        self._deciding = Deciding(ledger, attempts, thinker, self._states, self._preparing)
-        self._giving_up = GivingUp(ledger, self._states)
+        self._deciding = Deciding(
+            ledger, attempts, thinker, self._states, self._preparing, dispatcher
+        )
+        self._giving_up = GivingUp(ledger, self._states, dispatcher)
         self._together = Together()
 
     def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:

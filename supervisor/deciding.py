@@ -24,6 +24,7 @@ from shared.wire.events import ApprovalAsked, Event, Recorded
 from shared.wire.ids import HandoffId, StepId
 from shared.wire.results import UNREADABLE
 from supervisor.closing import Closing
+from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.approving import waiting_fields
 from supervisor.lifecycle.commands import AbandonSteps
 from supervisor.lifecycle.decide import decide
@@ -87,12 +88,14 @@ class Deciding:
         thinker: Thinker,
         states: States,
         preparing: Preparing,
+        dispatcher: Dispatcher,
     ) -> None:
         self._ledger = ledger
         self._library = attempts.library
         self._thinker = thinker
         self._states = states
         self._preparing = preparing
+        self._dispatcher = dispatcher
         self._closing = Closing(
             attempts.models, prices_from(attempts.settings), preparing.fact_checker
         )
@@ -230,7 +233,7 @@ class Deciding:
             recorded[0].version == decision.before.version + 1
         ):  # or results stand between, which the next look reads first
             state = self._states.remember(state, recorded[-1])
-        tell_end(state, recorded)
+        tell_end(state, recorded, self._dispatcher)
         return Made(state, decision.prepared, role, _dropped(decision))
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -14,13 +15,17 @@ from shared.gently import gently
 from shared.logs import log_of
 from shared.publishing import Part, TaskMessage, publish, publish_each, signature_of
 from shared.telemetry import telemetry
+from shared.trace_ids import Lifetime
 from shared.wake_ups import wake_up
+from shared.wire.events import JobStatus
 from shared.wire.handoff import AgentHandoff
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, queue_of, task_of
+from shared.wire.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
 
 SHOWN_CHARS = 60
 """Of a task, in Flower and in logs."""
+_REVOKED: Mapping[str, Any] = {"terminated": False, "signum": None, "expired": False}
+"""What the event of a task says that nobody wants any more."""
 
 log = log_of(__name__)
 
@@ -80,23 +85,43 @@ class Dispatcher:
         """Flower, of handoffs that no worker will speak of any more: what was to be published again, and now is not, was last shown as
         RETRY. Only within a task, whose worker says it.
         """
+        tasks = [{"uuid": task_id_of(job_id, one), **_REVOKED} for one in handoff_ids]
+        self._tell(job_id, "task-revoked", tasks)
+
+    def tell_ended(self, end: Lifetime) -> None:
+        """Show the end of a job in Flower, as a task `supervisor.job` of its own.
+
+        The event counts for the worker of the current task. Outside of a task, send nothing.
+        """
+        shown: dict[str, Any] = {
+            "uuid": f"{end.job_id}:end-{end.retries + 1}",
+            "name": JOB,
+            "received": end.started_at,
+            "started": end.started_at,
+        }
+        if end.is_failed:
+            event = "task-failed"
+            shown |= {"exception": f"failed: see `handoff result {end.job_id}`", "traceback": ""}
+        elif end.status == JobStatus.CANCELLED:
+            event = "task-revoked"
+            shown |= _REVOKED
+        else:
+            event = "task-succeeded"
+            runtime = max(0.0, end.ended_at - end.started_at)
+            shown |= {"result": repr(end.status), "runtime": runtime}
+        self._tell(end.job_id, event, [shown])
+
+    def _tell(self, job_id: JobId, event: str, tasks: Sequence[Mapping[str, Any]]) -> None:
+        """Send an event of each of these tasks to Flower. No job depends on it."""
         task = self._app.current_worker_task
-        if task is None or not handoff_ids:
+        if task is None or not tasks:
             return
         try:
             with self._app.events.default_dispatcher(hostname=task.request.hostname) as dispatcher:
-                for handoff_id in handoff_ids:
-                    dispatcher.send(
-                        "task-revoked",
-                        uuid=task_id_of(job_id, handoff_id),
-                        terminated=False,
-                        signum=None,
-                        expired=False,
-                    )
-        except Exception as error:  # noqa: BLE001 - whatever the broker's client raises: nothing of the job depends on it
-            log.warning(
-                "event not sent", job_id=job_id, task_event="task-revoked", why=type(error).__name__
-            )
+                for fields in tasks:
+                    dispatcher.send(event, **fields)
+        except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
+            log.warning("event not sent", job_id=job_id, task_event=event, why=type(error).__name__)
 
     def announce(self, job_id: JobId) -> None:
         """The first wake-up of a new job."""

@@ -10,6 +10,7 @@ from shared.logs import log_of
 from shared.wire.errors import HandoffError, LedgerUnavailable, MalformedMessage, VersionConflict
 from shared.wire.events import JobEnded, JobStatus, Recorded
 from shared.wire.names import SUPERVISOR_QUEUE
+from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.approving import waiting_fields
 from supervisor.lifecycle.evolve import fold_on
 from supervisor.lifecycle.state import JobState
@@ -28,8 +29,9 @@ log = log_of(__name__)
 class GivingUp:
     """Ends such jobs, by as little of our code as can be."""
 
-    def __init__(self, ledger: Ledger, states: States) -> None:
+    def __init__(self, ledger: Ledger, states: States, dispatcher: Dispatcher) -> None:
         self._ledger = ledger
+        self._dispatcher = dispatcher
         self._states = states
 
     def stumbled(self, look: Look, error: Exception) -> None:
@@ -126,4 +128,4 @@ class GivingUp:
             look=look.name,
         )
         recorded = self._ledger.journal.commit(commit)
-        tell_end(self._states.remember(later, recorded[-1]), recorded)
+        tell_end(self._states.remember(later, recorded[-1]), recorded, self._dispatcher)

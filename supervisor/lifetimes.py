@@ -7,22 +7,27 @@ from collections.abc import Sequence
 from shared.telemetry import telemetry
 from shared.trace_ids import Lifetime
 from shared.wire.events import JobEnded, JobStatus, Recorded
+from supervisor.dispatch import Dispatcher
 from supervisor.lifecycle.state import JobState
 
 
-def tell_end(state: JobState, recorded: Sequence[Recorded]) -> None:
-    """`recorded`: what has just entered its journal. Whoever's commit it is that ends a job tells of it, so it is told once."""
+def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatcher) -> None:
+    """Tell telemetry and Flower that a job has ended, if these new events of its journal end it.
+
+    The process that commits the end calls this, so the end is told once.
+    """
     ends = [one for one in recorded if isinstance(one.event, JobEnded)]
-    if ends and telemetry().is_on:
-        is_failed = state.status is JobStatus.FAILED
-        telemetry().job_ended(
-            Lifetime(
-                state.job_id,
-                state.mode.value,
-                state.status.value,
-                is_failed,
-                state.started_at,
-                ends[-1].at,
-                state.retries,
-            )
-        )
+    if not ends:
+        return
+    life = Lifetime(
+        state.job_id,
+        state.mode.value,
+        state.status.value,
+        state.status is JobStatus.FAILED,
+        state.started_at,
+        ends[-1].at,
+        state.retries,
+    )
+    if telemetry().is_on:
+        telemetry().job_ended(life)
+    dispatcher.tell_ended(life)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 ADVANCE = "supervisor.advance"
+JOB = "supervisor.job"
+"""The end of a job in Flower. No message has this name."""
 SPECIALIST_PREFIX = "specialist."
 
 SUPERVISOR_QUEUE = "supervisor"

@@ -10,7 +10,7 @@ import pytest
 from shared.celery_app import declare_queues
 from shared.wire.events import JobStatus
 from shared.wire.ids import new_job_id
-from shared.wire.names import task_of
+from shared.wire.names import JOB, task_of
 from tests.e2e.events import Watched, watching
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 from tests.waiting import wait_until
@@ -55,6 +55,46 @@ def test_what_failed_has_failed_without_a_models_words_and_its_chord_goes_on(
     assert PROBLEM not in str(failed.as_dict())
     group = next(event.group for event in fleet.issued(job_id) if event.step_id == "b")
     wait_until(lambda: events.shown(job_id, f"{group}:fan-in"), what="the chord's body")
+
+
+def test_a_job_is_shown_when_it_ends_as_it_has_ended(fleet: Fleet, events: Watched) -> None:
+    fleet.model.envelopes["job-partial", "a"] = {**ENVELOPE, "status": "partial"}
+    fleet.model.envelopes["job-failed", "a"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": PROBLEM,
+    }
+    held = fleet.model.hold("job-cancelled", "a")
+    ok, partial, failed, cancelled = (
+        fleet.submit(f"job-{name}", a="") for name in ("ok", "partial", "failed", "cancelled")
+    )
+    assert held.arrived.wait(30)
+    fleet.jobs.cancel(cancelled)
+    held.go.set()
+
+    assert events.becomes(ok, "end-1", "SUCCESS").result == "'ok'"
+    assert events.becomes(partial, "end-1", "SUCCESS").result == "'partial'"
+    shown = events.becomes(failed, "end-1", "FAILURE")
+    events.becomes(cancelled, "end-1", "REVOKED")
+    assert shown.name == JOB
+    assert shown.exception == f"failed: see `handoff result {failed}`"
+    assert PROBLEM not in str(shown.as_dict())
+    assert shown.hostname.startswith(("s1@", "s2@")), "it counts for a supervisor"
+
+
+def test_a_job_that_fails_and_is_retried_is_shown_twice(fleet: Fleet, events: Watched) -> None:
+    fleet.model.envelopes["job-retried", "a"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": PROBLEM,
+    }
+    job_id = fleet.submit("job-retried", a="")
+    events.becomes(job_id, "end-1", "FAILURE")
+    fleet.model.envelopes.pop(("job-retried", "a"))
+    fleet.jobs.retry(job_id)
+
+    events.becomes(job_id, "end-2", "SUCCESS")
+    assert events.shown(job_id, "end-1") == ["FAILURE"]
 
 
 def test_what_is_cancelled_while_it_runs_or_waits_is_revoked(fleet: Fleet, events: Watched) -> None:
