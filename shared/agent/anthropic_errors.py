@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
 
@@ -41,6 +43,8 @@ _MAY_PASS = re.compile(
     re.IGNORECASE,
 )
 """In the type or code of an error that may not come again: those of the provider, of OpenAI's protocol and of llama.cpp."""
+_WORDS = ("message", "detail", "msg")
+"""Fields of an error in which servers say what is wrong."""
 _BROKEN = (anthropic.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError)
 _NOT_UNDERSTOOD = (
     anthropic.AnthropicError,
@@ -82,9 +86,8 @@ def as_ours(sending: Sending, settings: ClientSettings) -> Iterator[None]:
 
 def _of_status(error: anthropic.APIStatusError) -> ModelError:
     status, said = error.status_code, _said(error.body)
-    kind = str(error.type or "")
     if status < 400:
-        return _of_stream_event(kind, said)
+        return _of_no_error_status(error, said)
     match status:
         case 429 | 529:
             what = (
@@ -118,6 +121,17 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
             )
 
 
+def _of_no_error_status(error: anthropic.APIStatusError, said: str) -> ModelError:
+    """Return what a redirect or an error event of a successful reply means."""
+    if 300 <= error.status_code < 400 and "location" in error.response.headers:
+        return ModelRejected(
+            f"the model's server redirects to another address ({error.status_code}): "
+            "set ANTHROPIC_BASE_URL to the address that it redirects to",
+            status=error.status_code,
+        )
+    return _of_stream_event(str(error.type or ""), said)
+
+
 def is_error(value: Any) -> bool:
     """Return whether a JSON value is an error in the place of a reply or an event."""
     if not isinstance(value, dict):
@@ -125,11 +139,12 @@ def is_error(value: Any) -> bool:
     is_reply = any(
         isinstance(value.get(name), dict | list) for name in ("content", "message", "delta")
     )
-    says_why = any(isinstance(value.get(name), str) for name in ("message", "detail"))
+    says_why = any(isinstance(value.get(name), str) for name in _WORDS)
     is_untyped = not isinstance(value.get("type"), str)
     if value.get("type") == "error":
         return True
-    return not is_reply and (bool(value.get("error")) or (is_untyped and says_why))
+    has_errors = bool(value.get("error") or value.get("errors"))
+    return not is_reply and (has_errors or (is_untyped and says_why))
 
 
 def error_of_event(data: str) -> ModelError:
@@ -159,10 +174,14 @@ def _of_stream_event(kind: str, said: str) -> ModelError:
 
 def _said(body: Any) -> str:
     """What the server says, in one line, redacted. Some servers leave out the outer object, some send text."""
-    inner = body.get("error", body) if isinstance(body, dict) else body
-    message = inner
-    if isinstance(inner, dict):
-        message = inner.get("message") or inner.get("detail")
+    message = body
+    if isinstance(body, dict):
+        message = body.get("error") or body.get("errors") or body
+    for _ in range(3):  # such as {"detail": [{"msg": "..."}]} of FastAPI
+        if isinstance(message, list):
+            message = message[0] if message else None
+        if isinstance(message, dict):
+            message = next((message[name] for name in _WORDS if message.get(name)), None)
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
     return ": " + redacted(in_whole_characters(" ".join(message.split())))[:_MOST_CHARS]
@@ -174,6 +193,7 @@ def redacted(text: str) -> str:
 
 
 def _retry_after_s(headers: Any) -> float | None:
+    """Return the seconds to wait, which `retry-after` gives as a number or as a date (RFC 9110, section 10.2.3)."""
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             wait_s = float(headers[name]) * unit_s
@@ -181,4 +201,8 @@ def _retry_after_s(headers: Any) -> float | None:
             continue
         if isfinite(wait_s):  # `nan` and `inf` are floats, too
             return wait_s
-    return None
+    try:
+        at = parsedate_to_datetime(headers["retry-after"])
+    except (KeyError, ValueError):
+        return None
+    return max(0.0, at.timestamp() - time.time())

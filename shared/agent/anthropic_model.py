@@ -170,7 +170,12 @@ class _Exchange:
         self._gathering = gathering = Gathering(self._request["model"], limits_of(response.headers))
         self._awake.put(None)
         request_id = response.headers.get("request-id")
-        if "json" in response.headers.get("content-type", ""):
+        kind = response.headers.get("content-type", "")
+        if "html" in kind:
+            raise ModelUnreachable(
+                "a web page came in place of the model's answer: check ANTHROPIC_BASE_URL"
+            )
+        if "json" in kind:
             await response.aread()
             message = STRICT.decode(response.text)
             if is_error(message) or (isinstance(message, dict) and "content" not in message):

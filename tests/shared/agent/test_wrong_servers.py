@@ -1,0 +1,66 @@
+"""Servers that are not the one that the user meant: each is told, and what it says is shown."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from chaos.messages_server import Reply
+from shared.wire.errors import ModelBusy, ModelRejected, ModelUnreachable
+from tests.shared.agent.serving import Serve, error_of
+
+ELSEWHERE = "http://127.0.0.1:1/v1/messages"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("location", [ELSEWHERE, "/v1/messages"])
+def test_a_redirect_is_told_and_not_followed(serve: Serve, status: int, location: str) -> None:
+    error = error_of(serve, Reply(status=status, body="", headers={"location": location}))
+    assert isinstance(error, ModelRejected)
+    assert f"redirects to another address ({status}): set ANTHROPIC_BASE_URL" in str(error)
+
+
+def test_a_web_page_is_told_as_trouble_that_may_pass(serve: Serve) -> None:
+    page = Reply(body="<html>Sign in</html>", headers={"content-type": "text/html; charset=utf-8"})
+    error = error_of(serve, page)
+    assert isinstance(error, ModelUnreachable)
+    assert "a web page came in place of the model's answer: check ANTHROPIC_BASE_URL" in str(error)
+
+
+@pytest.mark.parametrize("status", [200, 422])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": ["model not loaded"]},
+        {"errors": [{"message": "model not loaded"}]},
+        {"detail": [{"loc": ["body", "model"], "msg": "model not loaded"}]},
+        {"error": {"detail": "model not loaded"}},
+        {"success": False, "msg": "model not loaded"},
+        {"error": {"message": {"detail": "model not loaded"}}},
+    ],
+)
+def test_the_words_of_a_server_are_shown_wherever_they_stand(
+    serve: Serve, status: int, body: dict[str, object]
+) -> None:
+    error = error_of(serve, Reply(status=status, body=json.dumps(body)))
+    assert isinstance(error, ModelRejected)
+    assert str(error).endswith(": model not loaded")
+
+
+@pytest.mark.parametrize(("in_s", "least_s", "most_s"), [(3_600, 3_000, 3_600), (-3_600, 0, 0)])
+def test_a_wait_that_is_given_as_a_date_is_kept(
+    serve: Serve, in_s: int, least_s: float, most_s: float
+) -> None:
+    at = format_datetime(datetime.now(UTC) + timedelta(seconds=in_s), usegmt=True)
+    error = error_of(serve, Reply(status=529, body="{}", headers={"retry-after": at}))
+    assert isinstance(error, ModelBusy)
+    assert error.retry_after_s is not None
+    assert least_s <= error.retry_after_s <= most_s
+
+
+def test_a_wait_that_is_neither_number_nor_date_is_not_said(serve: Serve) -> None:
+    error = error_of(serve, Reply(status=529, body="{}", headers={"retry-after": "soon"}))
+    assert error.retry_after_s is None
