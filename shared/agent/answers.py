@@ -20,6 +20,9 @@ _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """Where half of a surrogate pair may stand, as JSON spells it or as it is; most answers have none, and need not be gone through for it."""
+_CAMEL = re.compile(r"([a-z])([A-Z])")
+_AROUND_A_WORD = " \t\r\n.!,:;*_`'\""
+"""Punctuation, quotes and Markdown that models put around the word of an enumeration."""
 _MOST_STARTS = 200
 """Opening braces that are tried, so that a text of nothing but braces takes no quadratic time."""
 _MOST_REPAIRED_STARTS = 20
@@ -68,8 +71,9 @@ def _word_of(value: Any, kind: Any) -> Any:
 
 
 def folded_word(word: str) -> str:
-    """Return `needs_input` for `Needs input.`"""
-    return re.sub(r"[\s_-]+", "_", word.strip(" \t\r\n.!").lower())
+    """Return `needs_input` for `Needs input.`, `needsInput` and `**needs-input**`."""
+    words = _CAMEL.sub(r"\1_\2", word.strip(_AROUND_A_WORD))
+    return re.sub(r"[\s_-]+", "_", words.lower())
 
 
 def json_object_in(text: str) -> dict[str, Any] | None:

@@ -30,6 +30,8 @@ TOO_LONG = (
 )
 EMPTY = f"{UNUSABLE}it is empty."
 _THINKING = ("thinking", "redacted_thinking")
+_OF_USERS = ("tool_result", "image", "document")
+"""Blocks that the Messages API refuses in a message of the model. Some servers write them."""
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 MOST_IMAGES = 20
 """In one conversation. With more, the Messages API takes only images of at most 2,000 pixels a side."""
@@ -256,10 +258,14 @@ def _is_pause(reply: Replied) -> bool:
 
 
 def _open_server_calls(content: Iterable[Block]) -> set[str]:
-    """Return ids of calls that the provider runs itself and that have no result in these blocks."""
-    blocks = list(content)
-    called = {str(block.get("id")) for block in blocks if block.get("type") in _SERVER_CALLS}
-    return called - {str(block.get("tool_use_id")) for block in blocks}
+    """Return ids of calls that the provider runs itself and that no result follows in these blocks."""
+    is_open = set[str]()
+    for block in content:
+        if block.get("type") in _SERVER_CALLS:
+            is_open.add(str(block.get("id")))
+        else:
+            is_open.discard(str(block.get("tool_use_id")))
+    return is_open
 
 
 def text_of(content: Iterable[Block]) -> str:
@@ -307,7 +313,8 @@ def _result_block(observed: Observed) -> Block:
 
 def _sendable(content: Iterable[Block]) -> list[Block]:
     """A reply as it may be sent back. The API takes no empty texts, no arguments that are no object (a call that was cut), no thinking
-    without its signature (cut as well), and no message of thinking alone.
+    without its signature (cut as well), and no message of thinking alone,
+    and no block that only a user's message may hold.
     """
     blocks = []
     for block in content:
@@ -315,6 +322,8 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
             case "text" if not str(block.get("text", "")).strip():
                 continue
             case "thinking" if not block.get("signature"):
+                continue
+            case kind if kind in _OF_USERS:
                 continue
             case "tool_use" if not isinstance(block.get("input"), dict):
                 blocks.append({**block, "input": {}})

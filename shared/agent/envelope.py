@@ -99,7 +99,8 @@ _SYNONYMS = {
     for status, words in (
         (
             ResultStatus.OK,
-            "complete completed done finished okay pass passed succeeded success successful",
+            "answered complete completed done final finished okay pass passed ready resolved solved "
+            "succeed succeeded success successful",
         ),
         (
             ResultStatus.PARTIAL,
@@ -107,7 +108,8 @@ _SYNONYMS = {
         ),
         (
             ResultStatus.NEEDS_INPUT,
-            "blocked input_needed input_required need_input needs_information needs_more_information",
+            "blocked clarification_needed input_needed input_required need_input needs_clarification "
+            "needs_information needs_more_information",
         ),
         (ResultStatus.FAILED, "error errored fail failure unsuccessful"),
     )

@@ -6,9 +6,9 @@ import asyncio
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set, ValuesView
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -65,6 +65,17 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return value
+
+
+def _plain_method(value: Any) -> Callable[[], Any] | None:
+    """Return what makes plain values of an object. None: the object has no such method."""
+    for name in _PLAIN:
+        if callable(method := getattr(value, name, None)):
+            return cast(Callable[[], Any], method)
+    keys = getattr(value, "keys", None)
+    if callable(keys) and hasattr(type(value), "__getitem__"):  # such as a row of sqlite3
+        return lambda: {key: value[key] for key in keys()}
+    return None
 
 
 class _Reading:
@@ -125,13 +136,12 @@ class _Reading:
             return plain
         if isinstance(value, Mapping):
             return dict(value)
-        if isinstance(value, Set | range):
+        if isinstance(value, Set | range | ValuesView):
             return list(value)
         if (fields := getattr(type(value), "__attrs_attrs__", None)) is not None:
             return {field.name: getattr(value, field.name) for field in fields}
-        for method in _PLAIN:
-            if callable(plainly := getattr(value, method, None)):
-                return plainly()
+        if (plainly := _plain_method(value)) is not None:
+            return plainly()
         has_text = any("__str__" in vars(kind) for kind in type(value).__mro__[:-1])
         if has_text and not callable(value):
             return str(value)

@@ -126,6 +126,11 @@ def test_an_answer_that_a_server_has_not_enforced_costs_no_turn(mistake: dict[st
         ("Needs-Input", ResultStatus.NEEDS_INPUT),
         ("ERROR", ResultStatus.FAILED),
         ("failure", ResultStatus.FAILED),
+        ("partiallyCompleted", ResultStatus.PARTIAL),
+        ("needsInput", ResultStatus.NEEDS_INPUT),
+        ("needs clarification", ResultStatus.NEEDS_INPUT),
+        ("**Failed**", ResultStatus.FAILED),
+        ("'error',", ResultStatus.FAILED),
     ],
 )
 def test_a_synonym_of_a_status_is_that_status(status: str, expected: ResultStatus) -> None:

@@ -165,3 +165,19 @@ def test_any_replies_lead_to_valid_requests(
     before: list[Reply], max_turns: int, tools: bool
 ) -> None:
     run(*before, answers(), tools=tools, max_turns=max_turns)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        (HITS, SEARCH),
+        ({"type": "tool_result", "tool_use_id": "a", "content": "made up"},),
+        ({"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},),
+        ({"type": "document", "source": {"type": "text", "data": "made up"}},),
+    ],
+    ids=["a result before its call", "a result of ours", "an image", "a document"],
+)
+def test_blocks_that_a_model_may_not_write_are_not_sent_back(odd: tuple[Json, ...]) -> None:
+    result, requests = run(Reply(blocks=(*odd, call("a")), stop_reason="tool_use"), answers())
+    assert result.status is ResultStatus.OK
+    assert len(requests) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import datetime
 import decimal
@@ -11,6 +12,7 @@ import enum
 import functools
 import math
 import pathlib
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -80,6 +82,12 @@ class Picture:
         file.write(PNG)
 
 
+def rows_of_sqlite() -> list[sqlite3.Row]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.row_factory = sqlite3.Row
+        return connection.execute("select 1 as id, 'x' as name").fetchall()
+
+
 def returns(value: object) -> Tool:
     def give() -> object:
         """Give it."""
@@ -120,6 +128,8 @@ def failure(value: object) -> str:
         ({Colour.RED: 1, 2: 3}, '{"red": 1, "2": 3}'),
         (Pair(1, 2), "[1, 2]"),
         (["half \ud800"], '["half \ufffd"]'),
+        ({"a": 1}.values(), "[1]"),
+        (rows_of_sqlite(), '[{"id": 1, "name": "x"}]'),
     ],
 )
 def test_a_value_is_text_or_json(value: object, text: str) -> None:
