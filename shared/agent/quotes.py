@@ -45,6 +45,8 @@ _MARKDOWN = re.compile(
     | ~~
     | !?\[(?=[^\[\]\n]*+\]\([^()\s]*+\))  # the beginning and the end of a link
     | \]\([^()\s]*+\)
+    | (?<=\n)[ ]{0,3}>[> ]*+(?=[^\s\d])    # a line of a block quote; "> 5" may be a comparison
+    | \\(?=[*_`~\[\]()#>])                # the backslash of an escaped mark
     )""",
     re.VERBOSE,
 )
@@ -92,7 +94,8 @@ class FoldedText:
 
     White space is one space. Quotation marks and dashes are plain ones. Characters are in NFKC, but
     for superscripts, subscripts, fractions and circled numbers. Left out are soft hyphens, hyphens
-    between letters, also at the end of a line, and Markdown's marks of emphasis, code and links.
+    between letters, also at the end of a line, and Markdown's marks of emphasis, code, links, block
+    quotes and escapes.
     Case stays.
     """
 

@@ -179,3 +179,24 @@ def test_a_text_made_to_be_slow_takes_time_linear_in_its_length(piece: str, quot
     before = time.process_time()
     find_quote(quote, text)
     assert time.process_time() - before < 5
+
+
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("the first line goes on here", "> the first line\n> goes on here"),
+        ("the first line goes on here", ">> the first line\n>> goes on here"),
+        ("call read_file in snake_case", "call read\\_file in snake\\_case"),
+        ("a *literal* star [sic]", "a \\*literal\\* star \\[sic\\]"),
+    ],
+)
+def test_a_quote_is_found_without_the_marks_of_block_quotes_and_escapes(
+    quote: str, text: str
+) -> None:
+    span = quoted(quote, text)
+    assert span is not None
+    assert text.endswith(span.removeprefix("> "))
+
+
+def test_a_comparison_at_the_start_of_a_line_is_no_mark_of_a_block_quote() -> None:
+    assert quoted("growth was 5 percent", "growth was\n> 5 percent") is None
