@@ -5,34 +5,33 @@ Each has a type and, where it is a number, a lower and an upper bound. No error 
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.allowed_values import (
+    DAY_S,
+    YEAR_S,
+    BrokerUrl,
+    Duration,
+    Folders,
+    HeaderValue,
+    Interval,
+    Name,
+    Patterns,
+    PlainPath,
+    RedisUrl,
+    ResultUrl,
+    ServerUrl,
+    WholeSeconds,
+    check_path,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
-
-from shared.durations import seconds_in, whole_seconds_in
 from shared.folders import expanded
-from shared.http_values import (
-    check_header_value,
-    check_headers,
-    check_server_url,
-    proxy_problems,
-)
-from shared.redis_address import read_address
+from shared.http_values import check_header_value, check_headers, check_server_url, proxy_problems
 from shared.wire.errors import UserError
 from shared.wire.limits import Depth, Dollars, Tokens
 from shared.wire.message import each_problem
@@ -48,36 +47,8 @@ DEFAULT_BASE_URL = "https://api.anthropic.com"
 DEFAULT_REDIS_URL = "redis://localhost:6379/0"
 """Celery's own habit; the CLI starts a private Redis instead where nothing is set."""
 
-_DAY_S = 86_400
-_YEAR_S = 365 * _DAY_S
-MOST_NAME_CHARS = 200
-
-
-def _header_value(value: SecretStr) -> SecretStr:
-    check_header_value(value.get_secret_value())
-    return value
-
-
-def _server_url(value: str) -> str:
-    check_server_url(value)
-    return value
-
-
-def _name(value: str) -> str:
-    if not (value.strip() and value.isprintable() and len(value) <= MOST_NAME_CHARS):
-        raise ValueError(f"must be one line of 1 to {MOST_NAME_CHARS} characters")
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(seconds_in)]
-"""Seconds. A text may have units, as `shared.durations` reads them: 500ms, 45s, 10m, 1h30m."""
-Interval = Annotated[Duration, Field(ge=0.01, le=_DAY_S, allow_inf_nan=False)]
-"""Seconds between two actions, or until one is given up."""
-HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
-"""A secret that is sent in an HTTP header."""
-ServerUrl = Annotated[str, AfterValidator(_server_url)]
-Name = Annotated[str, AfterValidator(_name)]
-
+_PATHS = ("HANDOFF_HOME", "HANDOFF_READY_FILE", "HANDOFF_FAILPOINTS")
+"""Read by one command or one module each."""
 _HEADERS_OF_PROVIDERS = ("ANTHROPIC_FOUNDRY_API_KEY", "AWS_BEARER_TOKEN_BEDROCK")
 _URLS_OF_PROVIDERS = (
     "ANTHROPIC_BEDROCK_BASE_URL",
@@ -86,21 +57,6 @@ _URLS_OF_PROVIDERS = (
 )
 _MORE_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
 """The SDK adds these to each request: `Name: value`, a line each."""
-
-
-_BROKER_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
-
-
-def is_broker_url(text: str) -> bool:
-    """Return whether a text has the form of a broker's URL. Which brokers there are, kombu says."""
-    try:
-        parts = urlsplit(text)
-        has_port = parts.port is None or parts.port > 0
-    except ValueError:
-        return False
-    is_plain = text.isprintable() and " " not in text and "://" in text
-    is_web = parts.scheme in ("http", "https")
-    return is_plain and has_port and not is_web and bool(_BROKER_SCHEME.fullmatch(parts.scheme))
 
 
 class Settings(BaseSettings):
@@ -114,7 +70,7 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
     )
 
-    redis_url: SecretStr | None = None
+    redis_url: RedisUrl | None = None
     """Of broker, backend and ledger; `shared.redis_address` says what it looks like. None: the CLI starts a private Redis."""
 
     model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
@@ -146,26 +102,24 @@ class Settings(BaseSettings):
     max_depth: Depth = 2
     """How deep sub-supervisors may go in a job that does not say so itself."""
 
-    gates: Path | None = None
+    gates: PlainPath | None = None
     """A file of gates, for jobs that have none of their own nor of a workflow."""
 
-    specialists_dirs: Annotated[tuple[Path, ...], NoDecode] = ()
+    specialists_dirs: Folders = ()
     """Folders of Markdown files that add to the built-in specialists or override them; several are separated as in PATH."""
-    tools_dirs: Annotated[tuple[Path, ...], NoDecode] = ()
+    tools_dirs: Folders = ()
     """Folders of Python files with the user's own tools; several are separated as in PATH."""
-    cache_dir: Path = Path("~/.cache/handoff")
+    cache_dir: PlainPath = Path("~/.cache/handoff")
     """Full-text indexes; may be deleted at any time."""
 
-    lease_s: Duration = Field(default=15.0, gt=0.2, le=_DAY_S, allow_inf_nan=False)
+    lease_s: Duration = Field(default=15.0, gt=0.2, le=DAY_S, allow_inf_nan=False)
     """How long a claim lives without renewal: a dead worker's handoffs run elsewhere after this."""
     sweep_interval_s: Interval = 1.0
-    retention_s: Annotated[int, BeforeValidator(whole_seconds_in)] = Field(
-        default=7 * _DAY_S, gt=60, le=10 * _YEAR_S
-    )
+    retention_s: WholeSeconds = Field(default=7 * DAY_S, gt=60, le=10 * YEAR_S)
     """How long an ended job and its documents stay."""
     keep_turns: bool = False
     """Whether the turns of a handoff that has ended stay as long as its job."""
-    drain_s: Duration = Field(default=30.0, ge=0, le=_DAY_S, allow_inf_nan=False)
+    drain_s: Duration = Field(default=30.0, ge=0, le=DAY_S, allow_inf_nan=False)
     """At SIGTERM: how long running turns may go on before the rest is handed back."""
     model_silence_s: Interval = 120.0
     """The longest silence on the wire of a model call."""
@@ -190,59 +144,26 @@ class Settings(BaseSettings):
     tenant_day_tokens: Tokens | None = None
     webhook_secret: HeaderValue | None = None
     """Signs completion webhooks (HMAC-SHA256)."""
-    on_end_broker_url: SecretStr | None = None
+    on_end_broker_url: BrokerUrl | None = None
     """The broker of the host's own Celery app, for tasks that are sent when a job has ended."""
-    on_end_tasks: Annotated[tuple[str, ...] | None, NoDecode] = None
+    on_end_tasks: Patterns = None
     """Patterns of the names of tasks that may be sent there (`fnmatch`). None: a supervisor sends no
     task, and a client leaves the check to the supervisor."""
-    host_broker_url: SecretStr | None = None
+    host_broker_url: BrokerUrl | None = None
     """The broker of the host's own Celery app, for steps that are tasks of that app (`celery_task`)."""
-    host_result_url: SecretStr | None = None
+    host_result_url: ResultUrl | None = None
     """The result backend of that app, from which a worker reads the end of such a task."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-
-    @field_validator("redis_url")
-    @classmethod
-    def _usable(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            read_address(value.get_secret_value())
-        return value
-
-    @field_validator("on_end_broker_url", "host_broker_url", "host_result_url")
-    @classmethod
-    def _is_broker(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-        if value is not None and not is_broker_url(value.get_secret_value()):
-            kind = "result backend" if info.field_name == "host_result_url" else "broker"
-            raise ValueError(f"must be the URL of a {kind}, such as redis://host:6379/0")
-        return value
-
-    @field_validator("on_end_tasks", mode="before")
-    @classmethod
-    def _patterns(cls, value: Any) -> Any:
-        """Split a list at its commas."""
-        if not isinstance(value, str):
-            return value
-        return [part.strip() for part in value.split(",") if part.strip()]
-
-    @field_validator("specialists_dirs", "tools_dirs", mode="before")
-    @classmethod
-    def _folders(cls, value: Any) -> Any:
-        """A list as PATH writes it; a JSON list is understood, too."""
-        if not isinstance(value, str):
-            return value
-        if value.lstrip().startswith("["):
-            return json.loads(value)
-        return [part for part in value.split(os.pathsep) if part]
 
     @field_validator("specialists_dirs", "tools_dirs")
     @classmethod
     def _expanded(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
         try:
-            return tuple(
-                expanded(folder, f"HANDOFF_{str(info.field_name).upper()}") for folder in folders
-            )
-        except UserError as error:
-            raise ValueError(str(error)) from None
+            return tuple(expanded(folder, str(info.field_name)) for folder in folders)
+        except UserError:
+            raise ValueError(
+                "needs a home folder that does not exist: use an absolute path, or set HOME"
+            ) from None
 
     @property
     def cache_folder(self) -> Path:
@@ -275,17 +196,18 @@ def load_settings() -> Settings:
     try:
         settings = Settings()
     except ValidationError as error:
-        wrong = "; ".join(f"{_variable(where)}: {what}" for where, what in each_problem(error))
-        raise UserError(
-            f"a setting in the environment is wrong: {wrong}"
-        ) from None  # pydantic's own text would quote the value
-    if wrong := "; ".join(_problems_beside(settings)):
-        raise UserError(f"a setting in the environment is wrong: {wrong}")
+        wrong = [f"{_variable(where)}: {what}" for where, what in each_problem(error)]
+    else:
+        wrong = [*_problems_beside(settings)]
+    if wrong:  # raised outside the `except` block: pydantic's error holds the values
+        raise UserError(f"a setting in the environment is wrong: {'; '.join(wrong)}")
     return settings
 
 
 def _problems_beside(settings: Settings) -> Iterator[str]:
-    """Name the variables that the model's client reads itself and that no request could be made with."""
+    """Name the variables that are no fields of the settings and that cannot be used."""
+    for name in _PATHS:
+        yield from _problem(name, check_path)
     if settings.is_offline:
         return
     checks = {
@@ -294,12 +216,17 @@ def _problems_beside(settings: Settings) -> Iterator[str]:
         _MORE_HEADERS: check_headers,
     }
     for name, check in checks.items():
-        if value := os.environ.get(name):
-            try:
-                check(value)
-            except ValueError as error:
-                yield f"{name}: {error}"
+        yield from _problem(name, check)
     yield from proxy_problems(settings.anthropic_base_url or DEFAULT_BASE_URL, os.environ)
+
+
+def _problem(name: str, check: Callable[[str], object]) -> Iterator[str]:
+    """Yield what is wrong with a variable, if it is set and its check raises a ValueError."""
+    if value := os.environ.get(name):
+        try:
+            check(value)
+        except ValueError as error:
+            yield f"{name}: {error}"
 
 
 def _variable(place: tuple[str, ...]) -> str:

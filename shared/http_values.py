@@ -89,12 +89,13 @@ def split_http_url(url: str) -> SplitResult:
         raise ValueError(f"has a host or a port that does not exist; {looks}") from None
     if parts.scheme not in ("http", "https"):
         raise ValueError(f"must begin with http:// or https://; {looks}")
-    if port == 0 or not _is_host(parts):
+    if port == 0 or not has_possible_host(parts):
         raise ValueError(f"has a host or a port that does not exist; {looks}")
     return parts
 
 
-def _is_host(parts: SplitResult) -> bool:
+def has_possible_host(parts: SplitResult) -> bool:
+    """Return whether the host of a URL is a name or an address that can exist."""
     host = parts.hostname or ""
     if "[" in parts.netloc:
         if not _AFTER_ADDRESS.search(parts.netloc):

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from shared.http_values import MOST_URL_CHARS, has_possible_host
+
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 SENTINEL_MASTER = "mymaster"
@@ -25,6 +27,7 @@ SENTINEL_TIMEOUT_S = 2.0
 """Sentinels answer out of their memory: one that does not is passed over."""
 LOOKS = "it looks like redis://:password@host:6379/0"
 PREFIX = r"[A-Za-z0-9._-]{1,64}"
+_ENCODED = "(a password with / # ? or @ in it must be percent-encoded)"
 _FLAGS = {"true": True, "false": False}
 TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 TLS_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
@@ -92,6 +95,8 @@ def read_address(url: str) -> RedisAddress:
     Raises:
         ValueError: what is wrong with it, without any part of it but names of options: it holds a password.
     """
+    if len(url) > MOST_URL_CHARS:
+        raise ValueError(f"must have at most {MOST_URL_CHARS:,} characters; {LOOKS}")
     parts = [_split(part) for part in (url.split(";") if url.startswith("sentinel://") else [url])]
     first, scheme = parts[0], parts[0].scheme
     if any(part.scheme != scheme for part in parts):
@@ -130,13 +135,21 @@ def read_address(url: str) -> RedisAddress:
 def _split(part: str) -> SplitResult:
     if not re.match(r"(?:rediss?|sentinel)://", part):
         raise ValueError(f"it must begin with redis://, rediss:// or sentinel://; {LOOKS}")
+    if not part.isprintable() or " " in part:  # urlsplit would drop a line break
+        raise ValueError(
+            f"it holds a space, a line break or a control character: remove it, or percent-encode it; {LOOKS}"
+        )
     try:
         split = urlsplit(part)
-        _ = split.port
+        port = split.port
     except ValueError:
-        raise ValueError(
-            f"its port must be a number up to 65535 (a password with / # ? or @ in it must be percent-encoded); {LOOKS}"
-        ) from None
+        raise ValueError(f"its port must be a number up to 65535 {_ENCODED}; {LOOKS}") from None
+    if port == 0:
+        raise ValueError(f"its port must be a number up to 65535, and not 0; {LOOKS}")
+    if split.fragment or part.endswith("#"):
+        raise ValueError(f"it must not have a # {_ENCODED}; {LOOKS}")
+    if split.hostname and not has_possible_host(split):
+        raise ValueError(f"its host does not exist {_ENCODED}; {LOOKS}")
     return split
 
 

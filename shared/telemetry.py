@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """The standard's own: with one of them set, spans are sent there."""
 _MISSING = "%s is set, but no spans are sent: OpenTelemetry's packages are missing: install handoff-queue[otel]"
-_REFUSED = "no spans are sent: OpenTelemetry's SDK refuses what the OTEL_* variables say (%s)"
+_UNUSABLE = "no spans are sent: %s"
+_REFUSED = "no spans are sent: OpenTelemetry's SDK refuses one of the variables %s (%s)"
 
 
 class Span:
@@ -133,6 +134,11 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
     _chosen.append(_OFF)
     if not is_wanted():
         return
+    from shared.otel.variables import problems_of_exporter
+
+    if wrong := "; ".join(problems_of_exporter(os.environ)):
+        logging.getLogger(__name__).warning(_UNUSABLE, wrong)
+        return
     try:
         from shared.otel.spans import open_telemetry
 
@@ -145,4 +151,5 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
         why = Redactor(secrets_of(settings)).text(
             " ".join(f"{type(error).__name__}: {error}".split())
         )
-        logging.getLogger(__name__).warning(_REFUSED, why)
+        variables = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
+        logging.getLogger(__name__).warning(_REFUSED, variables, why)

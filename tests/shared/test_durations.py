@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from shared.config import Duration
+from shared.allowed_values import Duration
 from shared.durations import (
     DurationRange,
     InvalidDuration,

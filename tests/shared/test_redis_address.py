@@ -75,7 +75,7 @@ def test_passwords_are_in_no_repr() -> None:
         ("sentinel://a;sentinel://:can/ary@b", "port"),
         ("redis://h/canary", "database"),
         ("redis://h?canary=1", "nobody knows"),
-        ("redis://h?prefix=can ary", "prefix"),
+        ("redis://h?prefix=can+ary", "prefix"),
         ("rediss://h?master_name=canary", "nobody knows"),
         ("rediss://h?ssl_cert_reqs=canary", "required, optional, none"),
         ("sentinel://h?ssl=canary", "true, false"),

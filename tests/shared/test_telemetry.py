@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from shared.otel.variables import problems_of_exporter
 from shared.telemetry import Telemetry, is_wanted, telemetry
 from shared.wire.ids import JobId
 from tests.running_system import ROOT
@@ -80,8 +81,60 @@ def test_what_the_sdk_refuses_is_one_line_and_all_goes_on(refused: dict[str, str
     assert out.startswith("False")
     (line,) = lines
     assert line.startswith(
-        "no spans are sent: OpenTelemetry's SDK refuses what the OTEL_* variables say (ValueError: "
+        "no spans are sent: OpenTelemetry's SDK refuses one of the variables OTEL_"
     )
+    assert next(iter(refused)) in line.partition("(ValueError: ")[0]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "canary"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:canary@host:port"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "canary"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "canary"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "nan"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "-1"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1e9"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/canary"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "canary\x01"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "canary"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+    ],
+)
+def test_a_bad_value_of_the_exporter_is_named_by_its_variable_and_not_shown(
+    variable: str, value: str
+) -> None:
+    usable = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+
+    (problem,) = problems_of_exporter({**usable, variable: value})
+
+    assert problem.startswith(f"{variable}: ")
+    assert "canary" not in problem
+
+
+def test_values_that_the_exporter_can_use_are_no_problem() -> None:
+    assert not [
+        *problems_of_exporter(
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector.example:4318/otlp",
+                "OTEL_EXPORTER_OTLP_TIMEOUT": "2.5",
+                "OTEL_EXPORTER_OTLP_CERTIFICATE": __file__,
+                "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            }
+        )
+    ]
+
+
+@pytest.mark.slow
+def test_a_process_with_a_bad_endpoint_says_so_in_one_line_and_goes_on() -> None:
+    out, lines = started(OTEL_EXPORTER_OTLP_ENDPOINT="collector.example")
+
+    assert out.startswith("False")
+    assert lines == [
+        "no spans are sent: OTEL_EXPORTER_OTLP_ENDPOINT: must begin with http:// or https://; it looks like https://host.example/path"
+    ]
 
 
 @pytest.mark.parametrize(

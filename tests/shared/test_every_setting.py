@@ -1,0 +1,157 @@
+"""Every setting has bounds, and refuses a bad value in one line that does not show the value."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from pydantic import SecretStr
+
+from shared.config import Settings, load_settings
+from shared.wire.errors import UserError
+
+CANARY = "canary"
+FIELDS = {
+    str(field.validation_alias or f"HANDOFF_{name.upper()}"): (name, field)
+    for name, field in Settings.model_fields.items()
+}
+BESIDE = (
+    "ANTHROPIC_BEDROCK_BASE_URL",
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "ANTHROPIC_FOUNDRY_API_KEY",
+    "ANTHROPIC_FOUNDRY_BASE_URL",
+    "ANTHROPIC_VERTEX_BASE_URL",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "HANDOFF_FAILPOINTS",
+    "HANDOFF_HOME",
+    "HANDOFF_READY_FILE",
+    "HTTPS_PROXY",
+    "https_proxy",
+)
+"""Variables that are checked with the settings and are no fields."""
+BAD_VALUES = {
+    "too long": CANARY * 20_000,
+    "a line break": f"{CANARY}\n{CANARY}",
+    "a control character": f"{CANARY}\x1b[31m",
+    "half of a character": f"{CANARY}\udcff",
+}
+
+
+def types_in(annotation: Any) -> Iterator[Any]:
+    """Yield each type that an annotation names, as in `SecretStr | None`."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from types_in(part)
+
+
+SECRETS = [name for name, (_, f) in FIELDS.items() if SecretStr in types_in(f.annotation)]
+
+
+def refusal() -> UserError:
+    with pytest.raises(UserError) as refused:
+        load_settings()
+    return refused.value
+
+
+@pytest.mark.parametrize("kind", BAD_VALUES)
+@pytest.mark.parametrize("variable", [*FIELDS, *BESIDE])
+def test_a_value_that_no_setting_can_have_is_refused_in_one_line_that_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, kind: str
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-a-test")
+    monkeypatch.setenv(variable, BAD_VALUES[kind])
+
+    error = refusal()
+
+    assert variable in str(error)
+    assert len(str(error).splitlines()) == 1
+    assert len(str(error)) < 500
+
+
+@pytest.mark.parametrize("kind", BAD_VALUES)
+@pytest.mark.parametrize("variable", [*FIELDS, *BESIDE])
+def test_no_part_of_a_refused_value_is_in_the_error_or_in_what_it_was_raised_from(
+    monkeypatch: pytest.MonkeyPatch, variable: str, kind: str
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-a-test")
+    monkeypatch.setenv(variable, BAD_VALUES[kind])
+
+    error = refusal()
+
+    assert CANARY not in "".join(traceback.format_exception(error))
+    assert error.__cause__ is None
+    assert error.__context__ is None, "an error tracker reports it with the values of the settings"
+
+
+@pytest.mark.parametrize("variable", FIELDS)
+def test_an_empty_variable_counts_as_not_set(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    name, field = FIELDS[variable]
+    monkeypatch.setenv(variable, "")
+
+    assert getattr(load_settings(), name) == field.default
+
+
+@pytest.mark.parametrize("variable", SECRETS)
+def test_a_secret_is_not_in_the_text_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    value = f"redis://:{CANARY}@h/0" if variable.endswith("_URL") else CANARY
+    monkeypatch.setenv(variable, value)
+
+    settings = load_settings()
+
+    assert getattr(settings, FIELDS[variable][0]).get_secret_value() == value
+    assert CANARY not in f"{settings!r} {settings} {settings.model_dump_json()}"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "redis://:pass\nword@h/0",
+        "redis://:pass word@h/0",
+        "redis://:pw@h ost/0",
+        "redis://:pw@h../0",
+        "redis://:pw@[::1]x/0",
+        "redis://:pw@h:0/0",
+        "redis://:pw@h/0#part",
+        "sentinel://:pw@a;sentinel://b c",
+        f"redis://:pw@{'h' * 300}/0",
+    ],
+)
+def test_a_url_whose_host_cannot_exist_or_whose_password_would_be_cut_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", value)
+
+    assert "HANDOFF_REDIS_URL" in str(refusal())
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HANDOFF_TOOLS_DIRS", '[""]'),
+        ("HANDOFF_TOOLS_DIRS", "[null]"),
+        ("HANDOFF_TOOLS_DIRS", "~no-such-user-here/tools"),
+        ("HANDOFF_SPECIALISTS_DIRS", ":".join(["a"] * 101)),
+        ("HANDOFF_ON_END_TASKS", ",".join(["a"] * 101)),
+        ("HANDOFF_ON_END_TASKS", "a" * 201),
+        ("HANDOFF_SUPERVISOR_MODEL", " padded "),
+        ("HANDOFF_GATES", "a" * 4_097),
+    ],
+)
+def test_a_list_or_a_name_outside_its_bounds_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    assert variable in str(refusal())
+
+
+def test_a_pattern_may_begin_with_a_bracket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANDOFF_ON_END_TASKS", "[sb]hop.*, billing.notify")
+
+    assert load_settings().on_end_tasks == ("[sb]hop.*", "billing.notify")
