@@ -147,6 +147,7 @@ class Journal:
             | ({"keep": list(commit.keep)} if commit.keep else {})
             | ({"regardless": 1} if not end and _regardless(commit) else {})
             | ({"created": 1} if commit.creates else {})
+            | ({"ended": 1} if _ends_job(commit) else {})
             | ({"after": commit.after} if commit.after else {})
             | ({"score": commit.score} if commit.score else {})
             | (
@@ -324,8 +325,12 @@ def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Reco
 
 def _regardless(commit: Commit) -> bool:
     """Whether it holds whatever results have come since it was decided."""
-    is_last = commit.insists and any(isinstance(event, JobEnded) for event in commit.events)
+    is_last = commit.insists and _ends_job(commit)
     return is_last or (bool(commit.events) and all(map(_hands_out, commit.events)))
+
+
+def _ends_job(commit: Commit) -> bool:
+    return any(isinstance(event, JobEnded) for event in commit.events)
 
 
 def _hands_out(event: Event) -> bool:

@@ -10,6 +10,7 @@
 --   right behind `expected`, before those of the decision; it ends also where nothing else is written),
 --   after (a job that must be there: without it nothing is written, and the version answered is -1),
 --   parent {job, handoff} (the handoff of another job that this one is there to do from now on),
+--   ended (1: the job has ended with this),
 --   cancels (the event for the journals of children whose handoffs are dropped)
 -- then the order of `finish`, if there is one, then the events, then pairs of digest and compressed payload.
 -- Returns {1, version, Unix ms, what `claim` answers, what `finish` does, if anything} or {0, version as it is, 0, false, what `finish` answers}.
@@ -148,6 +149,34 @@ elseif c.created then
   redis.call('ZADD', jobs, place_in_list(), id)
   if c.fields.status == 'queued' then send_off('submissions', { now, id }) end -- it is announced next
 end
+-- An ended job does not stay for the time that it might still have taken, such as the weeks of an approval.
+local function shorten(key, more, ms)
+  for _, name in ipairs({ key, key .. ':log', key .. ':blob', key .. ':fetched' }) do redis.call('PEXPIRE', name, whole(ms)) end
+  local AT_ONCE, from = 1000, '-'
+  repeat
+    local entries = redis.call('XRANGE', key .. ':log', from, '+', 'COUNT', AT_ONCE)
+    for _, entry in ipairs(entries) do
+      if string.find(entry[2][2], '"handoff_issued"', 1, true) then
+        local handoff = cjson.decode(entry[2][2]).handoff_id
+        if handoff then
+          redis.call('PEXPIRE', key .. ':h:' .. handoff, whole(ms))
+          redis.call('PEXPIRE', key .. ':t:' .. handoff, whole(ms))
+        end
+      end
+      from = '(' .. entry[1]
+    end
+  until #entries < AT_ONCE
+  for child in string.gmatch(more or '', '%S+') do
+    local inner = key_of(child)
+    shorten(inner, redis.call('HGET', inner, 'children'), ms)
+  end
+end
+
 stay_whole(job, children, c.keep_ms)
+-- Webhooks and tasks at the end of a job are tried for up to this time.
+local AFTER_END_MS = 2 * 3600 * 1000
+if c.ended and left_of(job) > c.keep_ms + AFTER_END_MS and not above(job) then
+  shorten(job, children, math.max(c.keep_ms, AFTER_END_MS))
+end
 for _, handoff in ipairs(c.keep or {}) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
 return { 1, version, at, c.claim and claim(job, due, c.claim, to_claim) or false, ended }

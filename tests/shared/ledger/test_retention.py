@@ -10,16 +10,32 @@ from shared.config import Settings
 from shared.ledger import keys
 from shared.ledger.claim import Claim, ClaimVerdict
 from shared.ledger.claims import Claiming
+from shared.ledger.journal import Commit
 from shared.ledger.ledger import Ledger, open_ledger
+from shared.wire.approval import ApprovalOf
 from shared.wire.checkpoints import WorstCase
 from shared.wire.documents import Document
 from shared.wire.errors import Cancelled
+from shared.wire.events import ApprovalAsked, Event, JobEnded, JobStatus
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.message import digest_of
-from tests.doubles.jobs import a_job, claim, everything, finish, granted, issue, replied, text_of
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    everything,
+    finish,
+    granted,
+    issue,
+    issue_to_a_child,
+    replied,
+    text_of,
+    version_of,
+)
 
 ONE = HandoffId("find.1")
 KEEP_S, JOB_S = 100, 10_000
+TWO_HOURS_S = 2 * 3_600
+WEEK_S, MONTH_S = 7 * 86_400, 30 * 86_400
 
 
 @pytest.fixture
@@ -129,6 +145,94 @@ def test_what_stays_for_longer_is_not_cut_short(ledger: Ledger, job_id: JobId) -
     long_claim(ledger, job_id)
 
     assert shortest_s(ledger, [keys.job(job_id)]) > 8 * JOB_S
+
+
+@pytest.fixture
+def week_ledger(redis_url: str) -> Iterator[Ledger]:
+    """A ledger that keeps ended jobs for a week."""
+    opened = open_ledger(redis_url, Settings(lease_s=3_600, retention_s=WEEK_S))
+    yield opened
+    opened.connection.close()
+
+
+def decide(ledger: Ledger, job_id: JobId, event: Event) -> None:
+    """Append a decision of the supervisor."""
+    expected = version_of(ledger, job_id)
+    ledger.journal.commit(Commit(job_id=job_id, expected=expected, events=[event]))
+
+
+def wait_for_approval(ledger: Ledger, job_id: JobId) -> None:
+    """Have the job wait for a person, and then go on."""
+    decide(
+        ledger, job_id, ApprovalAsked(what=ApprovalOf.PLAN, why="it was asked for", wait_s=MONTH_S)
+    )
+    issue(ledger, job_id, ONE)
+
+
+def longest_s(ledger: Ledger, names: list[str]) -> int:
+    return max(int(ledger.connection.redis.ttl(name)) for name in names)
+
+
+def test_a_job_that_waits_for_a_person_stays_for_the_wait_and_the_retention(
+    week_ledger: Ledger,
+) -> None:
+    job_id = a_job(week_ledger)
+
+    wait_for_approval(week_ledger, job_id)
+
+    assert shortest_s(week_ledger, keys_of(job_id)) > MONTH_S + WEEK_S / 2
+
+
+def test_a_job_that_has_ended_stays_for_the_retention_and_not_for_the_longest_wait(
+    week_ledger: Ledger,
+) -> None:
+    job_id = a_job(week_ledger)
+    wait_for_approval(week_ledger, job_id)
+
+    decide(week_ledger, job_id, JobEnded(status=JobStatus.OK))
+
+    assert shortest_s(week_ledger, keys_of(job_id)) > 0
+    assert longest_s(week_ledger, keys_of(job_id)) <= WEEK_S
+
+
+def test_an_ended_job_with_thousands_of_events_leaves_no_handoff_for_longer(
+    week_ledger: Ledger,
+) -> None:
+    job_id = a_job(week_ledger)
+    wait_for_approval(week_ledger, job_id)
+    names = [f"many{n}.1" for n in range(2_500)]
+    issue(week_ledger, job_id, *names)
+
+    decide(week_ledger, job_id, JobEnded(status=JobStatus.OK))
+
+    handoffs = [keys.handoff(job_id, HandoffId(name)) for name in names]
+    assert longest_s(week_ledger, handoffs) <= WEEK_S
+
+
+def test_a_child_job_that_has_ended_stays_as_long_as_its_parent_is_at_work(
+    week_ledger: Ledger,
+) -> None:
+    job_id = a_job(week_ledger)
+    issue_to_a_child(week_ledger, job_id, "team.1")
+    child = a_job(week_ledger, "default", (job_id, HandoffId("team.1")))
+    wait_for_approval(week_ledger, job_id)
+
+    decide(week_ledger, child, JobEnded(status=JobStatus.OK))
+    assert int(week_ledger.connection.redis.ttl(keys.job(child))) > MONTH_S
+
+    decide(week_ledger, job_id, JobEnded(status=JobStatus.OK))
+    assert 0 < int(week_ledger.connection.redis.ttl(keys.job(child))) <= WEEK_S
+
+
+def test_a_job_with_a_short_retention_stays_until_its_webhook_has_been_tried(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    asked = ApprovalAsked(what=ApprovalOf.PLAN, why="asked for", wait_s=MONTH_S)
+    decide(ledger, job_id, asked)
+
+    decide(ledger, job_id, JobEnded(status=JobStatus.OK))
+
+    assert KEEP_S < int(ledger.connection.redis.ttl(keys.job(job_id))) <= TWO_HOURS_S
 
 
 def test_a_handoff_that_its_job_has_left_behind_is_unknown(ledger: Ledger, job_id: JobId) -> None:
