@@ -17,6 +17,7 @@ from shared.wire.errors import ManyProblems, PlanRefused, UserError
 from shared.wire.ids import JobId
 from supervisor.cli.errors import OK, say
 from supervisor.cli.jobs import Job, client_and_job
+from supervisor.cli.question import line_of_terminal
 from supervisor.cli.terminal import note, stderr, write_line
 from supervisor.harmless import plain
 
@@ -208,7 +209,7 @@ def _asked(question: Question) -> str:
 def _line() -> str:
     sys.stderr.write("> ")
     sys.stderr.flush()
-    line = sys.stdin.readline()
+    line = line_of_terminal()
     if not line:  # Ctrl-D: nobody will answer here
         raise KeyboardInterrupt
     return line.strip()

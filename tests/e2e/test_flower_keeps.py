@@ -92,11 +92,17 @@ def killed_after_a_save(handoff: Handoff) -> None:
     kept = handoff.folder / ".handoff" / "flower"
     assert kept.stat().st_mode & 0o777 == 0o700
     now_ns = time.time_ns()
-    wait_until(
-        lambda: all(file.stat().st_mtime_ns > now_ns for file in kept.glob("state*")), what="a save"
-    )
+    wait_until(lambda: is_saved_after(now_ns, kept), what="a save")
     (pid,) = (pid for pid, command in processes() if f"--db={handoff.folder}" in command)
     os.kill(pid, signal.SIGKILL)
+
+
+def is_saved_after(now_ns: int, kept: Path) -> bool:
+    """Whether Flower has written its state. A file that it renames meanwhile counts as not yet."""
+    try:
+        return all(file.stat().st_mtime_ns > now_ns for file in kept.glob("state*"))
+    except FileNotFoundError:
+        return False
 
 
 def ended(tasks: dict[str, Any]) -> dict[str, str]:
