@@ -37,8 +37,38 @@ from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
 log = log_of(__name__)
 
 
-class Waits(Ignore):  # type: ignore[misc]
-    """The attempt ends, the handoff waits: its request says that it is retried, and why."""
+class EventBeforeEnd(Ignore):  # type: ignore[misc]
+    """The task ends without a return. Its request sends this event about the task first.
+
+    The request sends the event, and not the task: an event of the task would overtake
+    `task-started`, which may still wait in the worker's buffer.
+    """
+
+    event = ""
+
+    def fields(self) -> dict[str, Any]:
+        return {"exception": str(self), "traceback": ""}
+
+
+class Waits(EventBeforeEnd):
+    """The attempt ends, and the handoff waits. The exception's text is the reason."""
+
+    event = "task-retried"
+
+
+class Fails(EventBeforeEnd):
+    """The attempt has failed for good. The exception's text is the reason."""
+
+    event = "task-failed"
+
+
+class Unwanted(EventBeforeEnd):
+    """Nobody needs the result of this delivery."""
+
+    event = "task-revoked"
+
+    def fields(self) -> dict[str, Any]:
+        return {"terminated": False, "signum": None, "expired": False}
 
 
 class ParsedRequest(Request):  # type: ignore[misc]
@@ -72,8 +102,8 @@ class HandoffRequest(ParsedRequest):
             exc_info.exception, "exc", exc_info.exception
         )  # a pool of processes wraps it
         self._handed_back = str(error.reason) if isinstance(error, Reject) else ""
-        if isinstance(error, Waits):
-            super().send_event("task-retried", exception=str(error), traceback="")
+        if isinstance(error, EventBeforeEnd):
+            super().send_event(error.event, **error.fields())
         return super().on_failure(exc_info, *args, **kwargs)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's own signature
@@ -127,7 +157,7 @@ def run_task(
     Raises:
         Ignore, Reject: Celery's own words for an end that is not a plain return.
     """
-    handoff = _taken(task, ledger, role, text)
+    handoff = _taken(ledger, role, text)
     assert isinstance(text, str)
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
@@ -146,7 +176,7 @@ def run_task(
         return _end(task, ended)
 
 
-def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
+def _taken(ledger: Ledger, role: str, text: object) -> AgentHandoff:
     try:
         if not isinstance(text, str):
             raise MalformedMessage("a handoff is one JSON text")
@@ -165,10 +195,8 @@ def _taken(task: Any, ledger: Ledger, role: str, text: object) -> AgentHandoff:
             raise Reject(str(away), requeue=True) from error
         log.warning("dead letter" if is_dead else "left to another version", role=role, why=reason)
         if is_dead:
-            _tell(task, "task-failed", exception=f"dead letter: {reason}", traceback="")
-        else:
-            raise Waits(f"left to another version: {reason}") from error
-        raise Ignore(reason) from error
+            raise Fails(f"dead letter: {reason}") from error
+        raise Waits(f"left to another version: {reason}") from error
 
 
 def _end(task: Any, ended: Ended) -> str:
@@ -186,8 +214,7 @@ def _end(task: Any, ended: Ended) -> str:
             raise Waits(f"{ended.how}: {ended.why}")
         case Ending.UNWANTED:
             log.info("handoff not wanted", why=ended.why)
-            _tell(task, "task-revoked", terminated=False, signum=None, expired=False)
-            raise Ignore(ended.why)
+            raise Unwanted(ended.why)
         case Ending.ELSEWHERE:
             log.info("handoff left to another delivery", why=ended.why)
             raise Ignore(ended.why)
@@ -208,16 +235,7 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
         if result.failure == result.status
         else f"{result.status}, stop reason {result.failure}"
     )
-    _tell(task, "task-failed", exception=why, traceback="")
-    raise Ignore(why)
-
-
-def _tell(task: Any, event: str, **fields: Any) -> None:
-    """Flower is no reason for a handoff to end otherwise."""
-    try:
-        task.send_event(event, **fields)
-    except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
-        log.warning("event not sent", task_event=event, why=type(error).__name__)
+    raise Fails(why)
 
 
 def keep_unreadable(app: Any, ledger: Callable[[], Ledger]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ settings.register_profile(
 settings.load_profile(
     "same for all"
 )  # what is red here is red everywhere; `make explore` draws others each time
+
+# A shell ignores Ctrl-C for its commands in the background, and their children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["HANDOFF_MODE"] = "team"  # what most tests are about; those that are not say so
 

@@ -111,20 +111,30 @@ class Redacting(_Before):
         }
 
 
+class OneLine:
+    """Of all warnings about spans that were not sent, a command shows the first only."""
+
+    def __init__(self) -> None:
+        self._is_free = threading.Lock()
+
+    def warn(self, text: str, *figures: object) -> None:
+        if self._is_free.acquire(blocking=False):
+            logging.getLogger(__name__).warning(text, *figures)
+
+
 class SayingOnce(_Before):
     """Where a person waits: the SDK says nothing, and the first batch that could not be sent is one line."""
 
-    def __init__(self, exporter: SpanExporter) -> None:
+    def __init__(self, exporter: SpanExporter, line: OneLine) -> None:
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
         logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
         super().__init__(exporter)
-        self._has_said = False
+        self._line = line
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
-        if result is not SpanExportResult.SUCCESS and not self._has_said:
-            self._has_said = True
-            logging.getLogger(__name__).warning(_NOT_SENT)
+        if result is not SpanExportResult.SUCCESS:
+            self._line.warn(_NOT_SENT)
         return result
 
 
@@ -166,8 +176,11 @@ class InOurWords(logging.Filter):
 class Batches(BatchSpanProcessor):
     """Stays within its time when it stops: an export that is under way may take as long as the last one, and the SDK waits for both."""
 
-    def __init__(self, exporter: SpanExporter, end_within_s: float) -> None:
+    def __init__(
+        self, exporter: SpanExporter, end_within_s: float, line: OneLine | None = None
+    ) -> None:
         self._sender = _InTheAir(exporter)
+        self._line = line or OneLine()
         with _filtered(_SAYS_WHAT_IS_WRONG, InOneLine()):
             super().__init__(self._sender)
         self._end_within_s = end_within_s
@@ -175,7 +188,7 @@ class Batches(BatchSpanProcessor):
     def shutdown(self) -> None:
         self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
         if left := self._sender.spans + len(self._batch_processor._queue):
-            logging.getLogger(__name__).warning(
+            self._line.warn(
                 "the OpenTelemetry collector has not taken all spans in time: the last %d are lost",
                 left,
             )
@@ -215,11 +228,13 @@ def make_provider(
     provider = TracerProvider(resource=named, id_generator=ids)
     with _filtered(_SAYS_WHICH_HEADER, InOurWords()):
         sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
+    line = OneLine()
     if flush_s is None:
         for name in _SAYS_OF_EACH:
             logging.getLogger(name).addFilter(Sparing())
     else:
-        sender = SayingOnce(sender)
+        sender = SayingOnce(sender, line)
     exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
-    provider.add_span_processor(Batches(exporter, END_WITHIN_S if flush_s is None else flush_s))
+    end_within_s = END_WITHIN_S if flush_s is None else flush_s
+    provider.add_span_processor(Batches(exporter, end_within_s, line))
     return provider

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from shared.otel.export import (
     _SAYS_OF_EACH,
     _SAYS_WHAT_IS_WRONG,
     Batches,
     Ids,
+    OneLine,
+    SayingOnce,
     Sparing,
     make_provider,
 )
@@ -54,6 +59,37 @@ def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers_a
         provider.shutdown()
         assert time.monotonic() - begun < 5
         assert "the last 600 are lost" in caplog.text
+
+
+class Refusing(SpanExporter):
+    """Refuses the first batch at once, and never answers for the second."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self.is_over = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.refused:
+            self.is_over.wait(30)
+        self.refused += len(spans)
+        return SpanExportResult.FAILURE
+
+
+def test_a_command_says_in_one_line_that_batches_failed_and_that_spans_are_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("opentelemetry", "opentelemetry.exporter.otlp"):
+        caplog.set_level(logging.WARNING, name)  # so that the levels are restored
+    refusing, line = Refusing(), OneLine()
+    provider = TracerProvider()
+    provider.add_span_processor(Batches(SayingOnce(refusing, line), 0.1, line))
+    for _ in range(600):  # a batch is 512
+        provider.get_tracer("a").start_span("one of the last").end()
+
+    provider.shutdown()
+    refusing.is_over.set()
+
+    assert len([one for one in caplog.records if one.name == "shared.otel.export"]) == 1
 
 
 @pytest.mark.parametrize(
