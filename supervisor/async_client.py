@@ -31,6 +31,7 @@ from shared.wire.errors import UnknownJob
 from shared.wire.events import JobEnded, JobStatus, Recorded, RetryRequested
 from shared.wire.ids import HandoffId, JobId
 from shared.wire.limits import NewLimits
+from supervisor.argument_types import check_wait_s
 from supervisor.client import Client, connect
 from supervisor.event_hub import EventHub
 
@@ -151,8 +152,9 @@ class AsyncClient:
             UnknownJob: there is no such job.
             LedgerUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
         """
+        check_wait_s(wait_s)
         standing = await self.standing(job_id)
-        if standing.status.ended or wait_s <= 0:
+        if standing.status.ended or wait_s == 0:
             return standing.status
         try:
             async with asyncio.timeout(wait_s):
@@ -168,6 +170,7 @@ class AsyncClient:
         Raises:
             UnknownJob, LedgerUnavailable: as `wait`.
         """
+        check_wait_s(wait_s)
         if wait_s > 0:
             await self.wait(job_id, wait_s)
         return await self._call(self._client.result, job_id)

@@ -28,8 +28,9 @@ from shared.ledger.ledger import Ledger, open_ledger
 from shared.wire.errors import Conflict, UnknownJob, UserError
 from shared.wire.events import CancelRequested, JobStatus, Recorded
 from shared.wire.ids import HandoffId, JobId
-from shared.wire.limits import MOST_SECONDS, NewLimits
+from shared.wire.limits import NewLimits
 from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from supervisor.argument_types import check_type, check_wait_s
 from supervisor.deleting import delete_job
 from supervisor.journal_following import events_of, wait_for_end
 from supervisor.known import checked, known
@@ -161,8 +162,7 @@ class Client:
             UnknownJob: there is no such job.
             LedgerUnavailable: Redis is not there, or stays away.
         """
-        if not 0 <= wait_s <= MOST_SECONDS:
-            raise UserError(f"wait_s must be a number from 0 to {MOST_SECONDS:,} seconds")
+        check_wait_s(wait_s)
         return wait_for_end(self.ledger, job_id, wait_s)
 
     def export(self, job_id: JobId, *, texts: bool = False) -> Export:
@@ -208,6 +208,7 @@ class Client:
         from supervisor.retrying import retry_job
 
         if limits is not None:
+            check_type("the limits", limits, NewLimits)
             check_bounds("the limits", limits)
         self._known(job_id)
         retry_job(self.ledger, job_id, from_step, limits or NewLimits(), whole=whole)
@@ -268,6 +269,8 @@ class Client:
         Raises:
             UserError: nobody has ever served it, so it would be a slip of the pen; while nobody at all is announced, if it looks like one.
         """
+        check_type("the role", role, str)
+        check_type("the reason", reason, str)
         pause(self.ledger, role, reason)
 
     def resume(self, role: str) -> int | None:
@@ -344,7 +347,9 @@ class Client:
     def submission(self, request: Request) -> Submission:
         """A request as it would enter the ledger. Raises: UserError."""
         from supervisor.completing import completed
+        from supervisor.request import check_is_request
 
+        check_is_request(request)
         return completed(self.ledger, self._settings, request)
 
     def read_documents(self, request: Request) -> FolderReading:
@@ -360,9 +365,16 @@ def connect(
     *,
     timeout_s: float = SOCKET_TIMEOUT_S,
 ) -> Client:
-    """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used. `timeout_s`: how long Redis may be silent."""
+    """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used. `timeout_s`: how long Redis may be silent.
+
+    Raises:
+        UserError: the URL is empty, of another type, or not one of Redis.
+    """
     settings = settings or load_settings()
     if redis_url is not None:
+        check_type("the Redis URL", redis_url, str)
+        if not redis_url:
+            raise UserError("the Redis URL is empty: leave it out to use HANDOFF_REDIS_URL")
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
     return Client(open_ledger(redis_url_of(settings), settings, timeout_s=timeout_s), settings)
 

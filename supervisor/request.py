@@ -25,6 +25,7 @@ from shared.wire.plan import OnFailure
 from shared.wire.priority import Priority
 from shared.wire.rubric import Rubric
 from shared.wire.usage import Usage
+from supervisor.argument_types import check_type
 from supervisor.gating import Gating, gating_of
 from supervisor.measures.gates import GateSet
 from supervisor.request_fields import check_documents, check_names, check_types
@@ -92,6 +93,12 @@ def gating_in(request: Request, settings: Settings) -> Gating:
     return gating_of(own, request.workflow.gates if request.workflow else None, settings.gates)
 
 
+def check_is_request(request: object) -> None:
+    """Raises: UserError: the caller passed something else, such as the words of a request."""
+    hint = f"write Request({request!r:.80})" if isinstance(request, str) else ""
+    check_type("the request", request, Request, hint)
+
+
 def check_request(request: Request, settings: Settings) -> None:
     """What can be said of it without Redis.
 
@@ -99,6 +106,7 @@ def check_request(request: Request, settings: Settings) -> None:
         UserError: documents that are no path, a field of another type, an empty or huge request, an empty tenant, a schema that is none, a
             specialist that cannot be one, a webhook that is no URL, a budget that cannot be kept, gates of the settings that are none.
     """
+    check_is_request(request)
     most = settings.max_request_chars
     check_documents(request.documents)
     check_types(request)

@@ -22,6 +22,7 @@ from shared.wire.mode import Mode
 from shared.wire.names import RESERVED, SUB_SUPERVISOR
 from shared.wire.priority import Priority
 from shared.wire.rubric import Rubric
+from supervisor.argument_types import check_type
 
 if TYPE_CHECKING:
     from supervisor.request import Request
@@ -41,9 +42,10 @@ def check_documents(documents: object) -> None:
                     "without `..` and without parts that begin with a dot"
                 )
     elif not isinstance(documents, Path | FolderReading | None):
+        hint = f": write Path({documents!r:.80})" if isinstance(documents, str) else ""
         raise UserError(
             "documents must be a pathlib.Path, a mapping of names to bytes, or what `read_documents` returned, "
-            f"not {type(documents).__name__}: write Path({documents!r:.80})"
+            f"not {type(documents).__name__}{hint}"
         )
 
 
@@ -106,13 +108,14 @@ def check_types(request: Request) -> None:
         ("the rubric", request.rubric, Rubric, True),
         ("the approvals", request.approvals, Approvals, True),
         ("the priority", request.priority, Priority, True),
+        ("after", request.after, str, True),
         ("the idempotency key", request.idempotency_key, str, True),
         ("the webhook", request.webhook_url, str, True),
         ("on_end", request.on_end, Mapping, True),
     )
     for what, value, kind, may_be_none in wanted:
-        if not (isinstance(value, kind) or (may_be_none and value is None)):
-            raise UserError(f"{what} must be of type {kind.__name__}, not {type(value).__name__}")
+        if not (may_be_none and value is None):
+            check_type(what, value, kind)
         if isinstance(value, Message):
             check_bounds(what, value)
     names: object = request.specialists

@@ -12,7 +12,7 @@ import pytest
 
 from shared.config import Settings
 from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import HandoffError, LedgerUnavailable, UnknownJob
+from shared.wire.errors import HandoffError, LedgerUnavailable, UnknownJob, UserError
 from shared.wire.events import CancelRequested, JobEnded, JobStatus, RetryRequested
 from shared.wire.ids import JobId, new_job_id
 from supervisor import event_hub
@@ -252,6 +252,16 @@ def test_wait_returns_the_status_at_the_job_s_end(ledger: Ledger) -> None:
             return await waiting
 
     assert asyncio.run(follow()) is JobStatus.OK
+
+
+@pytest.mark.parametrize("wait_s", [float("nan"), -1.0, "soon"])
+def test_a_wait_has_the_bounds_of_the_sync_client(ledger: Ledger, wait_s: float) -> None:
+    async def ask() -> None:
+        async with client_of(ledger) as jobs:
+            await jobs.result(a_job(ledger), wait_s=wait_s)
+
+    with pytest.raises(UserError, match="wait_s must be a number"):
+        asyncio.run(ask())
 
 
 def test_wait_returns_the_status_when_its_time_is_over(ledger: Ledger) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,40 @@ def test_bytes_that_are_no_document_are_named_without_a_place_on_this_machine(
         jobs.submit(Request("What is it?", documents={"a": b"x", "a/b": b"y"}))
 
 
-@pytest.mark.parametrize("wait_s", [float("nan"), float("inf"), -1.0, 1e300])
+WRONG_TYPES: list[tuple[Callable[[Any], object], str]] = [
+    (
+        lambda jobs: jobs.submit("Compare"),
+        r"the request must be of type Request, not str: write Request\('Compare'\)",
+    ),
+    (lambda jobs: jobs.submit(None), "the request must be of type Request, not NoneType"),
+    (lambda jobs: list(jobs.submit_each([7])), "the request must be of type Request, not int"),
+    (lambda jobs: jobs.first_clash(["Compare"]), "the request must be of type Request, not str"),
+    (lambda jobs: jobs.submit(Request("x", after=7)), "after must be of type str, not int"),  # type: ignore[arg-type]
+    (lambda jobs: jobs.submit(Request("x", documents=[])), "not list$"),  # type: ignore[arg-type]
+    (lambda jobs: jobs.pause(7), "the role must be of type str, not int"),
+    (lambda jobs: jobs.pause("writer", 7), "the reason must be of type str, not int"),
+    (lambda _: client.connect(7), "the Redis URL must be of type str, not int"),  # type: ignore[arg-type]
+    (lambda _: client.connect(""), "the Redis URL is empty: leave it out"),
+]
+
+
+@pytest.mark.parametrize(("call", "line"), WRONG_TYPES, ids=[line for _, line in WRONG_TYPES])
+def test_an_argument_of_another_type_is_named(
+    jobs: Client, call: Callable[[Any], object], line: str
+) -> None:
+    with pytest.raises(UserError, match=line):
+        call(jobs)
+
+
+def test_limits_of_a_retry_have_their_own_type(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Compare."))
+    end(jobs, job_id)
+
+    with pytest.raises(UserError, match="the limits must be of type NewLimits, not int"):
+        jobs.retry(job_id, limits=7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wait_s", [float("nan"), float("inf"), -1.0, 1e300, "soon", None, True])
 def test_a_wait_has_bounds(jobs: Client, wait_s: float) -> None:
     with pytest.raises(UserError, match="wait_s"):
         jobs.result(jobs.submit(Request("Compare.")), wait_s=wait_s)
