@@ -1,0 +1,134 @@
+"""Snapshots of what every command prints, on a store of fixed jobs.
+
+A change of structure must not change them. `WRITE_SNAPSHOTS=1 pytest tests/oracle` writes them
+again after a text was changed on purpose; the commit then shows the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli.commands import ENTRIES
+from tests.e2e.commands import ROOT
+from tests.oracle.fixed_jobs import FixedJobs, fixed_jobs
+from tests.oracle.normalized import normalized
+
+pytestmark = pytest.mark.slow
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+JOB_COMMANDS = (
+    "show JOB --full",
+    "show JOB --json",
+    "result JOB",
+    "result JOB --json",
+)
+JOBS = "team single brief adaptive digest failed retried partial schema cancelled waiting".split()
+FLEET_COMMANDS = (
+    "list",
+    "list --json",
+    "list --status waiting,failed",
+    "stats",
+    "stats --json",
+    "specialists",
+    "specialists --json",
+    "doctor",
+    "dead",
+    "dead --json",
+    "quote",
+)
+BAD_INPUTS = (
+    "shwo",
+    "show",
+    "show j-000000000000",
+    "show nothing",
+    "result j-000000000000",
+    "watch j-000000000000",
+    "cancel j-000000000000",
+    "retry j-000000000000",
+    "delete j-000000000000",
+    "export j-000000000000",
+    "trace j-000000000000",
+    "submit",
+    "submit ''",
+    "submit question --docs nowhere",
+    "submit question --mode teem",
+    "submit question --workflow nothing",
+    "submit question --max-usd -1",
+    "submit question --timeout 5y",
+    "submit question --gates nowhere.yaml",
+    "submit question --file nowhere.jsonl",
+    "list --status runing",
+    "pause nobody",
+    "resume nobody",
+    "dead 99",
+    "quote",
+    "eval nowhere.jsonl",
+    "compare question",
+)
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FixedJobs]:
+    with fixed_jobs(tmp_path_factory.mktemp("oracle")) as made:
+        yield made
+
+
+def assert_matches_snapshot(name: str, output: str) -> None:
+    path = SNAPSHOTS / f"{name}.txt"
+    if os.environ.get("WRITE_SNAPSHOTS"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(output)
+    difference = unified_diff(path.read_text().splitlines(), output.splitlines(), lineterm="", n=1)
+    assert "\n".join(difference) == ""
+
+
+def outputs(jobs: FixedJobs, commands: Iterable[str]) -> str:
+    """Return what each command printed, below the command."""
+    parts = []
+    for command in commands:
+        arguments = [jobs.ids.get(word, word) for word in shlex.split(command)]
+        printed = jobs.run(*arguments).replace(str(ROOT), "<root>")
+        parts.append(f"$ handoff {command}\n{printed}\n")
+    return normalized("".join(parts), jobs.ids, str(jobs.handoff.folder))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_commands_print_the_same_about_a_job(jobs: FixedJobs, name: str) -> None:
+    commands = (command.replace("JOB", name) for command in JOB_COMMANDS)
+    assert_matches_snapshot(f"jobs/{name}", outputs(jobs, commands))
+
+
+def test_following_a_job_prints_the_same_lines(jobs: FixedJobs) -> None:
+    """Of jobs whose steps run one after the other."""
+    names = ("single", "brief", "failed", "retried", "partial", "schema", "cancelled")
+    assert_matches_snapshot("watch", outputs(jobs, (f"watch {name}" for name in names)))
+
+
+def test_a_job_in_brief_is_the_same(jobs: FixedJobs) -> None:
+    """Of jobs with few handoffs. Of many, the brief view shows those that took longest."""
+    names = ("single", "partial", "failed", "waiting")
+    commands = [f"show {name} {option}" for name in names for option in ("", "--json --brief")]
+    assert_matches_snapshot("brief_views", outputs(jobs, commands))
+
+
+def test_an_export_is_the_same(jobs: FixedJobs) -> None:
+    assert_matches_snapshot("export", outputs(jobs, ("export retried -o -",)))
+
+
+def test_commands_print_the_same_about_the_fleet(jobs: FixedJobs) -> None:
+    assert_matches_snapshot("fleet", outputs(jobs, FLEET_COMMANDS))
+
+
+def test_bad_input_gets_the_same_lines(jobs: FixedJobs) -> None:
+    assert_matches_snapshot("bad_input", outputs(jobs, BAD_INPUTS))
+
+
+def test_the_help_of_every_command_is_the_same(jobs: FixedJobs) -> None:
+    commands = ("--help", *(f"{name} --help" for name in ENTRIES))
+    assert_matches_snapshot("help", outputs(jobs, commands))
