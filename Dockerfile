@@ -17,6 +17,7 @@ COPY requirements.txt requirements-otel.txt ./
 RUN pip install -r requirements.txt -r requirements-otel.txt
 
 COPY pyproject.toml README.md ./
+COPY handoff_queue handoff_queue
 COPY shared shared
 COPY supervisor supervisor
 COPY workers workers

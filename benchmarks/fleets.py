@@ -15,9 +15,9 @@ from benchmarks.driver import Driver
 from benchmarks.instant_model import DELAY, SYNTHESIS
 from benchmarks.peers_model import WAY
 from benchmarks.runners import FOLDER
-from shared.local.processes import ChildSpec, Processes
-from shared.local.redis_server import PrivateRedis
-from shared.wire.plan import Synthesis
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.wire.plan import Synthesis
 
 ROOT = Path(__file__).parents[1]
 BENCH = Path(sys.prefix) / "bench"

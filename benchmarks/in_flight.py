@@ -25,10 +25,10 @@ from pathlib import Path
 
 from benchmarks.fleets import BENCH, messages_server
 from benchmarks.processor_time import cpu_s
-from shared.local.processes import ChildSpec
-from shared.wire.ids import JobId
-from shared.wire.mode import Mode
-from supervisor.client import Client, Request
+from handoff_queue.shared.local.processes import ChildSpec
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.client import Client, Request
 from tests.running_system import SUPERVISOR, RunningSystem, running_system
 
 _ON_ONE_CORE = """
@@ -102,7 +102,7 @@ def _start(system: RunningSystem, pool: str, slots: int) -> None:
         "-m",
         "celery",
         "-A",
-        "workers.app",
+        "handoff_queue.workers.app",
         "worker",
         "-n",
         "worker@%h",
@@ -140,7 +140,14 @@ def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> 
 
 def _control(system: RunningSystem, what: str) -> None:
     command = system.celery(
-        what, "-A", "workers.app", "control", "-d", f"worker@{socket.gethostname()}", what, QUEUE
+        what,
+        "-A",
+        "handoff_queue.workers.app",
+        "control",
+        "-d",
+        f"worker@{socket.gethostname()}",
+        what,
+        QUEUE,
     ).command
     subprocess.run(command, env=os.environ | system.environment, check=True, capture_output=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("shared", "supervisor", "workers", "chaos", "pyproject.toml", "README.md")
+SOURCES = ("handoff_queue", "pyproject.toml", "README.md")
 """What a wheel is built from."""
 EXTRAS = ("", "cli", "worker", "all")
 """Installs that `main` measures. The empty one is the client's."""

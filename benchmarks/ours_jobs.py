@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from benchmarks.runners import PATIENCE_S
-from shared.config import Settings
-from shared.wire.events import JobEnded, JobStatus
-from shared.wire.ids import JobId
-from shared.wire.mode import Mode
-from supervisor import client
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.events import JobEnded, JobStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor import client
 
 
 class Ours:

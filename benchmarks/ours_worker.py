@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.instant_model import make_model
-from shared.config import load_settings
-from workers.assembly import make_workers_app
+from handoff_queue.shared.config import load_settings
+from handoff_queue.workers.assembly import make_workers_app
 
 settings = load_settings()
 app = make_workers_app(settings, make_model if settings.is_offline else None)

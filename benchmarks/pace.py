@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.messages_server import Json, MessagesServer, Reply, asked_for, said_in, says_json
-from shared.wire.mode import Mode
-from supervisor.client import Request
+from handoff_queue.chaos.messages_server import (
+    Json,
+    MessagesServer,
+    Reply,
+    asked_for,
+    said_in,
+    says_json,
+)
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.client import Request
 from tests.doubles.rate_limits import Bucket, RateLimited
 from tests.running_system import SUPERVISOR, over, running_system
 
@@ -84,7 +91,7 @@ def paced(
         for n in range(workers):
             arguments = (
                 "-A",
-                "workers.app",
+                "handoff_queue.workers.app",
                 "worker",
                 "-n",
                 f"w{n}@%h",

@@ -37,8 +37,8 @@ from benchmarks.fleets import (
 from benchmarks.instant_model import STEPS
 from benchmarks.ours_jobs import Ours
 from benchmarks.processor_time import cpu_s
-from shared.ledger.sources import source_of
-from shared.wire.plan import Synthesis
+from handoff_queue.shared.ledger.sources import source_of
+from handoff_queue.shared.wire.plan import Synthesis
 
 MESSAGES = STEPS + 2
 """That one job takes: each step's handoff, their fan-in, and the one that begins it. Its roles are run in place."""

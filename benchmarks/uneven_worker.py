@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.uneven_model import make_model
-from shared.config import load_settings
-from workers.assembly import make_workers_app
+from handoff_queue.shared.config import load_settings
+from handoff_queue.workers.assembly import make_workers_app
 
 app = make_workers_app(load_settings(), make_model)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from chaos.faults import EVERYBODY, Fault, Strike
-from chaos.model import Call
-from chaos.plan import CallKey
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import CallKey
 
 STORED_WITHIN_S = 2.0
 """From an answer's last byte until the ledger has it. Measured on two cores, when every reply was stored at once (a short last one that

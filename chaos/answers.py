@@ -6,11 +6,19 @@ import json
 import re
 from typing import Any
 
-from chaos.course import CHECKED, INSTEAD, step_of
-from chaos.messages_server import Json, Reply, asked_for, calls, said_in, says, says_json
-from chaos.plan import CallKey, PlannedJob, PlannedStep, Says
-from chaos.shapes import QUARRELS, Shape
-from shared.wire.names import FACT_GATE
+from handoff_queue.chaos.course import CHECKED, INSTEAD, step_of
+from handoff_queue.chaos.messages_server import (
+    Json,
+    Reply,
+    asked_for,
+    calls,
+    said_in,
+    says,
+    says_json,
+)
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.shapes import QUARRELS, Shape
+from handoff_queue.shared.wire.names import FACT_GATE
 
 MENDED = "Attempt {} has mended it."
 """Another each time: who looks at a result again must see that it is another one."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from chaos.course import JUDGED
-from chaos.messages_server import Json, asked_for, said_in
-from chaos.plan import CallKey
-from shared.wire.names import FACT_GATE
+from handoff_queue.chaos.course import JUDGED
+from handoff_queue.chaos.messages_server import Json, asked_for, said_in
+from handoff_queue.chaos.plan import CallKey
+from handoff_queue.shared.wire.names import FACT_GATE
 
 ASKED_OF = {
     "route": "router",

@@ -10,17 +10,17 @@ from functools import cached_property
 from itertools import pairwise
 from math import inf
 
-from chaos.air import Air
-from chaos.claims import Held, strikes_at
-from chaos.course import course_of, keys_of
-from chaos.ends import NO_STORY, TOO_MANY_CLAIMS, Story, wrong_end
-from chaos.faults import Fault, Strike
-from chaos.model import Call
-from chaos.plan import CallKey, PlannedJob
-from chaos.quiet import Quiet
-from chaos.spending import overruns_of
-from shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
-from shared.wire.mode import Mode
+from handoff_queue.chaos.air import Air
+from handoff_queue.chaos.claims import Held, strikes_at
+from handoff_queue.chaos.course import course_of, keys_of
+from handoff_queue.chaos.ends import NO_STORY, TOO_MANY_CLAIMS, Story, wrong_end
+from handoff_queue.chaos.faults import Fault, Strike
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import CallKey, PlannedJob
+from handoff_queue.chaos.quiet import Quiet
+from handoff_queue.chaos.spending import overruns_of
+from handoff_queue.shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
+from handoff_queue.shared.wire.mode import Mode
 
 ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
 """Faults after which a look at a job may never be heard of again."""

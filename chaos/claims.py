@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 
-from chaos.faults import Strike
-from shared.ledger.claims import MAX_CLAIMS
+from handoff_queue.chaos.faults import Strike
+from handoff_queue.shared.ledger.claims import MAX_CLAIMS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from typing import Any
 
 from celery import Celery, chord
 
-from chaos.plan import TIGHT_MODEL
-from shared import failpoints
-from shared.agent.model import Block, MessageParam, Model, ModelCall
-from shared.readiness import touch_while_alive
-from shared.wire.errors import ModelError
-from shared.wire.names import SUPERVISOR_QUEUE
+from handoff_queue.chaos.plan import TIGHT_MODEL
+from handoff_queue.shared import failpoints
+from handoff_queue.shared.agent.model import Block, MessageParam, Model, ModelCall
+from handoff_queue.shared.readiness import touch_while_alive
+from handoff_queue.shared.wire.errors import ModelError
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE
 
 VISIBILITY_TIMEOUT_S = 5
 """So short that nobody can say that the broker's redelivery was not waited for, and longer than any part takes by itself."""
@@ -66,7 +66,7 @@ def make_control_app(
         },
     )
     if failpoints.folder() is not None:
-        from shared.failing_broker import FailingBackend, use_failpoints
+        from handoff_queue.shared.failing_broker import FailingBackend, use_failpoints
 
         use_failpoints(app, FailingBackend)
     touch_while_alive(app)

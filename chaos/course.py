@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from chaos.plan import CallKey, PlannedJob, PlannedStep, Says
-from chaos.shapes import Shape
-from shared.wire.mode import Mode
-from shared.wire.names import FACT_GATE
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import FACT_GATE
 
 INSTEAD = "answer.1"
 """The one step of a plan that code has made up, because there was none of the planner's; and of a job that one specialist does alone."""

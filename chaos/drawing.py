@@ -6,10 +6,10 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from chaos.plan import LATE_S, SPECIALISTS, PlannedJob, PlannedStep, Says
-from chaos.shapes import CHORDS, MODES, Shape, shapes_in
-from shared.wire.mode import Mode
-from shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.chaos.plan import LATE_S, SPECIALISTS, PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.shapes import CHORDS, MODES, Shape, shapes_in
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
 
 NOT_ALL_ROUND = ("analyst", "writer")
 """Where the generalist is to stand in."""

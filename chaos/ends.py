@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from chaos.course import (
+from handoff_queue.chaos.course import (
     FIRST_PLAN,
     OK,
     Ended,
@@ -16,12 +16,12 @@ from chaos.course import (
     needs_of,
     step_of,
 )
-from chaos.plan import PlannedJob
-from chaos.shapes import Shape
-from shared.wire.handoff import BUDGETS, StopReason
-from shared.wire.limits import JobLimits
-from shared.wire.names import FACT_GATE, ROLES
-from supervisor.giving_up import FROZE
+from handoff_queue.chaos.plan import PlannedJob
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.wire.handoff import BUDGETS, StopReason
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.names import FACT_GATE, ROLES
+from handoff_queue.supervisor.giving_up import FROZE
 
 TOO_MANY_CLAIMS = StopReason.TOO_MANY_CLAIMS.value
 JOB_BUDGET = StopReason.JOB_BUDGET.value

@@ -9,14 +9,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.model import CUSTOM_HEADERS, PROCESS
-from shared.failpoints import FAILPOINTS
-from shared.ledger.connection import Connection
-from shared.local.processes import ChildSpec, Processes
-from shared.local.redis_server import PrivateRedis
-from supervisor.cli.celery_process import celery_command
-from supervisor.cli.errors import BAD_INPUT
-from supervisor.cli.nursery import nursery_of_celery
+from handoff_queue.chaos.model import CUSTOM_HEADERS, PROCESS
+from handoff_queue.shared.failpoints import FAILPOINTS
+from handoff_queue.shared.ledger.connection import Connection
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.errors import BAD_INPUT
+from handoff_queue.supervisor.cli.nursery import nursery_of_celery
 
 REDIS = "redis"
 WORKER, SUPERVISOR = "worker", "supervisor"

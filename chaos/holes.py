@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from chaos.control import DEDUPLICATES
-from chaos.fleet import SUPERVISOR, Fleet, Member, arm
-from chaos.leaks import UNACKED
-from chaos.ours import OURS
-from chaos.plain import PLAIN
-from chaos.plan import PlannedJob, PlannedStep
-from chaos.shapes import Shape
-from chaos.stage import LOOK_EVERY_S, Stage, Tell
-from chaos.system import Kind, Made_co, System
-from shared.failpoints import AFTER, BEFORE
-from shared.ledger.connection import in_our_words
-from shared.wire.names import SUPERVISOR_QUEUE
+from handoff_queue.chaos.control import DEDUPLICATES
+from handoff_queue.chaos.fleet import SUPERVISOR, Fleet, Member, arm
+from handoff_queue.chaos.leaks import UNACKED
+from handoff_queue.chaos.ours import OURS
+from handoff_queue.chaos.plain import PLAIN
+from handoff_queue.chaos.plan import PlannedJob, PlannedStep
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.stage import LOOK_EVERY_S, Stage, Tell
+from handoff_queue.chaos.system import Kind, Made_co, System
+from handoff_queue.shared.failpoints import AFTER, BEFORE
+from handoff_queue.shared.ledger.connection import in_our_words
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 4.0
 """No message of a chord is left: nobody is frozen here, who could hold one."""
@@ -86,9 +86,11 @@ def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> K
     )
 
 
-OURS_WITH_HOLES = _kind_of(OURS, "workers.app", OURS.on)
+OURS_WITH_HOLES = _kind_of(OURS, "handoff_queue.workers.app", OURS.on)
 PLAIN_WITH_HOLES = _kind_of(
-    PLAIN, "chaos.app", lambda fleet: replace(PLAIN.on(fleet), stuck_after_s=STUCK_AFTER_S)
+    PLAIN,
+    "handoff_queue.chaos.app",
+    lambda fleet: replace(PLAIN.on(fleet), stuck_after_s=STUCK_AFTER_S),
 )
 
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from chaos.faults import EVERYBODY, Fault, Strike
-from chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet, arm
-from chaos.leaks import UNACKED
-from chaos.messages import without_a_place
-from chaos.plan import SPECIALISTS
-from chaos.stops import Stops
-from shared.ledger.connection import in_our_words
-from shared.wire.errors import LedgerError
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet, arm
+from handoff_queue.chaos.leaks import UNACKED
+from handoff_queue.chaos.messages import without_a_place
+from handoff_queue.chaos.plan import SPECIALISTS
+from handoff_queue.chaos.stops import Stops
+from handoff_queue.shared.ledger.connection import in_our_words
+from handoff_queue.shared.wire.errors import LedgerError
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 
 SHARES = {
     Fault.KILL_WORKER: 40,

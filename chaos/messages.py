@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shared.fair import ALONE, DEQUEUE, FOR, dequeue_order, is_for
-from shared.ledger import keys
+from handoff_queue.shared.fair import ALONE, DEQUEUE, FOR, dequeue_order, is_for
+from handoff_queue.shared.ledger import keys
 
 
 def taken_out(client: Any, queue: str, element: bytes) -> bytes:

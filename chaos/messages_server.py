@@ -22,8 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from chaos.request_rules import MOST_REQUEST_BYTES, header_violations, violations
-from chaos.signatures import Signatures
+from handoff_queue.chaos.request_rules import MOST_REQUEST_BYTES, header_violations, violations
+from handoff_queue.chaos.signatures import Signatures
 
 Json = dict[str, Any]
 USAGE: Json = {"input_tokens": 100, "output_tokens": 20}

@@ -9,21 +9,21 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeVar
 
-from chaos.course import INSTEAD, Ended, course_of
-from chaos.drawing import EVERYTHING
-from chaos.ends import NO_STORY, Story
-from chaos.fleet import RETENTION_S, SUPERVISOR, WORKER, Fleet, Member, Size
-from chaos.pipelines import workflow_of
-from chaos.plan import FACT_CHECKER, CallKey, PlannedJob
-from chaos.shapes import FACT_CHECKED, REJECTED, Shape
-from chaos.system import Kind
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.connection import in_our_words
-from shared.wire.approval import ApprovalOf, Approvals
-from shared.wire.checkpoints import Replied
-from shared.wire.errors import UserError
-from shared.wire.events import (
+from handoff_queue.chaos.course import INSTEAD, Ended, course_of
+from handoff_queue.chaos.drawing import EVERYTHING
+from handoff_queue.chaos.ends import NO_STORY, Story
+from handoff_queue.chaos.fleet import RETENTION_S, SUPERVISOR, WORKER, Fleet, Member, Size
+from handoff_queue.chaos.pipelines import workflow_of
+from handoff_queue.chaos.plan import FACT_CHECKER, CallKey, PlannedJob
+from handoff_queue.chaos.shapes import FACT_CHECKED, REJECTED, Shape
+from handoff_queue.chaos.system import Kind
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import in_our_words
+from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
+from handoff_queue.shared.wire.checkpoints import Replied
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import (
     ApprovalAsked,
     Approved,
     CancelRequested,
@@ -36,12 +36,12 @@ from shared.wire.events import (
     Rejected,
     StepsAbandoned,
 )
-from shared.wire.gates import Gates
-from shared.wire.ids import HandoffId, JobId, child_id_for
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.names import ROLES
-from supervisor.client import Client, Request, connect
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.ids import HandoffId, JobId, child_id_for
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import ROLES
+from handoff_queue.supervisor.client import Client, Request, connect
 
 ASKED = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
 """What a job is stopped for that needs its user's word."""
@@ -272,8 +272,8 @@ def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Even
 def members_of(size: Size) -> list[Member]:
     """Supervisors, and workers of which each serves every specialist."""
     kinds = (
-        (SUPERVISOR, "supervisor.app", size.supervisors),
-        (WORKER, "workers.app", size.workers),
+        (SUPERVISOR, "handoff_queue.supervisor.app", size.supervisors),
+        (WORKER, "handoff_queue.workers.app", size.workers),
     )
     slots = ("-c", str(size.slots))
     return [

@@ -15,21 +15,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chaos.fleet import points_in
-from chaos.messages import taken_out
-from chaos.ours import Ours
-from chaos.plan import SPECIALISTS, PlannedJob
-from chaos.shapes import Shape
-from chaos.stage import Stage
-from chaos.windows import CLIENT, Case, Need
-from shared.failpoints import FAILPOINTS
-from shared.fair import ENQUEUE, enqueue_order
-from shared.ledger import keys
-from shared.ledger.connection import in_our_words
-from shared.ledger.dead import PATIENCE_S, handoff_in
-from shared.wire.errors import LedgerError
-from shared.wire.ids import HandoffId, JobId, job_id_for
-from shared.wire.mode import Mode
+from handoff_queue.chaos.fleet import points_in
+from handoff_queue.chaos.messages import taken_out
+from handoff_queue.chaos.ours import Ours
+from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.stage import Stage
+from handoff_queue.chaos.windows import CLIENT, Case, Need
+from handoff_queue.shared.failpoints import FAILPOINTS
+from handoff_queue.shared.fair import ENQUEUE, enqueue_order
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import in_our_words
+from handoff_queue.shared.ledger.dead import PATIENCE_S, handoff_in
+from handoff_queue.shared.wire.errors import LedgerError
+from handoff_queue.shared.wire.ids import HandoffId, JobId, job_id_for
+from handoff_queue.shared.wire.mode import Mode
 
 PAUSED = "planner"
 """The role that is paused, and resumed: every job needs it."""
@@ -169,7 +169,7 @@ class Errand:
             "HANDOFF_MODE": "team",
             **points,
         }
-        command = [sys.executable, "-P", "-m", "supervisor.cli.main", *self._words]
+        command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *self._words]
         return subprocess.Popen(
             command,
             env=environment,

@@ -12,19 +12,19 @@ from typing import Any
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from chaos import control
-from chaos.course import OK
-from chaos.drawing import ONLY_CHORDS
-from chaos.ends import Story
-from chaos.fleet import SUPERVISOR, WORKER, Fleet, Member, Size
-from chaos.leaks import UNACKED
-from chaos.plan import SPECIALISTS, CallKey, PlannedJob
-from chaos.shapes import Shape
-from chaos.system import OVERRUNS, Kind
-from shared.failpoints import AFTER, BEFORE
-from shared.ledger.connection import in_our_words
-from shared.wire.errors import LedgerUnavailable, ModelError
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.chaos import control
+from handoff_queue.chaos.course import OK
+from handoff_queue.chaos.drawing import ONLY_CHORDS
+from handoff_queue.chaos.ends import Story
+from handoff_queue.chaos.fleet import SUPERVISOR, WORKER, Fleet, Member, Size
+from handoff_queue.chaos.leaks import UNACKED
+from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.system import OVERRUNS, Kind
+from handoff_queue.shared.failpoints import AFTER, BEFORE
+from handoff_queue.shared.ledger.connection import in_our_words
+from handoff_queue.shared.wire.errors import LedgerUnavailable, ModelError
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 16.0
 """That no message of a job is queued, or delivered and not acknowledged. A process that is frozen holds one in its socket for fifteen."""
@@ -156,7 +156,7 @@ def members_of(size: Size) -> list[Member]:
         (WORKER, SPECIALISTS, size.workers),
     )
     return [
-        Member(f"{kind}{number}", kind, "chaos.app", ("-Q", ",".join(queues), *pool))
+        Member(f"{kind}{number}", kind, "handoff_queue.chaos.app", ("-Q", ",".join(queues), *pool))
         for kind, queues, count in kinds
         for number in range(1, count + 1)
     ]

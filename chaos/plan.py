@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from chaos.shapes import PLANNED, TIGHT, Shape
-from shared.agent.price import Prices
-from shared.wire.mode import Mode
-from shared.wire.priority import Priority
-from shared.wire.usage import Usage
+from handoff_queue.chaos.shapes import PLANNED, TIGHT, Shape
+from handoff_queue.shared.agent.price import Prices
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.shared.wire.usage import Usage
 
 SPECIALISTS = ("generalist", "analyst", "writer")
 FACT_CHECKER = "analyst"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from chaos.air import STORED_WITHIN_S
-from chaos.ends import Story
-from chaos.plan import CallKey, PlannedJob
+from handoff_queue.chaos.air import STORED_WITHIN_S
+from handoff_queue.chaos.ends import Story
+from handoff_queue.chaos.plan import CallKey, PlannedJob
 
 SENT_WITHIN_S = STORED_WITHIN_S
 """From the ledger's word that a call may be made until the model's server has read it: the same way, back. Seen on two cores with a load of

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from chaos.books import Books
-from chaos.faults import Fault
-from chaos.holes import Hole, Outcome
-from chaos.run import Control
-from chaos.system import OVERRUNS
+from handoff_queue.chaos.books import Books
+from handoff_queue.chaos.faults import Fault
+from handoff_queue.chaos.holes import Hole, Outcome
+from handoff_queue.chaos.run import Control
+from handoff_queue.chaos.system import OVERRUNS
 
 RECOVERY_S = 5.0
 """Beside the lease: what is promised."""

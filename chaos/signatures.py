@@ -14,7 +14,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from chaos.request_rules import THINKING, Json, blocks_of, is_server_call, is_server_result, merged
+from handoff_queue.chaos.request_rules import (
+    THINKING,
+    Json,
+    blocks_of,
+    is_server_call,
+    is_server_result,
+    merged,
+)
 
 
 class Signatures:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from chaos.ends import Story
-from chaos.model import Call
-from chaos.plan import PlannedJob
+from handoff_queue.chaos.ends import Story
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import PlannedJob
 
 
 def overruns_of(

@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
 
-from chaos.books import Books, Handoff
-from chaos.claims import Held
-from chaos.faults import Strike, with_outages
-from chaos.fleet import Fleet, Size, running_fleet
-from chaos.killer import QUEUES
-from chaos.leaks import left_behind
-from chaos.model import Model
-from chaos.plan import CallKey, PlannedJob
-from chaos.system import Kind, Made_co
-from shared.ledger.connection import in_our_words
-from shared.local.run_directory import RunDirectory
-from shared.wire.errors import LedgerError, UserError
-from shared.wire.names import UNROUTED_QUEUE
+from handoff_queue.chaos.books import Books, Handoff
+from handoff_queue.chaos.claims import Held
+from handoff_queue.chaos.faults import Strike, with_outages
+from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
+from handoff_queue.chaos.killer import QUEUES
+from handoff_queue.chaos.leaks import left_behind
+from handoff_queue.chaos.model import Model
+from handoff_queue.chaos.plan import CallKey, PlannedJob
+from handoff_queue.chaos.system import Kind, Made_co
+from handoff_queue.shared.ledger.connection import in_our_words
+from handoff_queue.shared.local.run_directory import RunDirectory
+from handoff_queue.shared.wire.errors import LedgerError, UserError
+from handoff_queue.shared.wire.names import UNROUTED_QUEUE
 
 LOOK_EVERY_S = 0.05
 SETTLE_S = 180.0

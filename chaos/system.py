@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from chaos.drawing import Draw
-from chaos.ends import Story
-from chaos.fleet import Fleet, Member, Size
-from chaos.plan import SPECIALISTS, CallKey, PlannedJob
+from handoff_queue.chaos.drawing import Draw
+from handoff_queue.chaos.ends import Story
+from handoff_queue.chaos.fleet import Fleet, Member, Size
+from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
 
 OVERRUNS = "jobs over their budget, by the server's books"
 """A promise, as the report calls it; a system may lack it."""

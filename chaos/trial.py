@@ -9,21 +9,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from chaos.drawing import Draw, jobs_of
-from chaos.faults import EVERYBODY, Fault, Strike
-from chaos.fleet import REDIS, SUPERVISOR, WORKER, arm, points_in
-from chaos.messages import lose_all
-from chaos.ours import Ours
-from chaos.person import Errand, make_unreadable
-from chaos.plan import TROUBLE_SHARE, PlannedJob
-from chaos.stage import LOOK_EVERY_S, Stage, Tell
-from chaos.stops import Stops
-from chaos.system import System
-from chaos.windows import CLIENT, Blow, Case, Need
-from shared.failpoints import BEFORE
-from shared.ledger.connection import in_our_words
-from shared.wire.errors import LedgerError
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.chaos.drawing import Draw, jobs_of
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, arm, points_in
+from handoff_queue.chaos.messages import lose_all
+from handoff_queue.chaos.ours import Ours
+from handoff_queue.chaos.person import Errand, make_unreadable
+from handoff_queue.chaos.plan import TROUBLE_SHARE, PlannedJob
+from handoff_queue.chaos.stage import LOOK_EVERY_S, Stage, Tell
+from handoff_queue.chaos.stops import Stops
+from handoff_queue.chaos.system import System
+from handoff_queue.chaos.windows import CLIENT, Blow, Case, Need
+from handoff_queue.shared.failpoints import BEFORE
+from handoff_queue.shared.ledger.connection import in_our_words
+from handoff_queue.shared.wire.errors import LedgerError
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 ARMED_AT_ONCE = 5
 """Beside those of commands."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 
-from chaos.fleet import SUPERVISOR, WORKER
-from shared.failpoints import AFTER, BEFORE, MIDDLE
-from shared.ledger.sources import PARTS
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
+from handoff_queue.shared.failpoints import AFTER, BEFORE, MIDDLE
+from handoff_queue.shared.ledger.sources import PARTS
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 
 CLIENT = "client"
 """A process of whoever submits or cancels a job: `handoff submit` and `handoff cancel`."""
@@ -133,7 +133,7 @@ def scripts() -> set[str]:
     """The ledger's scripts, by what is in its folder."""
     names = {
         path.name.removesuffix(".lua")
-        for path in (files("shared.ledger") / "scripts").iterdir()
+        for path in (files("handoff_queue.shared.ledger") / "scripts").iterdir()
         if path.name.endswith(".lua")
     }
     return names - set(PARTS)

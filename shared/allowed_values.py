@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
-from shared.durations import seconds_in, whole_seconds_in
-from shared.http_values import MOST_URL_CHARS, check_header_value, check_server_url
-from shared.redis_address import read_address
+from handoff_queue.shared.durations import seconds_in, whole_seconds_in
+from handoff_queue.shared.http_values import MOST_URL_CHARS, check_header_value, check_server_url
+from handoff_queue.shared.redis_address import read_address
 
 DAY_S = 86_400
 YEAR_S = 365 * DAY_S

@@ -10,25 +10,32 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.agent.equipment import Equipment
-from shared.agent.loop import Agent
-from shared.agent.price import prices_from
-from shared.agent.prompt import Loaded, opening_of
-from shared.config import Settings
-from shared.ending import WITHOUT_A_CLAIM, Ended, Ending, figures_of, finished_event, interrupted
-from shared.fitting import Conclude, Consequences, Fit, Runner, nothing_follows
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.claims import MAX_CLAIMS, Claiming
-from shared.ledger.ends import End, Finished
-from shared.ledger.leases import Leases
-from shared.ledger.ledger import Ledger
-from shared.library import Library
-from shared.logs import log_of, logged_as
-from shared.models import Models
-from shared.specialists.granting import granted_spec
-from shared.telemetry import telemetry
-from shared.wire.checkpoints import Called, WorstCase
-from shared.wire.errors import (
+from handoff_queue.shared.agent.equipment import Equipment
+from handoff_queue.shared.agent.loop import Agent
+from handoff_queue.shared.agent.price import prices_from
+from handoff_queue.shared.agent.prompt import Loaded, opening_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ending import (
+    WITHOUT_A_CLAIM,
+    Ended,
+    Ending,
+    figures_of,
+    finished_event,
+    interrupted,
+)
+from handoff_queue.shared.fitting import Conclude, Consequences, Fit, Runner, nothing_follows
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.claims import MAX_CLAIMS, Claiming
+from handoff_queue.shared.ledger.ends import End, Finished
+from handoff_queue.shared.ledger.leases import Leases
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.logs import log_of, logged_as
+from handoff_queue.shared.models import Models
+from handoff_queue.shared.specialists.granting import granted_spec
+from handoff_queue.shared.telemetry import telemetry
+from handoff_queue.shared.wire.checkpoints import Called, WorstCase
+from handoff_queue.shared.wire.errors import (
     Cancelled,
     Interrupted,
     LedgerError,
@@ -36,11 +43,11 @@ from shared.wire.errors import (
     MalformedMessage,
     UserError,
 )
-from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed
-from shared.wire.message import digest_of
-from shared.wire.pace import Expected
-from shared.wire.results import result_in
-from shared.wire.specialist import SpecialistSpec, spec_from
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult, StopReason, failed
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.pace import Expected
+from handoff_queue.shared.wire.results import result_in
+from handoff_queue.shared.wire.specialist import SpecialistSpec, spec_from
 
 AWAY_PAUSE_S = 1.0
 """A worker whose ledger is away gives a message back no faster than this."""

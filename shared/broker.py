@@ -30,7 +30,7 @@ from kombu.exceptions import OperationalError
 from kombu.transport import redis as redis_transport
 from kombu.transport import virtual
 
-from shared.fair import (
+from handoff_queue.shared.fair import (
     ALONE,
     DEQUEUE,
     ENQUEUE,
@@ -43,18 +43,18 @@ from shared.fair import (
     is_for,
     take_order,
 )
-from shared.frames import deliverable, problem_with
-from shared.ledger.direct import (
+from handoff_queue.shared.frames import deliverable, problem_with
+from handoff_queue.shared.ledger.direct import (
     DirectClient,
     DirectConnection,
     ManagedConnection,
     ManagedTlsConnection,
 )
-from shared.ledger.script import Script
-from shared.ledger.tls import share_contexts
-from shared.logs import log_of
-from shared.wire.ids import new_word
-from shared.wire.names import THINK_QUEUE
+from handoff_queue.shared.ledger.script import Script
+from handoff_queue.shared.ledger.tls import share_contexts
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.ids import new_word
+from handoff_queue.shared.wire.names import THINK_QUEUE
 
 log = log_of(__name__)
 

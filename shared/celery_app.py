@@ -17,17 +17,17 @@ from celery.exceptions import WorkerShutdown
 from celery.platforms import EX_FAILURE
 from kombu import Queue
 
-from shared import failpoints
-from shared.config import Settings
-from shared.extras import check_extra
-from shared.flower_start import prepare_flower_command
-from shared.foreign_environment import check_celery_command, check_tls_variables
-from shared.isolated_celery import IsolatedCelery
-from shared.logs import configure_logging, log_of
-from shared.publishing import RETRY
-from shared.redis_address import RedisAddress, read_address
-from shared.wire.errors import UserError
-from shared.wire.names import UNROUTED_QUEUE
+from handoff_queue.shared import failpoints
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.extras import check_extra
+from handoff_queue.shared.flower_start import prepare_flower_command
+from handoff_queue.shared.foreign_environment import check_celery_command, check_tls_variables
+from handoff_queue.shared.isolated_celery import IsolatedCelery
+from handoff_queue.shared.logs import configure_logging, log_of
+from handoff_queue.shared.publishing import RETRY
+from handoff_queue.shared.redis_address import RedisAddress, read_address
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.names import UNROUTED_QUEUE
 
 log = log_of(__name__)
 
@@ -92,7 +92,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         task_queues=[_queue(queue) for queue in dict.fromkeys([*own, UNROUTED_QUEUE])],
     )
     if failpoints.folder() is not None:
-        from shared.failing_broker import FailingLedgerBackend, use_failpoints
+        from handoff_queue.shared.failing_broker import FailingLedgerBackend, use_failpoints
 
         use_failpoints(app, FailingLedgerBackend)
     app.amqp.queues.select(
@@ -176,7 +176,7 @@ def _worker() -> dict[str, Any]:
     return {
         "worker_pool": "threads",  # a model call is waiting: a slot is a thread, not 115 MB of process
         "worker_concurrency": DEFAULT_THREADS,
-        "worker_consumer": "shared.consumer:WorkerConsumer",
+        "worker_consumer": "handoff_queue.shared.consumer:WorkerConsumer",
         "worker_prefetch_multiplier": 1,  # a message fetched and not started is one that an idle worker cannot have
         "worker_disable_prefetch": False,  # leaves replies popped in a socket: lost with the process
         "worker_cancel_long_running_tasks_on_connection_loss": False,  # the fence makes a second copy harmless; the first was paid

@@ -10,9 +10,9 @@ from typing import Any
 
 from celery.backends.redis import RedisBackend, SentinelBackend
 
-from shared.ledger.tls import share_contexts
-from shared.logs import log_of
-from shared.publishing import message_in, publish
+from handoff_queue.shared.ledger.tls import share_contexts
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.publishing import message_in, publish
 
 log = log_of(__name__)
 

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.allowed_values import (
+from handoff_queue.shared.allowed_values import (
     DAY_S,
     YEAR_S,
     BrokerUrl,
@@ -30,13 +30,18 @@ from shared.allowed_values import (
     WholeSeconds,
     check_path,
 )
-from shared.folders import expanded
-from shared.http_values import check_header_value, check_headers, check_server_url, proxy_problems
-from shared.wire.errors import UserError
-from shared.wire.limits import Depth, Dollars, Tokens
-from shared.wire.message import each_problem
-from shared.wire.mode import Mode
-from shared.wire.priority import Priority
+from handoff_queue.shared.folders import expanded
+from handoff_queue.shared.http_values import (
+    check_header_value,
+    check_headers,
+    check_server_url,
+    proxy_problems,
+)
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.limits import Depth, Dollars, Tokens
+from handoff_queue.shared.wire.message import each_problem
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.priority import Priority
 
 OFFLINE_MODEL = "offline"
 """The name of the embedded, deterministic, extractive model: no key, no network."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from celery.worker.consumer import Consumer
 
-from shared.frames import no_such_task, problem_with_arguments, problem_with_task
-from shared.logs import log_of
-from shared.wire.errors import LedgerError
+from handoff_queue.shared.frames import no_such_task, problem_with_arguments, problem_with_task
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import LedgerError
 
 log = log_of(__name__)
 

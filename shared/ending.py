@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.wire.errors import Cancelled, Draining, Interrupted, Parked, Paused
-from shared.wire.events import HandoffFinished, Recorded
-from shared.wire.handoff import AgentHandoff, HandoffResult, ref
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.wire.errors import Cancelled, Draining, Interrupted, Parked, Paused
+from handoff_queue.shared.wire.events import HandoffFinished, Recorded
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult, ref
 
 
 class Ending(StrEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cli": ("rich", "typer"),

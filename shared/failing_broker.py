@@ -15,11 +15,11 @@ from celery import Celery
 from celery.backends.redis import RedisBackend
 from kombu.transport import redis as redis_transport
 
-from shared.broker import LastingChannel, ProcessQoS, Transport
-from shared.chords import LedgerBackend
-from shared.failpoints import AFTER, BEFORE, MIDDLE, around, at
-from shared.fair import is_for
-from shared.isolated_celery import IsolatedConnection
+from handoff_queue.shared.broker import LastingChannel, ProcessQoS, Transport
+from handoff_queue.shared.chords import LedgerBackend
+from handoff_queue.shared.failpoints import AFTER, BEFORE, MIDDLE, around, at
+from handoff_queue.shared.fair import is_for
+from handoff_queue.shared.isolated_celery import IsolatedConnection
 
 LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from shared.ledger.script import Script
-from shared.ledger.sources import source_of
+from handoff_queue.shared.ledger.script import Script
+from handoff_queue.shared.ledger.sources import source_of
 
 FIRST = "handoff-first"
 """The header of a message that others have overtaken: it goes ahead of those that wait in its queue with the same priority."""

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from shared.agent.prompt import ENVELOPE_RULES, Loaded
-from shared.agent.reading import Reading
-from shared.agent.tool import Tool
-from shared.agent.turns import Turns
-from shared.library import JobLibrary
-from shared.wire.checkpoints import WorstCase
-from shared.wire.events import Event
-from shared.wire.handoff import AgentHandoff, HandoffResult
-from shared.wire.pace import Expected
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, Loaded
+from handoff_queue.shared.agent.reading import Reading
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.turns import Turns
+from handoff_queue.shared.library import JobLibrary
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.events import Event
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.wire.pace import Expected
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 
 class Runner(Protocol):

@@ -14,12 +14,17 @@ from flower.views.broker import BrokerView
 from tornado.ioloop import IOLoop
 from tornado.web import authenticated, url
 
-from shared.config import load_settings, redis_url_of
-from shared.ledger.connection import ONLOOKER_TIMEOUT_S
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.logs import log_of
-from shared.wire.errors import HandoffError
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, UNROUTED_QUEUE
+from handoff_queue.shared.config import load_settings, redis_url_of
+from handoff_queue.shared.ledger.connection import ONLOOKER_TIMEOUT_S
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import HandoffError
+from handoff_queue.shared.wire.names import (
+    SUBMISSIONS_QUEUE,
+    SUPERVISOR_QUEUE,
+    THINK_QUEUE,
+    UNROUTED_QUEUE,
+)
 
 ALWAYS_THERE = frozenset({SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE})
 

@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from shared.placeholders import check_log_ins
-from shared.ports import LARGEST, unusable_port
-from shared.wire.errors import UserError
+from handoff_queue.shared.placeholders import check_log_ins
+from handoff_queue.shared.ports import LARGEST, unusable_port
+from handoff_queue.shared.wire.errors import UserError
 
 
 def prepare_flower_command(module: str) -> None:
@@ -21,7 +21,7 @@ def prepare_flower_command(module: str) -> None:
     """
     before, is_flower, arguments = _split_at_flower(sys.argv)
     if is_flower and any(module in argument for argument in before):
-        from shared.flower_queues import list_all_queues  # imports Flower
+        from handoff_queue.shared.flower_queues import list_all_queues  # imports Flower
 
         check_flower(arguments)
         list_all_queues()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 
 def expanded(folder: Path, setting: str) -> Path:

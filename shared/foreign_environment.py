@@ -20,7 +20,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 READ_BY_CELERY = frozenset(
     {

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shared.fair import is_for
-from shared.wire.ids import new_word
+from handoff_queue.shared.fair import is_for
+from handoff_queue.shared.wire.ids import new_word
 
 UNREADABLE = "unreadable"
 """The header of a message that was put around a frame: why it is none itself."""

@@ -15,8 +15,8 @@ from celery import Celery, states
 from celery.app.backends import by_url
 from kombu import Connection, Producer
 
-from shared.isolated_celery import IsolatedCelery
-from shared.wire.errors import UserError
+from handoff_queue.shared.isolated_celery import IsolatedCelery
+from handoff_queue.shared.wire.errors import UserError
 
 TIMEOUT_S = 5.0
 """Limit for a connect, a read and a write."""

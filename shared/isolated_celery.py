@@ -22,8 +22,8 @@ from kombu import Connection
 from kombu.connection import ConnectionPool, PooledConnection
 from kombu.pools import ProducerPool
 
-from shared.broker import SentinelTransport, Transport
-from shared.chords import LedgerBackend, SentinelLedgerBackend
+from handoff_queue.shared.broker import SentinelTransport, Transport
+from handoff_queue.shared.chords import LedgerBackend, SentinelLedgerBackend
 
 
 class IsolatedConnection(Connection):  # type: ignore[misc]
@@ -133,7 +133,7 @@ class IsolatedCelery(Celery):  # type: ignore[misc]
     @cached_property
     def Worker(self) -> Any:  # noqa: N802 - Celery's name
         """Return the worker class of this app. A process that only sends messages does not load it."""
-        return self.subclass_with_self("shared.isolated_worker:IsolatedWorker")
+        return self.subclass_with_self("handoff_queue.shared.isolated_worker:IsolatedWorker")
 
     @property
     def pool(self) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery.apps.worker import Worker
 
-from shared.last_threads import limit_wait_for_threads
+from handoff_queue.shared.last_threads import limit_wait_for_threads
 
 
 class IsolatedWorker(Worker):  # type: ignore[misc]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 
 def refuse_repeats(text: str) -> None:

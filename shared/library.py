@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shared.agent.sources import Sources
-from shared.agent.tool import ToolContext, ToolFailed
-from shared.ledger.ledger import Ledger
-from shared.wire.documents import Document, Manifest
-from shared.wire.errors import UnreadablePayload
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
+from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.documents import Document, Manifest
+from handoff_queue.shared.wire.errors import UnreadablePayload
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
 
 PAYLOAD_CHARS = 32_000_000
 DOCUMENT_CHARS = 64_000_000

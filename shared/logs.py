@@ -18,9 +18,9 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from shared.config import Settings
-from shared.redaction import Redactor, secrets_of
-from shared.telemetry import telemetry
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.redaction import Redactor, secrets_of
+from handoff_queue.shared.telemetry import telemetry
 
 QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
 """Loggers that write a line for each request; their warnings still come."""

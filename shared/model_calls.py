@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shared.agent.model import Model, ModelCall, ModelReply, Pulse
-from shared.wire.errors import ModelBusy, ModelError
-from shared.wire.presence import MOST_MODELS, MOST_WORDS, ModelCalls
+from handoff_queue.shared.agent.model import Model, ModelCall, ModelReply, Pulse
+from handoff_queue.shared.wire.errors import ModelBusy, ModelError
+from handoff_queue.shared.wire.presence import MOST_MODELS, MOST_WORDS, ModelCalls
 
 MOST_NAME = 200
 """Characters of a model's name that are kept."""

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from shared.agent.model import Model
-from shared.config import OFFLINE_MODEL, Settings
-from shared.ledger.pace import account_of
-from shared.model_calls import ModelCallLog, RecordedModel
-from shared.wire.errors import MissingCredentials
-from shared.wire.names import JUDGING_ROLES
-from shared.wire.specialist import SpecialistSpec, Tier
+from handoff_queue.shared.agent.model import Model
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.shared.ledger.pace import account_of
+from handoff_queue.shared.model_calls import ModelCallLog, RecordedModel
+from handoff_queue.shared.wire.errors import MissingCredentials
+from handoff_queue.shared.wire.names import JUDGING_ROLES
+from handoff_queue.shared.wire.specialist import SpecialistSpec, Tier
 
 MakeModel = Callable[[Settings], Model]
 
@@ -29,7 +29,7 @@ def provider_models(settings: Settings) -> MakeModel:
     """
     if not settings.is_offline:
         import_module("genai_prices")
-    from shared.agent.anthropic_clients import model_from
+    from handoff_queue.shared.agent.anthropic_clients import model_from
 
     model_from(settings)
     return model_from

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from celery import Celery
 
-from shared.agent.base_url import parted
-from shared.celery_app import DEFAULT_THREADS
-from shared.config import DEFAULT_BASE_URL, OFFLINE_MODEL, Settings
-from shared.process import Process
-from shared.redaction import Redactor, secrets_of
-from shared.wire.presence import MOST_ROLES, Node
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.agent.base_url import parted
+from handoff_queue.shared.celery_app import DEFAULT_THREADS
+from handoff_queue.shared.config import DEFAULT_BASE_URL, OFFLINE_MODEL, Settings
+from handoff_queue.shared.process import Process
+from handoff_queue.shared.redaction import Redactor, secrets_of
+from handoff_queue.shared.wire.presence import MOST_ROLES, Node
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from shared.wire.errors import HandoffError
+from handoff_queue.shared.wire.errors import HandoffError
 
 _VALUES = ("const", "enum", "default", "examples")
 """Keywords whose content is no schema. (What hides in a property of such a name is found when it is applied.)"""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from shared.config import Settings, load_settings
-from shared.redis_address import read_address
-from shared.wire.errors import UserError
+from handoff_queue.shared.config import Settings, load_settings
+from handoff_queue.shared.redis_address import read_address
+from handoff_queue.shared.wire.errors import UserError
 
 HOW_TO_MAKE = "`openssl rand -hex 24` makes a good value"
 _ANYWHERE = re.compile(r"change(?:me|this|it)|replace(?:me|this)|placeholder|example")

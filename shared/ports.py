@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 LARGEST = 65_535

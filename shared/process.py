@@ -10,15 +10,15 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from shared.attempt import Attempts
-from shared.config import Settings, redis_url_of
-from shared.drain import Drain
-from shared.ledger.leases import Leases
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.library import Library
-from shared.model_calls import ModelCallLog
-from shared.models import MakeModel, Models
-from shared.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.attempt import Attempts
+from handoff_queue.shared.config import Settings, redis_url_of
+from handoff_queue.shared.drain import Drain
+from handoff_queue.shared.ledger.leases import Leases
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.model_calls import ModelCallLog
+from handoff_queue.shared.models import MakeModel, Models
+from handoff_queue.shared.telemetry import start_telemetry, telemetry
 
 __all__ = ["Process", "redis_url_of", "start_process"]
 

@@ -17,10 +17,10 @@ from typing import Any
 from celery import Celery, signals
 from celery.utils.nodenames import anon_nodename
 
-from shared.broker import LastingChannel
-from shared.fair import FIRST, FOR
-from shared.gently import gently
-from shared.wire.ids import new_word
+from handoff_queue.shared.broker import LastingChannel
+from handoff_queue.shared.fair import FIRST, FOR
+from handoff_queue.shared.gently import gently
+from handoff_queue.shared.wire.ids import new_word
 
 PUT_AT_ONCE = 50
 """Messages that one round trip brings: Redis hears of nothing else meanwhile."""

@@ -17,7 +17,7 @@ def touch_while_alive(app: Any) -> None:
     """Have the worker of this Celery app create the file when it is ready, touch it with each heartbeat, remove it when it ends."""
     from celery import signals
 
-    from shared.worker_signals import WorkerSignals
+    from handoff_queue.shared.worker_signals import WorkerSignals
 
     def ready(**_: Any) -> None:
         if (file := _file()) is not None:

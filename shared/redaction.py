@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pydantic import SecretStr
 
-from shared.config import Settings
+from handoff_queue.shared.config import Settings
 
 HIDDEN: Final = "[redacted]"
 SHORTEST_CONTAINED = 6

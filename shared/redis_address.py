@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from shared.http_values import MOST_URL_CHARS, has_possible_host
+from handoff_queue.shared.http_values import MOST_URL_CHARS, has_possible_host
 
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shared.logs import log_of
+from handoff_queue.shared.logs import log_of
 
 log = log_of(__name__)
 

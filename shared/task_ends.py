@@ -26,13 +26,13 @@ from celery.exceptions import Ignore, Reject
 from celery.worker import state as worker_state
 from celery.worker.request import Request
 
-from shared.chords import tell_parts_left
-from shared.ending import Ended, Ending
-from shared.ledger.ledger import Ledger
-from shared.logs import log_of, logged_as
-from shared.slots import SLOTS
-from shared.wire.errors import HandoffError, LedgerError, MalformedMessage
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
+from handoff_queue.shared.chords import tell_parts_left
+from handoff_queue.shared.ending import Ended, Ending
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.logs import log_of, logged_as
+from handoff_queue.shared.slots import SLOTS
+from handoff_queue.shared.wire.errors import HandoffError, LedgerError, MalformedMessage
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus
 
 log = log_of(__name__)
 

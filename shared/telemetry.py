@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from shared.redaction import Redactor, secrets_of
-from shared.wire.ids import JobId
+from handoff_queue.shared.redaction import Redactor, secrets_of
+from handoff_queue.shared.wire.ids import JobId
 
 if TYPE_CHECKING:
-    from shared.agent.model import Block, ModelCall, ModelReply
-    from shared.config import Settings
-    from shared.trace_ids import Kept, Lifetime
-    from shared.wire.checkpoints import Observed
-    from shared.wire.handoff import AgentHandoff, HandoffResult
+    from handoff_queue.shared.agent.model import Block, ModelCall, ModelReply
+    from handoff_queue.shared.config import Settings
+    from handoff_queue.shared.trace_ids import Kept, Lifetime
+    from handoff_queue.shared.wire.checkpoints import Observed
+    from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """The standard's own: with one of them set, spans are sent there."""
@@ -134,13 +134,13 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
     _chosen.append(_OFF)
     if not is_wanted():
         return
-    from shared.otel.variables import problems_of_exporter
+    from handoff_queue.shared.otel.variables import problems_of_exporter
 
     if wrong := "; ".join(problems_of_exporter(os.environ)):
         logging.getLogger(__name__).warning(_UNUSABLE, wrong)
         return
     try:
-        from shared.otel.spans import open_telemetry
+        from handoff_queue.shared.otel.spans import open_telemetry
 
         _chosen[0] = open_telemetry(service, settings, flush_s)
     except ImportError:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 """Version 00 of https://www.w3.org/TR/trace-context/."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from celery.utils import uuid
 
-from shared.publishing import TaskMessage
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import ADVANCE, SUPERVISOR_QUEUE
+from handoff_queue.shared.publishing import TaskMessage
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import ADVANCE, SUPERVISOR_QUEUE
 
 
 def wake_up(

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from shared.config import OFFLINE_MODEL
-from shared.ledger.ledger import Ledger
-from shared.suggestions import suggestion
-from shared.wire.errors import BudgetSpent, LedgerUnavailable, UserError
-from supervisor.request import Request
-from supervisor.submission import Submission
+from handoff_queue.shared.config import OFFLINE_MODEL
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.errors import BudgetSpent, LedgerUnavailable, UserError
+from handoff_queue.supervisor.request import Request
+from handoff_queue.supervisor.submission import Submission
 
 
 class Admission:

@@ -5,30 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from shared.attempt import Attempts
-from shared.ending import Ended, Ending
-from shared.ledger.claim import Claim
-from shared.ledger.ends import End, Finished
-from shared.ledger.ledger import Ledger
-from shared.ledger.looks import Look
-from shared.logs import log_of
-from shared.wire.errors import (
+from handoff_queue.shared.attempt import Attempts
+from handoff_queue.shared.ending import Ended, Ending
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.ends import End, Finished
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.looks import Look
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import (
     Interrupted,
     LedgerUnavailable,
     LooksCrowded,
     LooksFrozen,
     VersionConflict,
 )
-from shared.wire.events import Recorded
-from shared.wire.handoff import AgentHandoff
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import THINK_QUEUE
-from supervisor.children import Children
-from supervisor.deciding import Claimed, Deciding, Made
-from supervisor.dispatch import Dispatcher
-from supervisor.end_tasks import EndTasks
-from supervisor.giving_up import GivingUp
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.events import Recorded
+from handoff_queue.shared.wire.handoff import AgentHandoff
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import THINK_QUEUE
+from handoff_queue.supervisor.children import Children
+from handoff_queue.supervisor.deciding import Claimed, Deciding, Made
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.end_tasks import EndTasks
+from handoff_queue.supervisor.giving_up import GivingUp
+from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     Command,
     DeliverWebhook,
@@ -39,14 +39,14 @@ from supervisor.lifecycle.commands import (
     StartChild,
     TellParent,
 )
-from supervisor.lifecycle.decide import MOST_IN_A_SLICE
-from supervisor.lifecycle.state import JobState
-from supervisor.prepared import Prepared
-from supervisor.preparing import Preparing
-from supervisor.states import States
-from supervisor.thinking import Thinker
-from supervisor.together import Place, Together
-from supervisor.webhook import Webhooks
+from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.prepared import Prepared
+from handoff_queue.supervisor.preparing import Preparing
+from handoff_queue.supervisor.states import States
+from handoff_queue.supervisor.thinking import Thinker
+from handoff_queue.supervisor.together import Place, Together
+from handoff_queue.supervisor.webhook import Webhooks
 
 MOST_TOLD = 1_000
 """Of the handoffs that a decision drops, Flower is told of."""

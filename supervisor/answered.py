@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.wire.answer import Answer
-from shared.wire.events import ApprovalAsked, Approved, Recorded, Rejected
+from handoff_queue.shared.wire.answer import Answer
+from handoff_queue.shared.wire.events import ApprovalAsked, Approved, Recorded, Rejected
 
 
 def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:

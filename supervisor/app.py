@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from celery import Celery
 
-from shared.celery_app import app_or_exit
+from handoff_queue.shared.celery_app import app_or_exit
 
 
 def _made() -> Celery:
-    from shared.placeholders import load_process_settings
+    from handoff_queue.shared.placeholders import load_process_settings
 
     # Imported here: the module imports packages that a client does not have.
-    from supervisor.assembly import make_supervisor_app
+    from handoff_queue.supervisor.assembly import make_supervisor_app
 
     return make_supervisor_app(load_process_settings())
 

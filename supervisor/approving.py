@@ -8,26 +8,32 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from shared.ledger.ledger import Ledger
-from shared.ledger.roles import acting
-from shared.suggestions import suggestion
-from shared.wire.approval import ApprovalOf
-from shared.wire.characters import has_half_a_character
-from shared.wire.errors import PlanRefused, UnknownJob, UserError
-from shared.wire.events import Approved, PlanMade, Rejected
-from shared.wire.handoff import BlobRef, ref
-from shared.wire.ids import JobId, StepId
-from shared.wire.message import each_problem
-from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.plan import Plan, Step, count_problems, name_problems, problems_by_step
-from supervisor.lifecycle.approved import may_be_planned_again
-from supervisor.lifecycle.approving import waiting_fields
-from supervisor.lifecycle.asked import Question
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.teams import may_have_children
-from supervisor.roles.outcomes import plan_made
-from supervisor.workflows.written_join import counted
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.roles import acting
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.characters import has_half_a_character
+from handoff_queue.shared.wire.errors import PlanRefused, UnknownJob, UserError
+from handoff_queue.shared.wire.events import Approved, PlanMade, Rejected
+from handoff_queue.shared.wire.handoff import BlobRef, ref
+from handoff_queue.shared.wire.ids import JobId, StepId
+from handoff_queue.shared.wire.message import each_problem
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.plan import (
+    Plan,
+    Step,
+    count_problems,
+    name_problems,
+    problems_by_step,
+)
+from handoff_queue.supervisor.lifecycle.approved import may_be_planned_again
+from handoff_queue.supervisor.lifecycle.approving import waiting_fields
+from handoff_queue.supervisor.lifecycle.asked import Question
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import may_have_children
+from handoff_queue.supervisor.roles.outcomes import plan_made
+from handoff_queue.supervisor.workflows.written_join import counted
 
 MOST_NOTE_CHARS = 10_000
 MOST_KEYS_TOLD = 20

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.wire.errors import UserError
-from shared.wire.limits import MOST_SECONDS
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.limits import MOST_SECONDS
 
 
 def check_type(what: str, value: object, kind: type, hint: str = "") -> None:

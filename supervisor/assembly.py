@@ -8,19 +8,19 @@ from typing import Any
 
 from celery import Celery, signals
 
-from shared.celery_app import DEFAULT_THREADS, make_app, or_exit
-from shared.config import Settings
-from shared.ledger.days import caps_from
-from shared.logs import logged_as
-from shared.models import MakeModel, provider_models
-from shared.node import SelfDescription
-from shared.process import Process, redis_url_of, start_process
-from shared.readiness import touch_while_alive
-from shared.taking import Taking
-from shared.task_ends import ParsedRequest, keep_unreadable, register, run_task
-from shared.telemetry import telemetry
-from shared.wire.ids import HandoffId, JobId, is_job_id
-from shared.wire.names import (
+from handoff_queue.shared.celery_app import DEFAULT_THREADS, make_app, or_exit
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.days import caps_from
+from handoff_queue.shared.logs import logged_as
+from handoff_queue.shared.models import MakeModel, provider_models
+from handoff_queue.shared.node import SelfDescription
+from handoff_queue.shared.process import Process, redis_url_of, start_process
+from handoff_queue.shared.readiness import touch_while_alive
+from handoff_queue.shared.taking import Taking
+from handoff_queue.shared.task_ends import ParsedRequest, keep_unreadable, register, run_task
+from handoff_queue.shared.telemetry import telemetry
+from handoff_queue.shared.wire.ids import HandoffId, JobId, is_job_id
+from handoff_queue.shared.wire.names import (
     ADVANCE,
     ROLES,
     SUBMISSIONS_QUEUE,
@@ -28,14 +28,14 @@ from shared.wire.names import (
     THINK_QUEUE,
     task_of,
 )
-from shared.worker_signals import WorkerSignals
-from supervisor.advance import Advance
-from supervisor.dispatch import Dispatcher
-from supervisor.end_tasks import EndTasks
-from supervisor.roles.instructions import read_role_once
-from supervisor.sweeper import SWEEPS_PER_LEASE, Sweeper
-from supervisor.thinking import Thinker
-from supervisor.webhook import Webhooks
+from handoff_queue.shared.worker_signals import WorkerSignals
+from handoff_queue.supervisor.advance import Advance
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.end_tasks import EndTasks
+from handoff_queue.supervisor.roles.instructions import read_role_once
+from handoff_queue.supervisor.sweeper import SWEEPS_PER_LEASE, Sweeper
+from handoff_queue.supervisor.thinking import Thinker
+from handoff_queue.supervisor.webhook import Webhooks
 
 QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
 

@@ -1,6 +1,6 @@
 """The Python client for asyncio: the same methods as `supervisor.client.Client`.
 
-    from supervisor.async_client import connect_async
+    from handoff_queue.supervisor.async_client import connect_async
 
     async with connect_async("redis://:password@localhost:6379/0") as jobs:
         job_id = await jobs.submit(Request("Compare Qdrant, pgvector and Milvus"))
@@ -24,27 +24,27 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from pydantic import JsonValue
 
-from shared.config import Settings
-from shared.ledger.connection import SOCKET_TIMEOUT_S
-from shared.ledger.jobs import EVERY_JOB, JobFilter, JobStanding
-from shared.wire.errors import UnknownJob
-from shared.wire.events import JobEnded, JobStatus, Recorded, RetryRequested
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.limits import NewLimits
-from supervisor.argument_types import check_wait_s
-from supervisor.client import Client, connect
-from supervisor.event_hub import EventHub
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.connection import SOCKET_TIMEOUT_S
+from handoff_queue.shared.ledger.jobs import EVERY_JOB, JobFilter, JobStanding
+from handoff_queue.shared.wire.errors import UnknownJob
+from handoff_queue.shared.wire.events import JobEnded, JobStatus, Recorded, RetryRequested
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.limits import NewLimits
+from handoff_queue.supervisor.argument_types import check_wait_s
+from handoff_queue.supervisor.client import Client, connect
+from handoff_queue.supervisor.event_hub import EventHub
 
 if TYPE_CHECKING:
-    from shared.documents.folder import FolderReading
-    from shared.ledger.dead import DeadLetter
-    from supervisor.export import Export
-    from supervisor.handoff_report import HandoffReport
-    from supervisor.outline import JobOutline
-    from supervisor.report import JobResult
-    from supervisor.request import Request
-    from supervisor.rows import Row
-    from supervisor.submission import Clash, Submission
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.shared.ledger.dead import DeadLetter
+    from handoff_queue.supervisor.export import Export
+    from handoff_queue.supervisor.handoff_report import HandoffReport
+    from handoff_queue.supervisor.outline import JobOutline
+    from handoff_queue.supervisor.report import JobResult
+    from handoff_queue.supervisor.request import Request
+    from handoff_queue.supervisor.rows import Row
+    from handoff_queue.supervisor.submission import Clash, Submission
 
 MAX_THREADS = 16
 """Calls of one client that talk to Redis at the same time. Further calls wait for a thread."""
@@ -306,7 +306,7 @@ class AsyncClient:
 
     def _standing_of(self, job_id: JobId) -> JobStanding:
         """Return the stored standing without looking for missing workers."""
-        from supervisor.known import known
+        from handoff_queue.supervisor.known import known
 
         return known(self._client.ledger, job_id)
 

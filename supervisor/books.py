@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.wire.usage import cost_usd
+from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.wire.usage import cost_usd
 
 
 def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared.ledger.ledger import Ledger
-from shared.ledger.roles import Served
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import StepId
-from shared.wire.plan import Plan
-from supervisor.lifecycle.answering import usable_sinks, words_wanted
-from supervisor.lifecycle.disputes import JUDGE, disputes_of, disputes_wanted
-from supervisor.lifecycle.effects import reviewed_steps
-from supervisor.lifecycle.finding_out import can_help, room
-from supervisor.lifecycle.gaps import gaps_of
-from supervisor.lifecycle.patches import REPLANNER
-from supervisor.lifecycle.state import JobState, StepStatus
-from supervisor.lifecycle.teams import may_have_children
-from supervisor.loading import Loading
-from supervisor.patching import replanning
-from supervisor.prepared import Prepared
-from supervisor.roles import assessment
-from supervisor.roles.briefs import (
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.roles import Served
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.supervisor.lifecycle.answering import usable_sinks, words_wanted
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE, disputes_of, disputes_wanted
+from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.finding_out import can_help, room
+from handoff_queue.supervisor.lifecycle.gaps import gaps_of
+from handoff_queue.supervisor.lifecycle.patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
+from handoff_queue.supervisor.lifecycle.teams import may_have_children
+from handoff_queue.supervisor.loading import Loading
+from handoff_queue.supervisor.patching import replanning
+from handoff_queue.supervisor.prepared import Prepared
+from handoff_queue.supervisor.roles import assessment
+from handoff_queue.supervisor.roles.briefs import (
     SUB_TEAM,
     Candidate,
     Known,
@@ -33,10 +33,10 @@ from supervisor.roles.briefs import (
     route_brief,
     synthesis_brief,
 )
-from supervisor.roles.needs import NeedsReading
-from supervisor.roles.planner import PlanReading
-from supervisor.roles.quarrel import judging, judging_wants
-from supervisor.roles.router import RouteReading
+from handoff_queue.supervisor.roles.needs import NeedsReading
+from handoff_queue.supervisor.roles.planner import PlanReading
+from handoff_queue.supervisor.roles.quarrel import judging, judging_wants
+from handoff_queue.supervisor.roles.router import RouteReading
 
 
 class Briefing:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared.wire.events import PlanPatched
-from supervisor.lifecycle.words import Words
+from handoff_queue.shared.wire.events import PlanPatched
+from handoff_queue.supervisor.lifecycle.words import Words
 
 
 def change_of(event: PlanPatched, words: Words) -> dict[str, Any]:

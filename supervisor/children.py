@@ -13,16 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.ending import finished_event
-from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.ledger.roles import acting
-from shared.library import Library
-from shared.logs import log_of
-from shared.wire.answer import Answer
-from shared.wire.errors import Interrupted, MalformedMessage, VersionConflict
-from shared.wire.events import (
+from handoff_queue.shared.ending import finished_event
+from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.roles import acting
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.answer import Answer
+from handoff_queue.shared.wire.errors import Interrupted, MalformedMessage, VersionConflict
+from handoff_queue.shared.wire.events import (
     HandoffIssued,
     JobSubmitted,
     Parent,
@@ -30,31 +30,37 @@ from shared.wire.events import (
     RetryRequested,
     TakenUp,
 )
-from shared.wire.given import Given
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ref
-from shared.wire.ids import HandoffId, StepId, child_id_for, handoff_id
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.plan import Step
-from shared.wire.specialist import SpecialistSpec
-from shared.wire.usage import Usage
-from supervisor.dispatch import Dispatcher
-from supervisor.lifecycle.answering import parts_of, words_wanted
-from supervisor.lifecycle.beginning import GENERALIST
-from supervisor.lifecycle.commands import StartChild
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.following import earlier, given_as, results_to_give
-from supervisor.lifecycle.gaps import lacking
-from supervisor.lifecycle.handoffs import step_handoff
-from supervisor.lifecycle.joins import counted_for
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.teams import SPEC, child_of, has_gaps_alone, seconds_for, team_before
-from supervisor.lifecycle.telling import Used, result_for_parent
-from supervisor.lifecycle.titles import title_of
-from supervisor.lifecycle.words import Words
-from supervisor.prepared import Prepared, issued
-from supervisor.retrying import going_on, used_of
-from supervisor.submission import Submission
+from handoff_queue.shared.wire.given import Given
+from handoff_queue.shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ref
+from handoff_queue.shared.wire.ids import HandoffId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.plan import Step
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.lifecycle.answering import parts_of, words_wanted
+from handoff_queue.supervisor.lifecycle.beginning import GENERALIST
+from handoff_queue.supervisor.lifecycle.commands import StartChild
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.following import earlier, given_as, results_to_give
+from handoff_queue.supervisor.lifecycle.gaps import lacking
+from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
+from handoff_queue.supervisor.lifecycle.joins import counted_for
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import (
+    SPEC,
+    child_of,
+    has_gaps_alone,
+    seconds_for,
+    team_before,
+)
+from handoff_queue.supervisor.lifecycle.telling import Used, result_for_parent
+from handoff_queue.supervisor.lifecycle.titles import title_of
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.prepared import Prepared, issued
+from handoff_queue.supervisor.retrying import going_on, used_of
+from handoff_queue.supervisor.submission import Submission
 
 BEGUN_WITHIN_S = 5.0
 """A child whose first wake-up was lost is found by a sweeper after this."""

@@ -1,6 +1,6 @@
 """The same as the CLI, from Python: submit a job, follow its events, get its result, cancel it.
 
-    from supervisor import client
+    from handoff_queue.supervisor import client
 
     jobs = client.connect("redis://:password@localhost:6379/0")
     job_id = jobs.submit(client.Request("Compare Qdrant, pgvector and Milvus", documents=Path("notes")))
@@ -21,41 +21,41 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, SecretStr
 
-from shared.config import Settings, load_settings, redis_url_of
-from shared.ledger.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
-from shared.ledger.jobs import EVERY_JOB, JobFilter, JobStanding
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import Conflict, UnknownJob, UserError
-from shared.wire.events import CancelRequested, JobStatus, Recorded
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.limits import NewLimits
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from supervisor.argument_types import check_type, check_wait_s
-from supervisor.deleting import delete_job
-from supervisor.journal_following import events_of, wait_for_end
-from supervisor.known import checked, known
-from supervisor.pausing import pause, resume
-from supervisor.waiting import with_waiting
+from handoff_queue.shared.config import Settings, load_settings, redis_url_of
+from handoff_queue.shared.ledger.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
+from handoff_queue.shared.ledger.jobs import EVERY_JOB, JobFilter, JobStanding
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.wire.errors import Conflict, UnknownJob, UserError
+from handoff_queue.shared.wire.events import CancelRequested, JobStatus, Recorded
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.limits import NewLimits
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.argument_types import check_type, check_wait_s
+from handoff_queue.supervisor.deleting import delete_job
+from handoff_queue.supervisor.journal_following import events_of, wait_for_end
+from handoff_queue.supervisor.known import checked, known
+from handoff_queue.supervisor.pausing import pause, resume
+from handoff_queue.supervisor.waiting import with_waiting
 
 if TYPE_CHECKING:
-    from shared.documents.folder import FolderReading
-    from shared.ledger.dead import DeadLetter
-    from supervisor.dispatch import Dispatcher
-    from supervisor.export import Export
-    from supervisor.handoff_report import HandoffReport
-    from supervisor.outline import JobOutline
-    from supervisor.report import JobResult
-    from supervisor.request import Request
-    from supervisor.rows import Row
-    from supervisor.submission import Clash, Submission
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.shared.ledger.dead import DeadLetter
+    from handoff_queue.supervisor.dispatch import Dispatcher
+    from handoff_queue.supervisor.export import Export
+    from handoff_queue.supervisor.handoff_report import HandoffReport
+    from handoff_queue.supervisor.outline import JobOutline
+    from handoff_queue.supervisor.report import JobResult
+    from handoff_queue.supervisor.request import Request
+    from handoff_queue.supervisor.rows import Row
+    from handoff_queue.supervisor.submission import Clash, Submission
 else:
     _PLACES = {
-        "Clash": "supervisor.submission",
-        "HandoffReport": "supervisor.handoff_report",
-        "JobOutline": "supervisor.outline",
-        "JobResult": "supervisor.report",
-        "Request": "supervisor.request",
-        "Row": "supervisor.rows",
+        "Clash": "handoff_queue.supervisor.submission",
+        "HandoffReport": "handoff_queue.supervisor.handoff_report",
+        "JobOutline": "handoff_queue.supervisor.outline",
+        "JobResult": "handoff_queue.supervisor.report",
+        "Request": "handoff_queue.supervisor.request",
+        "Row": "handoff_queue.supervisor.rows",
     }
 
     def __getattr__(name: str) -> Any:
@@ -81,7 +81,7 @@ class Client:
             Conflict: the idempotency key was used before, for another request.
             LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so where it is not known whether it was enqueued.
         """
-        from supervisor.submitting import submit
+        from handoff_queue.supervisor.submitting import submit
 
         return submit(self.ledger, self._dispatcher, self._settings, *self._made(request))
 
@@ -93,7 +93,7 @@ class Client:
         Raises:
             UserError, BudgetSpent, LedgerUnavailable: as `submit`, of the job whose id would be next; those given are enqueued, none after.
         """
-        from supervisor.submitting import submit_each
+        from handoff_queue.supervisor.submitting import submit_each
 
         return submit_each(self.ledger, self._dispatcher, self._settings, map(self._made, requests))
 
@@ -101,7 +101,7 @@ class Client:
         """The first of these whose idempotency key stands for another request, one of them or a job; None: there is none. All can be
         submitted, if nobody else takes a key meanwhile.
         """
-        from supervisor.submission import first_clash
+        from handoff_queue.supervisor.submission import first_clash
 
         made = [self.submission(request) for request in requests]
         return first_clash(
@@ -123,7 +123,7 @@ class Client:
             UnknownJob: there is no such job.
             LedgerUnavailable: as `wait`.
         """
-        from supervisor.report import report_on
+        from handoff_queue.supervisor.report import report_on
 
         self.wait(job_id, wait_s)
         return report_on(self.ledger, job_id)
@@ -138,19 +138,19 @@ class Client:
             UnknownJob: there is no such job.
             UserError: `step` is no repeated step of the job.
         """
-        from supervisor.rows import rows_on
+        from handoff_queue.supervisor.rows import rows_on
 
         return rows_on(self.ledger, checked(job_id), step)
 
     def outline(self, job_id: JobId) -> JobOutline:
         """What matters of the job, as quickly for one of 10,000 steps as for one of 200. Raises: UnknownJob: there is no such job."""
-        from supervisor.outline import outline_on
+        from handoff_queue.supervisor.outline import outline_on
 
         return outline_on(self.ledger, checked(job_id))
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
         """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such job, or it has none of that name."""
-        from supervisor.handoff_report import handoffs_on
+        from handoff_queue.supervisor.handoff_report import handoffs_on
 
         return handoffs_on(self.ledger, checked(job_id), handoff_ids)
 
@@ -171,7 +171,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        from supervisor.export import export_of
+        from handoff_queue.supervisor.export import export_of
 
         self._known(job_id)
         return export_of(self.ledger, self._settings, job_id, texts=texts)
@@ -204,8 +204,8 @@ class Client:
         Raises:
             UserError: it has not ended, has no such step, or no gaps, or has spent its budget and gets no more.
         """
-        from supervisor.request_fields import check_bounds
-        from supervisor.retrying import retry_job
+        from handoff_queue.supervisor.request_fields import check_bounds
+        from handoff_queue.supervisor.retrying import retry_job
 
         if limits is not None:
             check_type("the limits", limits, NewLimits)
@@ -232,7 +232,7 @@ class Client:
             UserError: the job waits for no approval, or not any more; it asks about no such step;
                 or what is wrong with the plan, a line each.
         """
-        from supervisor.approving import approve
+        from handoff_queue.supervisor.approving import approve
 
         self._known(job_id)
         approve(self.ledger, job_id, note, plan, steps, rows)
@@ -256,7 +256,7 @@ class Client:
             UserError: the job waits for no approval, or not any more; it has no such step or row;
                 or what is wrong with the plan, a line each.
         """
-        from supervisor.approving import reject
+        from handoff_queue.supervisor.approving import reject
 
         self._known(job_id)
         reject(self.ledger, job_id, note, steps, plan, rows)
@@ -287,7 +287,7 @@ class Client:
         Raises:
             UserError: it is no message of ours, or nobody waits for it any more.
         """
-        from supervisor.dead_letters import put_back
+        from handoff_queue.supervisor.dead_letters import put_back
 
         put_back(self.ledger, self._dispatcher, letter)
 
@@ -317,8 +317,8 @@ class Client:
     @cached_property
     def _dispatcher(self) -> Dispatcher:
         """Made for the first message: who only looks need not import Celery. Two threads may each make one: it is as good as the other."""
-        from shared.celery_app import make_app
-        from supervisor.dispatch import Dispatcher
+        from handoff_queue.shared.celery_app import make_app
+        from handoff_queue.supervisor.dispatch import Dispatcher
 
         return Dispatcher(
             make_app(
@@ -340,21 +340,21 @@ class Client:
         Raises:
             UserError: see `submit`.
         """
-        from supervisor.request import check_request
+        from handoff_queue.supervisor.request import check_request
 
         check_request(request, self._settings)
 
     def submission(self, request: Request) -> Submission:
         """A request as it would enter the ledger. Raises: UserError."""
-        from supervisor.completing import completed
-        from supervisor.request import check_is_request
+        from handoff_queue.supervisor.completing import completed
+        from handoff_queue.supervisor.request import check_is_request
 
         check_is_request(request)
         return completed(self.ledger, self._settings, request)
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""
-        from supervisor.completing import documents_of
+        from handoff_queue.supervisor.completing import documents_of
 
         return documents_of(request, self._settings)
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil
 
-from shared.agent.model import ModelCall
-from shared.agent.price import HIDDEN_TOKENS, Prices
-from shared.agent.prompt import (
+from handoff_queue.shared.agent.model import ModelCall
+from handoff_queue.shared.agent.price import HIDDEN_TOKENS, Prices
+from handoff_queue.shared.agent.prompt import (
     ENVELOPE_RULES,
     LEAST_PASTED_CHARS,
     MOST_PASTED_CHARS,
     MOST_SHOWN_BYTES,
     STANDING_RULES,
 )
-from shared.models import Models
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import MissingCredentials
-from shared.wire.names import CLOSING_ROLES
-from shared.wire.rubric import DEFAULT_RUBRIC
-from shared.wire.specialist import SpecialistSpec
-from supervisor.lifecycle.budget import closers, kept_back
-from supervisor.lifecycle.disputes import JUDGE
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.teams import has_teams, lacking
-from supervisor.roles.briefs import MAX_REQUEST_CHARS
-from supervisor.roles.instructions import read_role
+from handoff_queue.shared.models import Models
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import MissingCredentials
+from handoff_queue.shared.wire.names import CLOSING_ROLES
+from handoff_queue.shared.wire.rubric import DEFAULT_RUBRIC
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.supervisor.lifecycle.budget import closers, kept_back
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import has_teams, lacking
+from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS
+from handoff_queue.supervisor.roles.instructions import read_role
 
 FRAME_BYTES = 4_000
 """Of what stands around the texts of a closing call: its job, its tags, the schema of its answer."""

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from shared.config import Settings
-from shared.documents.folder import FolderReading, read_folder
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import InvalidDocuments
-from supervisor.request import Request
-from supervisor.submission import Submission, submission_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.documents.folder import FolderReading, read_folder
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import InvalidDocuments
+from handoff_queue.supervisor.request import Request
+from handoff_queue.supervisor.submission import Submission, submission_of
 
 
 def completed(ledger: Ledger, settings: Settings, request: Request) -> Submission:
@@ -22,7 +22,7 @@ def completed(ledger: Ledger, settings: Settings, request: Request) -> Submissio
         request = replace(request, documents=documents_of(request, settings))
     if request.after is None:
         return submission_of(request, settings)
-    from supervisor.following import (
+    from handoff_queue.supervisor.following import (
         follow_on,
     )  # here, because it folds a journal, which few requests need
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shared.ledger.dead import DeadLetter, handoff_in
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import UserError
-from shared.wire.ids import JobId, is_job_id
-from supervisor.dispatch import Dispatcher
-from supervisor.known import known
+from handoff_queue.shared.ledger.dead import DeadLetter, handoff_in
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import JobId, is_job_id
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.known import known
 
 
 def put_back(ledger: Ledger, dispatcher: Dispatcher, letter: DeadLetter) -> None:

@@ -9,36 +9,36 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from shared.agent.price import prices_from
-from shared.attempt import Attempts, Ready
-from shared.ledger.claim import Claim
-from shared.ledger.ends import End, Finished
-from shared.ledger.jobs import LOST_AFTER_S, HandoffStanding
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.ledger.looks import Look
-from shared.ledger.roles import acting
-from shared.logs import log_of
-from shared.wire.errors import LedgerError
-from shared.wire.events import ApprovalAsked, Event, Recorded
-from shared.wire.ids import HandoffId, StepId
-from shared.wire.results import UNREADABLE
-from supervisor.closing import Closing
-from supervisor.dispatch import Dispatcher
-from supervisor.lifecycle.approving import waiting_fields
-from supervisor.lifecycle.commands import AbandonSteps
-from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.ending import next_due
-from supervisor.lifecycle.evolve import fold_on
-from supervisor.lifecycle.seen import HandoffSeen, Load, Seen
-from supervisor.lifecycle.state import JobState
-from supervisor.lifetimes import tell_end
-from supervisor.plan_in_short import plan_fields
-from supervisor.prepared import Prepared
-from supervisor.preparing import Preparing
-from supervisor.quoting.quoting import score_in
-from supervisor.states import States
-from supervisor.thinking import Thinker
+from handoff_queue.shared.agent.price import prices_from
+from handoff_queue.shared.attempt import Attempts, Ready
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.ends import End, Finished
+from handoff_queue.shared.ledger.jobs import LOST_AFTER_S, HandoffStanding
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.looks import Look
+from handoff_queue.shared.ledger.roles import acting
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import LedgerError
+from handoff_queue.shared.wire.events import ApprovalAsked, Event, Recorded
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.shared.wire.results import UNREADABLE
+from handoff_queue.supervisor.closing import Closing
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.lifecycle.approving import waiting_fields
+from handoff_queue.supervisor.lifecycle.commands import AbandonSteps
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.ending import next_due
+from handoff_queue.supervisor.lifecycle.evolve import fold_on
+from handoff_queue.supervisor.lifecycle.seen import HandoffSeen, Load, Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifetimes import tell_end
+from handoff_queue.supervisor.plan_in_short import plan_fields
+from handoff_queue.supervisor.prepared import Prepared
+from handoff_queue.supervisor.preparing import Preparing
+from handoff_queue.supervisor.quoting.quoting import score_in
+from handoff_queue.supervisor.states import States
+from handoff_queue.supervisor.thinking import Thinker
 
 log = log_of(__name__)
 

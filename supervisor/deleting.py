@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import UserError
-from shared.wire.events import HandoffIssued
-from shared.wire.ids import JobId
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import HandoffIssued
+from handoff_queue.shared.wire.ids import JobId
 
 
 def delete_job(ledger: Ledger, job_id: JobId) -> None:

@@ -10,17 +10,17 @@ from typing import Any
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from shared.celery_app import declare_queues
-from shared.gently import gently
-from shared.logs import log_of
-from shared.publishing import Part, TaskMessage, publish, publish_each, signature_of
-from shared.telemetry import telemetry
-from shared.trace_ids import Lifetime
-from shared.wake_ups import wake_up
-from shared.wire.events import JobStatus
-from shared.wire.handoff import AgentHandoff
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
+from handoff_queue.shared.celery_app import declare_queues
+from handoff_queue.shared.gently import gently
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.publishing import Part, TaskMessage, publish, publish_each, signature_of
+from handoff_queue.shared.telemetry import telemetry
+from handoff_queue.shared.trace_ids import Lifetime
+from handoff_queue.shared.wake_ups import wake_up
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.handoff import AgentHandoff
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
 
 SHOWN_CHARS = 60
 """Of a task, in Flower and in logs."""

@@ -7,16 +7,16 @@ from uuid import UUID, uuid5
 
 from celery import Celery
 
-from shared.host_tasks import HostMessage, check_transport, send_to_host
-from shared.ledger.ledger import Ledger
-from shared.library import Library
-from shared.logs import log_of
-from shared.wire.end_task import EndTask
-from shared.wire.errors import UserError
-from shared.wire.events import EndTaskTried
-from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
-from supervisor.lifecycle.state import JobState
-from supervisor.signatures import check_allowed
+from handoff_queue.shared.host_tasks import HostMessage, check_transport, send_to_host
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.end_task import EndTask
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import EndTaskTried
+from handoff_queue.supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.signatures import check_allowed
 
 NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
 DEAD_LETTER_QUEUE = "on_end"

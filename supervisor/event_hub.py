@@ -12,12 +12,17 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from shared.ledger.ledger import Ledger
-from shared.logs import log_of
-from shared.wire.errors import HandoffError, LedgerUnavailable, MalformedMessage, UnknownJob
-from shared.wire.events import Recorded
-from shared.wire.ids import JobId
-from supervisor.reconnecting import RECONNECT_EVERY_S, Patience
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import (
+    HandoffError,
+    LedgerUnavailable,
+    MalformedMessage,
+    UnknownJob,
+)
+from handoff_queue.shared.wire.events import Recorded
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.reconnecting import RECONNECT_EVERY_S, Patience
 
 READ_S = 0.25
 """The longest wait of one read, in seconds. The reader adds a new follower after at most this."""

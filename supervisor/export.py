@@ -14,17 +14,17 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from shared.config import Settings
-from shared.ledger.dead import DeadLetter
-from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.ledger.ledger import Ledger
-from shared.redaction import HIDDEN, Redactor, secrets_of
-from shared.wire.checkpoints import Checkpoint
-from shared.wire.documents import Document, Manifest
-from shared.wire.events import Event, JobSubmitted, Recorded
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import Message
-from supervisor.record import Record, letters_about, record_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.dead import DeadLetter
+from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.redaction import HIDDEN, Redactor, secrets_of
+from handoff_queue.shared.wire.checkpoints import Checkpoint
+from handoff_queue.shared.wire.documents import Document, Manifest
+from handoff_queue.shared.wire.events import Event, JobSubmitted, Recorded
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.supervisor.record import Record, letters_about, record_of
 
 
 class Entry(Message):

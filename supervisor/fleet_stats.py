@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from shared.ledger.days import Spent
-from shared.ledger.load import Lane, Load, Waiting
-from shared.ledger.roles import Served
-from shared.wire.names import THINK_QUEUE, queue_of
-from shared.wire.usage import cost_usd
-from supervisor.fair_share import Limit, fair_parts
+from handoff_queue.shared.ledger.days import Spent
+from handoff_queue.shared.ledger.load import Lane, Load, Waiting
+from handoff_queue.shared.ledger.roles import Served
+from handoff_queue.shared.wire.names import THINK_QUEUE, queue_of
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.fair_share import Limit, fair_parts
 
 NEWEST = 50
 """Handoffs of a role by which it is told what its slots take: after so many, another model is seen for what it is."""

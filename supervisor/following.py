@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import UnknownJob, UserError
-from shared.wire.given import Earlier
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.following import given_of, results_to_give
-from supervisor.lifecycle.words import Words
-from supervisor.request import Request
-from supervisor.retrying import keep_documents
-from supervisor.submission import FollowsOn
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import UnknownJob, UserError
+from handoff_queue.shared.wire.given import Earlier
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.following import given_of, results_to_give
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.request import Request
+from handoff_queue.supervisor.retrying import keep_documents
+from handoff_queue.supervisor.submission import FollowsOn
 
 
 def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:

@@ -8,14 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.wire.errors import ManyProblems, UserError
-from shared.wire.events import Event, FactsChecked, GatesChecked, JobSubmitted
-from shared.wire.gates import Gates, GatesFrom
-from shared.wire.handoff import ref
-from supervisor.measures.gates import GateSet, gates_in_file
+from handoff_queue.shared.wire.errors import ManyProblems, UserError
+from handoff_queue.shared.wire.events import Event, FactsChecked, GatesChecked, JobSubmitted
+from handoff_queue.shared.wire.gates import Gates, GatesFrom
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.supervisor.measures.gates import GateSet, gates_in_file
 
 if TYPE_CHECKING:
-    from supervisor.lifecycle.words import Words
+    from handoff_queue.supervisor.lifecycle.words import Words
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from shared.ledger.claims import MAX_LOOKS
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.ledger.looks import Look
-from shared.logs import log_of
-from shared.wire.errors import HandoffError, LedgerUnavailable, MalformedMessage, VersionConflict
-from shared.wire.events import JobEnded, JobStatus, Recorded
-from shared.wire.names import SUPERVISOR_QUEUE
-from supervisor.dispatch import Dispatcher
-from supervisor.lifecycle.approving import waiting_fields
-from supervisor.lifecycle.evolve import fold_on
-from supervisor.lifecycle.state import JobState
-from supervisor.lifetimes import tell_end
-from supervisor.states import States
+from handoff_queue.shared.ledger.claims import MAX_LOOKS
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.looks import Look
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import (
+    HandoffError,
+    LedgerUnavailable,
+    MalformedMessage,
+    VersionConflict,
+)
+from handoff_queue.shared.wire.events import JobEnded, JobStatus, Recorded
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.lifecycle.approving import waiting_fields
+from handoff_queue.supervisor.lifecycle.evolve import fold_on
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifetimes import tell_end
+from handoff_queue.supervisor.states import States
 
 MOST_STUMBLES = 8
 """Looks in a row at which our own code fails for a job; with `stumble.lua`'s pauses they take about four minutes."""

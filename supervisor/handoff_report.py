@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import UserError
-from shared.wire.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
-from shared.wire.message import Message
-from shared.wire.results import result_values
-from supervisor.known import known
-from supervisor.report import told
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.results import result_values
+from handoff_queue.supervisor.known import known
+from handoff_queue.supervisor.report import told
 
 MOST_ID_CHARS = 80
 

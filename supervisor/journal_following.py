@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.events import JobEnded, JobStatus, Recorded, RetryRequested
-from shared.wire.ids import JobId
-from supervisor.known import known
-from supervisor.reconnecting import RECONNECT_EVERY_S, Patience
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.events import JobEnded, JobStatus, Recorded, RetryRequested
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.known import known
+from handoff_queue.supervisor.reconnecting import RECONNECT_EVERY_S, Patience
 
 FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""

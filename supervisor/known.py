@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.ledger.jobs import JobStanding
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import UnknownJob, UserError
-from shared.wire.ids import JobId, is_job_id, is_job_id_prefix
+from handoff_queue.shared.ledger.jobs import JobStanding
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import UnknownJob, UserError
+from handoff_queue.shared.wire.ids import JobId, is_job_id, is_job_id_prefix
 
 MOST_CANDIDATES = 5
 """Jobs that the error about an ambiguous prefix names."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.telemetry import telemetry
-from shared.trace_ids import Lifetime
-from shared.wire.events import JobEnded, JobStatus, Recorded
-from supervisor.dispatch import Dispatcher
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.telemetry import telemetry
+from handoff_queue.shared.trace_ids import Lifetime
+from handoff_queue.shared.wire.events import JobEnded, JobStatus, Recorded
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatcher) -> None:

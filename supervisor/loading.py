@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from shared.library import Library
-from shared.wire.handoff import BlobRef
-from shared.wire.plan import Plan
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import Words
-from supervisor.prepared import Prepared
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.prepared import Prepared
 
 MOST_PLAN_STEPS = 200_000
 """Steps of all parsed plans that a process keeps, about 100 MB."""

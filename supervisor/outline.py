@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from shared.ledger.glances import Glance, HandoffBooks
-from shared.ledger.ledger import Ledger
-from shared.wire.answer import Answer
-from shared.wire.events import (
+from handoff_queue.shared.ledger.glances import Glance, HandoffBooks
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.answer import Answer
+from handoff_queue.shared.wire.events import (
     DEFAULT_TENANT,
     HandoffFinished,
     HandoffIssued,
@@ -21,13 +21,13 @@ from shared.wire.events import (
     JobSubmitted,
     Reviewed,
 )
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import Message
-from shared.wire.mode import Mode
-from shared.wire.priority import Priority
-from supervisor.books import usage_of
-from supervisor.plan_in_short import FEW_STEPS
-from supervisor.waiting import missing_in
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.supervisor.books import usage_of
+from handoff_queue.supervisor.plan_in_short import FEW_STEPS
+from handoff_queue.supervisor.waiting import missing_in
 
 MOST_NAMED = 20
 """Handoffs of a kind that are named: a screen has room for these, and the books note as many."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from shared.wire.events import PlanPatched
-from shared.wire.handoff import BlobRef, ref
-from shared.wire.ids import StepId
-from shared.wire.plan import Plan
-from supervisor.lifecycle.effects import patch_after_review
-from supervisor.lifecycle.news import nothing_new_in
-from supervisor.lifecycle.replanning import news_of, noted, patched, room, unbegun_of
-from supervisor.lifecycle.state import JobState, StepState, StepStatus
-from supervisor.lifecycle.words import Words
-from supervisor.prepared import Prepared
-from supervisor.roles.briefs import Candidate, Known, replan_brief
-from supervisor.roles.outcomes import outline_of
-from supervisor.roles.replanner import patch_format
+from handoff_queue.shared.wire.events import PlanPatched
+from handoff_queue.shared.wire.handoff import BlobRef, ref
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.supervisor.lifecycle.effects import patch_after_review
+from handoff_queue.supervisor.lifecycle.news import nothing_new_in
+from handoff_queue.supervisor.lifecycle.replanning import news_of, noted, patched, room, unbegun_of
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.prepared import Prepared
+from handoff_queue.supervisor.roles.briefs import Candidate, Known, replan_brief
+from handoff_queue.supervisor.roles.outcomes import outline_of
+from handoff_queue.supervisor.roles.replanner import patch_format
 
 
 def replanning(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from shared.ledger.ledger import Ledger
-from shared.suggestions import close_names, suggestion
-from shared.wire.errors import UserError
-from shared.wire.ids import NAME_PATTERN
-from shared.wire.names import RESERVED, ROLES, THINK_QUEUE
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.suggestions import close_names, suggestion
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import NAME_PATTERN
+from handoff_queue.shared.wire.names import RESERVED, ROLES, THINK_QUEUE
 
 _ALIKE = 0.9
 """Of difflib's ratio: a letter more or less, or two that changed places."""

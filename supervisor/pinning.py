@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.ledger.roles import Roles
-from shared.library import Library
-from shared.wire.specialist import SpecialistSpec, spec_from, unannounced_spec
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.ledger.roles import Roles
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.wire.specialist import SpecialistSpec, spec_from, unannounced_spec
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def pinned_spec(

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from shared.wire.characters import has_half_a_character
-from shared.wire.errors import UserError
-from shared.yaml_loading import PlainLoader, Refused
-from supervisor.measures.bounded_file import bounded_bytes
+from handoff_queue.shared.wire.characters import has_half_a_character
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.yaml_loading import PlainLoader, Refused
+from handoff_queue.supervisor.measures.bounded_file import bounded_bytes
 
 _NULL = "tag:yaml.org,2002:null"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -6,10 +6,16 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shared.wire.events import Event, NeedsResolved, PlanMade, PlanPatched, StepOutline
-from shared.wire.ids import StepId
-from supervisor.copies import source_of
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.events import (
+    Event,
+    NeedsResolved,
+    PlanMade,
+    PlanPatched,
+    StepOutline,
+)
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.supervisor.copies import source_of
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 FEW_STEPS = 20
 """Such a plan is read as it is: as many handoffs are shown in full."""

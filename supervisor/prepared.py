@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shared.wire.events import Counted, Event, HandoffIssued
-from shared.wire.handoff import AgentHandoff, BlobRef, ref
-from supervisor.dispatch import Outgoing
-from supervisor.lifecycle.commands import Command
-from supervisor.lifecycle.decide import MOST_IN_A_SLICE
+from handoff_queue.shared.wire.events import Counted, Event, HandoffIssued
+from handoff_queue.shared.wire.handoff import AgentHandoff, BlobRef, ref
+from handoff_queue.supervisor.dispatch import Outgoing
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from shared.config import OFFLINE_MODEL
-from shared.gently import gently
-from shared.ledger.ledger import Ledger
-from shared.ledger.roles import acting
-from shared.library import Library
-from shared.wire.events import (
+from handoff_queue.shared.config import OFFLINE_MODEL
+from handoff_queue.shared.gently import gently
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.roles import acting
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.wire.events import (
     Abandoned,
     EndTaskTried,
     Event,
@@ -26,18 +26,23 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.given import answers_in
-from shared.wire.handoff import AgentHandoff, BlobRef, StopReason
-from shared.wire.ids import HandoffId, StepId
-from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.plan import Plan, Step
-from shared.wire.specialist import SpecialistSpec
-from supervisor.briefing import Briefing
-from supervisor.children import hand_over
-from supervisor.dispatch import Outgoing
-from supervisor.lifecycle.answering import assemble, choose_method, parts_of, words_wanted
-from supervisor.lifecycle.beginning import one_step
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.given import answers_in
+from handoff_queue.shared.wire.handoff import AgentHandoff, BlobRef, StopReason
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.supervisor.briefing import Briefing
+from handoff_queue.supervisor.children import hand_over
+from handoff_queue.supervisor.dispatch import Outgoing
+from handoff_queue.supervisor.lifecycle.answering import (
+    assemble,
+    choose_method,
+    parts_of,
+    words_wanted,
+)
+from handoff_queue.supervisor.lifecycle.beginning import one_step
+from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
     AskUser,
@@ -69,27 +74,31 @@ from supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from supervisor.lifecycle.conditions import conditions_checked, steps_skipped
-from supervisor.lifecycle.conditions import results_wanted as conditions_want
-from supervisor.lifecycle.disputes import found_in, results_in
-from supervisor.lifecycle.fact_gate import taken
-from supervisor.lifecycle.gates import checked, gates_want
-from supervisor.lifecycle.handoffs import fact_check_handoff, role_handoff, step_handoff
-from supervisor.lifecycle.joins import counted_for
-from supervisor.lifecycle.news import results_wanted
-from supervisor.lifecycle.stand_ins import failed_by_code
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import remarks_want
-from supervisor.loading import Loading
-from supervisor.patching import record_patch
-from supervisor.pinning import pinned_spec
-from supervisor.prepared import Prepared, RoleHandoff, issued
-from supervisor.questions import keep_documents_for, record_question
-from supervisor.quoting.quoting import quoted
-from supervisor.roles.fact_check import fact_check_schema, fact_check_task
-from supervisor.roles.instructions import read_role
-from supervisor.roles.outcomes import plan_made
-from supervisor.roles.quarrel import is_of_a_quarrel
+from handoff_queue.supervisor.lifecycle.conditions import conditions_checked, steps_skipped
+from handoff_queue.supervisor.lifecycle.conditions import results_wanted as conditions_want
+from handoff_queue.supervisor.lifecycle.disputes import found_in, results_in
+from handoff_queue.supervisor.lifecycle.fact_gate import taken
+from handoff_queue.supervisor.lifecycle.gates import checked, gates_want
+from handoff_queue.supervisor.lifecycle.handoffs import (
+    fact_check_handoff,
+    role_handoff,
+    step_handoff,
+)
+from handoff_queue.supervisor.lifecycle.joins import counted_for
+from handoff_queue.supervisor.lifecycle.news import results_wanted
+from handoff_queue.supervisor.lifecycle.stand_ins import failed_by_code
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import remarks_want
+from handoff_queue.supervisor.loading import Loading
+from handoff_queue.supervisor.patching import record_patch
+from handoff_queue.supervisor.pinning import pinned_spec
+from handoff_queue.supervisor.prepared import Prepared, RoleHandoff, issued
+from handoff_queue.supervisor.questions import keep_documents_for, record_question
+from handoff_queue.supervisor.quoting.quoting import quoted
+from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
+from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.outcomes import plan_made
+from handoff_queue.supervisor.roles.quarrel import is_of_a_quarrel
 
 OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from shared.ledger.blobs import Blobs
-from shared.library import Library
-from shared.wire.documents import Manifest
-from shared.wire.events import ApprovalAsked, ApprovalReminded, Approved, DecisionAsked
-from shared.wire.handoff import BlobRef
-from supervisor.lifecycle.commands import AskApproval, AskUser, GoOn, RemindUser
-from supervisor.lifecycle.state import JobState
-from supervisor.prepared import Prepared
+from handoff_queue.shared.ledger.blobs import Blobs
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.wire.documents import Manifest
+from handoff_queue.shared.wire.events import (
+    ApprovalAsked,
+    ApprovalReminded,
+    Approved,
+    DecisionAsked,
+)
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.supervisor.lifecycle.commands import AskApproval, AskUser, GoOn, RemindUser
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.prepared import Prepared
 
 
 def record_question(

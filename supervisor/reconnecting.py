@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.errors import LedgerUnavailable
 
 RECONNECT_FOR_S = 30.0
 """A restart takes a few seconds, and so does a failover."""

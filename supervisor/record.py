@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from shared.ledger.dead import DeadLetter
-from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import UnknownJob
-from shared.wire.events import HandoffFinished, HandoffIssued, Recorded
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import HandoffId, JobId
-from supervisor.waiting import missing_for
+from handoff_queue.shared.ledger.dead import DeadLetter
+from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import UnknownJob
+from handoff_queue.shared.wire.events import HandoffFinished, HandoffIssued, Recorded
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.supervisor.waiting import missing_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from shared.config import OFFLINE_MODEL
-from shared.ledger.jobs import HandoffStanding
-from shared.ledger.ledger import Ledger
-from shared.wire.answer import Answer
-from shared.wire.events import (
+from handoff_queue.shared.config import OFFLINE_MODEL
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.answer import Answer
+from handoff_queue.shared.wire.events import (
     DEFAULT_TENANT,
     Approved,
     HandoffFinished,
@@ -29,30 +29,30 @@ from shared.wire.events import (
     Routed,
     Synthesised,
 )
-from shared.wire.ids import JobId
-from shared.wire.message import Message
-from shared.wire.mode import Mode
-from shared.wire.plan import Plan
-from shared.wire.priority import Priority
-from shared.wire.results import result_values
-from shared.wire.usage import cost_usd
-from shared.wire.verdict import Verdict
-from supervisor.answered import answers_in, approvals_in
-from supervisor.books import usage_of
-from supervisor.changes import change_of
-from supervisor.gating import checks_of
-from supervisor.lifecycle.answering import of_the_plan
-from supervisor.lifecycle.disputes import disputes_of
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.teams import bill_of, bill_text
-from supervisor.lifecycle.words import Words
-from supervisor.quoting.telling import shown
-from supervisor.record import Record, record_of
-from supervisor.roles.router import Route
-from supervisor.rows import Row, chosen, last_repeated, repeated_in, rows_of
-from supervisor.waiting import awaited_answers
-from supervisor.working_time import worked_in
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.shared.wire.results import result_values
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.shared.wire.verdict import Verdict
+from handoff_queue.supervisor.answered import answers_in, approvals_in
+from handoff_queue.supervisor.books import usage_of
+from handoff_queue.supervisor.changes import change_of
+from handoff_queue.supervisor.gating import checks_of
+from handoff_queue.supervisor.lifecycle.answering import of_the_plan
+from handoff_queue.supervisor.lifecycle.disputes import disputes_of
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.quoting.telling import shown
+from handoff_queue.supervisor.record import Record, record_of
+from handoff_queue.supervisor.roles.router import Route
+from handoff_queue.supervisor.rows import Row, chosen, last_repeated, repeated_in, rows_of
+from handoff_queue.supervisor.waiting import awaited_answers
+from handoff_queue.supervisor.working_time import worked_in
 
 CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
 """The note on a verdict of the offline model."""

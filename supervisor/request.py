@@ -8,29 +8,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shared.agent.price import prices_from
-from shared.config import OFFLINE_MODEL, Settings
-from shared.documents.folder import FolderReading
-from shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals, OnTimeout
-from shared.wire.characters import has_half_a_character
-from shared.wire.errors import UserError
-from shared.wire.events import DEFAULT_TENANT
-from shared.wire.facts import FactTable
-from shared.wire.gates import Gates
-from shared.wire.ids import JobId, is_job_id
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.plan import OnFailure
-from shared.wire.priority import Priority
-from shared.wire.rubric import Rubric
-from shared.wire.usage import Usage
-from supervisor.argument_types import check_type
-from supervisor.gating import Gating, gating_of
-from supervisor.measures.gates import GateSet
-from supervisor.request_fields import check_documents, check_names, check_types
-from supervisor.signatures import check_allowed, end_task_of
-from supervisor.workflows import Items, Workflow
+from handoff_queue.shared.agent.price import prices_from
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.shared.documents.folder import FolderReading
+from handoff_queue.shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.wire.characters import has_half_a_character
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import DEFAULT_TENANT
+from handoff_queue.shared.wire.facts import FactTable
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.ids import JobId, is_job_id
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.plan import OnFailure
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.argument_types import check_type
+from handoff_queue.supervisor.gating import Gating, gating_of
+from handoff_queue.supervisor.measures.gates import GateSet
+from handoff_queue.supervisor.request_fields import check_documents, check_names, check_types
+from handoff_queue.supervisor.signatures import check_allowed, end_task_of
+from handoff_queue.supervisor.workflows import Items, Workflow
 
 MOST_TENANT_CHARS = 100
 """It is part of a key's name, and stands in every list."""
@@ -142,7 +142,7 @@ def check_request(request: Request, settings: Settings) -> None:
 
 
 def _check_schema(schema: Mapping[str, Any]) -> None:
-    from shared.agent.schemas import (
+    from handoff_queue.shared.agent.schemas import (
         BrokenSchema,
         check_schema,
     )  # here, because jsonschema takes as long to import as all else in this file

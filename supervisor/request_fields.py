@@ -9,28 +9,30 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from shared.documents.files import LONGEST_PATH, MACHINE_MADE
-from shared.http_values import split_http_url
-from shared.wire.approval import Approvals
-from shared.wire.errors import UserError
-from shared.wire.facts import FactTable
-from shared.wire.gates import Gates
-from shared.wire.ids import NAME_PATTERN
-from shared.wire.limits import JobLimits
-from shared.wire.message import Message, problems_of
-from shared.wire.mode import Mode
-from shared.wire.names import RESERVED, SUB_SUPERVISOR
-from shared.wire.priority import Priority
-from shared.wire.rubric import Rubric
-from supervisor.argument_types import check_type
+from handoff_queue.shared.documents.files import LONGEST_PATH, MACHINE_MADE
+from handoff_queue.shared.http_values import split_http_url
+from handoff_queue.shared.wire.approval import Approvals
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.facts import FactTable
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.ids import NAME_PATTERN
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.message import Message, problems_of
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import RESERVED, SUB_SUPERVISOR
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.supervisor.argument_types import check_type
 
 if TYPE_CHECKING:
-    from supervisor.request import Request
+    from handoff_queue.supervisor.request import Request
 
 
 def check_documents(documents: object) -> None:
     """Raises: UserError: documents of another type, or a name that no document can have."""
-    from shared.documents.folder import FolderReading  # reads YAML and HTML: slow to import
+    from handoff_queue.shared.documents.folder import (
+        FolderReading,  # reads YAML and HTML: slow to import
+    )
 
     if isinstance(documents, Mapping):
         for name, content in documents.items():
@@ -91,7 +93,7 @@ def check_specialist(name: str, where: str = "") -> None:
 
 def check_types(request: Request) -> None:
     """Raises: UserError: a field is of another type, or a value in it is outside its bounds."""
-    from supervisor.workflows import Items, Workflow
+    from handoff_queue.supervisor.workflows import Items, Workflow
 
     wanted: tuple[tuple[str, object, type, bool], ...] = (
         ("the request", request.text, str, False),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from shared.ledger.jobs import JobStanding
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.documents import Manifest
-from shared.wire.errors import UnknownJob, UserError, VersionConflict
-from shared.wire.events import Recorded, RetryRequested
-from shared.wire.ids import JobId
-from shared.wire.limits import NewLimits
-from supervisor.lifecycle.evolve import fold, fold_on
-from supervisor.lifecycle.retrying import retry_of
-from supervisor.lifecycle.state import JobState
-from supervisor.submission import books_of
+from handoff_queue.shared.ledger.jobs import JobStanding
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.documents import Manifest
+from handoff_queue.shared.wire.errors import UnknownJob, UserError, VersionConflict
+from handoff_queue.shared.wire.events import Recorded, RetryRequested
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import NewLimits
+from handoff_queue.supervisor.lifecycle.evolve import fold, fold_on
+from handoff_queue.supervisor.lifecycle.retrying import retry_of
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.submission import books_of
 
 WAKE_AFTER_S = 1.0
 """A retry whose wake-up was lost is found by a sweeper after this."""

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from pydantic import JsonValue, PositiveInt
 
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import UnknownJob, UserError
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import JobId
-from shared.wire.message import Message
-from shared.wire.plan import Plan, Step
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState, StepState, StepStatus
-from supervisor.lifecycle.words import Words
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import UnknownJob, UserError
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.words import Words
 
 COLUMNS = ("key", "n", "step", "status", "why")
 """The columns of a table that every row has. Its output follows them."""

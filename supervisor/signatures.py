@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from shared.wire.characters import has_half_a_character
-from shared.wire.end_task import DEFAULT_QUEUE, MOST_NAME_CHARS, EndTask
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.characters import has_half_a_character
+from handoff_queue.shared.wire.end_task import DEFAULT_QUEUE, MOST_NAME_CHARS, EndTask
+from handoff_queue.shared.wire.errors import UserError
 
 MOST_ARGUMENT_CHARS = 10_000
 """Limit for args and kwargs together, as JSON. A task that needs more loads it by an id."""

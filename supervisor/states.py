@@ -6,11 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from shared.ledger.journal import Journal
-from shared.wire.events import Recorded
-from shared.wire.ids import JobId
-from supervisor.lifecycle.evolve import fold, fold_on
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.ledger.journal import Journal
+from handoff_queue.shared.wire.events import Recorded
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.lifecycle.evolve import fold, fold_on
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 KEPT = 2_000
 """Jobs whose states a process remembers."""

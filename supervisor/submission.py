@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from shared.config import Settings
-from shared.documents.folder import FolderReading
-from shared.ledger.journal import Commit
-from shared.wire.approval import Approvals
-from shared.wire.errors import UserError
-from shared.wire.events import Event, JobStatus, JobSubmitted
-from shared.wire.given import Earlier, Given, answers_in
-from shared.wire.handoff import BlobRef, ref
-from shared.wire.ids import JobId, StepId, job_id_for, new_job_id
-from shared.wire.limits import JobLimits, NewLimits
-from shared.wire.message import problems_of
-from shared.wire.mode import Mode
-from shared.wire.plan import Plan
-from shared.wire.priority import Priority
-from supervisor.lifecycle.titles import title_of
-from supervisor.request import Request, gating_in
-from supervisor.signatures import end_task_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.documents.folder import FolderReading
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.wire.approval import Approvals
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import Event, JobStatus, JobSubmitted
+from handoff_queue.shared.wire.given import Earlier, Given, answers_in
+from handoff_queue.shared.wire.handoff import BlobRef, ref
+from handoff_queue.shared.wire.ids import JobId, StepId, job_id_for, new_job_id
+from handoff_queue.shared.wire.limits import JobLimits, NewLimits
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.supervisor.lifecycle.titles import title_of
+from handoff_queue.supervisor.request import Request, gating_in
+from handoff_queue.supervisor.signatures import end_task_of
 
 HANDOFFS_A_STEP = 3
 """Of a workflow: its own, and two more."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
 
-from shared.config import Settings
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.telemetry import start_telemetry, telemetry
-from shared.wire.errors import (
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.wire.errors import (
     Conflict,
     HandoffError,
     LedgerError,
@@ -19,12 +19,12 @@ from shared.wire.errors import (
     UserError,
     VersionConflict,
 )
-from shared.wire.events import Event
-from shared.wire.ids import JobId
-from supervisor.admission import Admission
-from supervisor.dispatch import Dispatcher
-from supervisor.request import Request
-from supervisor.submission import Submission, first_clash
+from handoff_queue.shared.wire.events import Event
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.admission import Admission
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.request import Request
+from handoff_queue.supervisor.submission import Submission, first_clash
 
 ANNOUNCE_AFTER_S = 5.0
 """A job whose first wake-up was lost is found by a sweeper after this."""

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from shared.ledger.days import Caps
-from shared.ledger.ledger import Ledger
-from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
-from shared.logs import log_of
-from shared.wire.errors import LedgerError, LedgerUnavailable
-from shared.wire.presence import Node
-from supervisor.dispatch import Dispatcher
+from handoff_queue.shared.ledger.days import Caps
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import LedgerError, LedgerUnavailable
+from handoff_queue.shared.wire.presence import Node
+from handoff_queue.supervisor.dispatch import Dispatcher
 
 SWEEPS_PER_LEASE = 8
 """At least: a quarter of a lease without anybody is a time in which nobody could speak to Redis (`silence.lua`)."""

@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from shared.agent.envelope import EnvelopeReading
-from shared.agent.prompt import ENVELOPE_RULES, Loaded
-from shared.agent.reading import Reading
-from shared.attempt import Attempts, Finish, Ready
-from shared.ending import Ended
-from shared.fitting import Consequences, Fitting
-from shared.ledger.claim import Claim
-from shared.ledger.roles import acting
-from shared.library import JobLibrary
-from shared.wire.handoff import AgentHandoff, HandoffResult
-from shared.wire.plan import Plan
-from shared.wire.specialist import SpecialistSpec
-from supervisor.lifecycle.patches import REPLANNER
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import Words
-from supervisor.roles.assessment import reading_of
-from supervisor.roles.instructions import read_role_once
-from supervisor.roles.judge import reading_again
-from supervisor.roles.needs import needs_reading_of
-from supervisor.roles.outcomes import asked_before, outcome_of
-from supervisor.roles.planner import PlanReading, specialists_offered_in
-from supervisor.roles.quarrel import RulingReading, points_asked_in
-from supervisor.roles.replanner import found_in, patch_reading_of
-from supervisor.roles.router import RouteReading, specialists_routed_in
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, Loaded
+from handoff_queue.shared.agent.reading import Reading
+from handoff_queue.shared.attempt import Attempts, Finish, Ready
+from handoff_queue.shared.ending import Ended
+from handoff_queue.shared.fitting import Consequences, Fitting
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.roles import acting
+from handoff_queue.shared.library import JobLibrary
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.supervisor.lifecycle.patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.roles.assessment import reading_of
+from handoff_queue.supervisor.roles.instructions import read_role_once
+from handoff_queue.supervisor.roles.judge import reading_again
+from handoff_queue.supervisor.roles.needs import needs_reading_of
+from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of
+from handoff_queue.supervisor.roles.planner import PlanReading, specialists_offered_in
+from handoff_queue.supervisor.roles.quarrel import RulingReading, points_asked_in
+from handoff_queue.supervisor.roles.replanner import found_in, patch_reading_of
+from handoff_queue.supervisor.roles.router import RouteReading, specialists_routed_in
 
 SLOT_WAIT_S = 0.02
 """For a slot to become free: less than what it costs to have another thread, or another process, think. Where each takes seconds, it makes

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 
 MOST_S = 5.0
 """Who waits for longer looks beside the other one: the ledger holds apart what they write."""

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from shared.ledger.jobs import JobStanding
-from shared.ledger.ledger import Ledger
-from shared.ledger.pauses import Pause
-from shared.ledger.roles import Presence
-from shared.wire.events import JobStatus
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import ROLES, SUPERVISOR_QUEUE
+from handoff_queue.shared.ledger.jobs import JobStanding
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.pauses import Pause
+from handoff_queue.shared.ledger.roles import Presence
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import ROLES, SUPERVISOR_QUEUE
 
 LOOK_EVERY_S = 2.0
 """How often a watcher asks who is there: one round trip."""

@@ -14,10 +14,10 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from shared.ledger.ledger import Ledger
-from shared.logs import log_of
-from shared.wire.events import WebhookTried
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.events import WebhookTried
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 TIMEOUT_S = 10.0
 """For all of a try; a receiver that sends a byte now and then would hold a slot for ever otherwise."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shared.wire.events import Recorded
-from shared.wire.ids import JobId
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.events import Recorded
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def worked_in(job_id: JobId, journal: Iterable[Recorded]) -> float:

@@ -12,13 +12,13 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
-from chaos.leaks import keys_for_ever
-from shared import failpoints
-from shared.config import Settings
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.local.processes import Processes
-from shared.local.redis_server import PrivateRedis
-from shared.local.run_directory import RunDirectory
+from handoff_queue.chaos.leaks import keys_for_ever
+from handoff_queue.shared import failpoints
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.local.run_directory import RunDirectory
 
 # The two that are off measure how busy the machine is; hangs are what the suite's timeout is for.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])

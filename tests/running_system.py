@@ -8,19 +8,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.leaks import keys_for_ever
-from chaos.messages_server import MessagesServer
-from shared.config import Settings
-from shared.ledger.connection import Connection
-from shared.local.processes import ChildSpec, Processes
-from shared.local.redis_server import PrivateRedis
-from supervisor import client
+from handoff_queue.chaos.leaks import keys_for_ever
+from handoff_queue.chaos.messages_server import MessagesServer
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.connection import Connection
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.supervisor import client
 from tests import warm
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
-SUPERVISOR = ("supervisor", "supervisor.app", "supervisor,submissions,think")
-EVERYONE = ("everyone", "workers.app", "researcher,analyst,writer,coder,generalist,reviewer")
+SUPERVISOR = ("supervisor", "handoff_queue.supervisor.app", "supervisor,submissions,think")
+EVERYONE = (
+    "everyone",
+    "handoff_queue.workers.app",
+    "researcher,analyst,writer,coder,generalist,reviewer",
+)
 """One worker process for all specialists: (name, app, queues)."""
 
 

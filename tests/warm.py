@@ -16,17 +16,19 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from shared.local.nursery import Forked, Nursery, can_be
-from supervisor.cli.commands import ENTRIES
-from supervisor.cli.nursery import LATER, ROOMS, WARM
+from handoff_queue.shared.local.nursery import Forked, Nursery, can_be
+from handoff_queue.supervisor.cli.commands import ENTRIES
+from handoff_queue.supervisor.cli.nursery import LATER, ROOMS, WARM
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = sorted({f"supervisor.cli.{entry.place.partition(':')[0]}" for entry in ENTRIES.values()})
+COMMANDS = sorted(
+    {f"handoff_queue.supervisor.cli.{entry.place.partition(':')[0]}" for entry in ENTRIES.values()}
+)
 AS_THEY_GO = (
-    "supervisor.client",
-    "supervisor.cli.answer",
-    "supervisor.cli.screen",
-    "supervisor.cli.showing",
+    "handoff_queue.supervisor.client",
+    "handoff_queue.supervisor.cli.answer",
+    "handoff_queue.supervisor.cli.screen",
+    "handoff_queue.supervisor.cli.showing",
     "typer.rich_utils",
 )
 """What commands import when they run."""

@@ -11,35 +11,35 @@ from typing import Any
 
 from celery import Celery, signals
 
-from shared.celery_app import make_app, or_exit
-from shared.config import Settings
-from shared.ending import Ending
-from shared.ledger.pauses import HEEDED_WITHIN_S
-from shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
-from shared.logs import log_of
-from shared.models import MakeModel, provider_models
-from shared.node import SelfDescription
-from shared.process import Process, redis_url_of, start_process
-from shared.publishing import publish
-from shared.readiness import touch_while_alive
-from shared.slots import SLOTS
-from shared.specialists import load_specialists
-from shared.taking import Taking
-from shared.task_ends import keep_unreadable, register, run_task
-from shared.telemetry import start_telemetry, telemetry
-from shared.wake_ups import wake_up
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.handoff import AgentHandoff
-from shared.wire.ids import JobId
-from shared.wire.names import SUPERVISOR_QUEUE, task_of
-from shared.wire.presence import Announcement
-from shared.wire.specialist import SpecialistSpec
-from shared.worker_signals import WorkerSignals
-from workers.documents.index import DocumentIndex
-from workers.handoff_task import run_handoff
-from workers.host_step import HostTasks
-from workers.specialists import BUILT_IN
-from workers.tools.registry import Registry, build_registry
+from handoff_queue.shared.celery_app import make_app, or_exit
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ending import Ending
+from handoff_queue.shared.ledger.pauses import HEEDED_WITHIN_S
+from handoff_queue.shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.models import MakeModel, provider_models
+from handoff_queue.shared.node import SelfDescription
+from handoff_queue.shared.process import Process, redis_url_of, start_process
+from handoff_queue.shared.publishing import publish
+from handoff_queue.shared.readiness import touch_while_alive
+from handoff_queue.shared.slots import SLOTS
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.taking import Taking
+from handoff_queue.shared.task_ends import keep_unreadable, register, run_task
+from handoff_queue.shared.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.wake_ups import wake_up
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.handoff import AgentHandoff
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE, task_of
+from handoff_queue.shared.wire.presence import Announcement
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.worker_signals import WorkerSignals
+from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.handoff_task import run_handoff
+from handoff_queue.workers.host_step import HostTasks
+from handoff_queue.workers.specialists import BUILT_IN
+from handoff_queue.workers.tools.registry import Registry, build_registry
 
 SERVICE = "handoff-worker"
 log = log_of(__name__)

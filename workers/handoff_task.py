@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shared.agent.envelope import EnvelopeReading
-from shared.agent.prompt import Loaded
-from shared.attempt import Attempts
-from shared.ending import Ended
-from shared.fitting import Fitting
-from shared.library import JobLibrary
-from shared.logs import log_of
-from shared.specialists.granting import granted_limits
-from shared.wire.handoff import AgentHandoff
-from shared.wire.ids import JobId
-from shared.wire.specialist import SpecialistSpec
-from workers.host_step import HostStep, HostTasks
-from workers.tools.registry import Registry
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.attempt import Attempts
+from handoff_queue.shared.ending import Ended
+from handoff_queue.shared.fitting import Fitting
+from handoff_queue.shared.library import JobLibrary
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.specialists.granting import granted_limits
+from handoff_queue.shared.wire.handoff import AgentHandoff
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.workers.host_step import HostStep, HostTasks
+from handoff_queue.workers.tools.registry import Registry
 
 log = log_of(__name__)
 

@@ -16,24 +16,24 @@ from uuid import UUID, uuid5
 
 from celery import Celery
 
-from shared.agent.envelope import EnvelopeReading
-from shared.agent.prompt import Loaded
-from shared.agent.reading import NotAcceptable
-from shared.agent.tool import ToolContext
-from shared.agent.turns import Turns
-from shared.config import Settings
-from shared.host_tasks import (
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.agent.tool import ToolContext
+from handoff_queue.shared.agent.turns import Turns
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.host_tasks import (
     HostMessage,
     HostResult,
     HostResults,
     check_transport,
     send_to_host,
 )
-from shared.logs import log_of
-from shared.wire.checkpoints import Called, Observed, WorstCase
-from shared.wire.end_task import DEFAULT_QUEUE
-from shared.wire.errors import UserError
-from shared.wire.handoff import (
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.checkpoints import Called, Observed, WorstCase
+from handoff_queue.shared.wire.end_task import DEFAULT_QUEUE
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.handoff import (
     AgentHandoff,
     HandoffResult,
     ResultStatus,
@@ -42,8 +42,8 @@ from shared.wire.handoff import (
     result_of,
     says_only_that_it_is_done,
 )
-from shared.wire.pace import Expected
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.wire.pace import Expected
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 BROKER, RESULTS = "HANDOFF_HOST_BROKER_URL", "HANDOFF_HOST_RESULT_URL"
 MOST_ARGUMENT_CHARS = 1_000_000

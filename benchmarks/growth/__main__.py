@@ -19,8 +19,8 @@ import redis
 from benchmarks.growth.finished import a_finished_job, fill
 from benchmarks.growth.queued import ROUNDS, looks, submitted
 from benchmarks.growth.steps import MORE, Steps, steps_fleet
-from shared.local.processes import Processes
-from shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
 
 COMMANDS = ("--version", "list", "show", "stats")
 
@@ -122,7 +122,7 @@ def run(at: Store, arguments: Sequence[str]) -> float:
         os.times(),
     )
     subprocess.run(
-        [sys.executable, "-m", "supervisor.cli.main", *arguments],
+        [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
         env=environment,
         check=True,
         capture_output=True,

@@ -16,16 +16,16 @@ from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, Part, environment_of, f
 from benchmarks.growth.queued import ROUNDS, timed_ms
 from benchmarks.memory import bytes_by_kind
 from benchmarks.trips import cpu_of
-from shared.config import Settings
-from shared.wire.events import JobStatus
-from shared.wire.ids import HandoffId
-from shared.wire.mode import Mode
-from shared.wire.plan import Synthesis
-from supervisor import client
-from supervisor.cli.show import show_handoffs, show_what_matters
-from supervisor.workflows.items import Items
-from supervisor.workflows.library import read_workflow
-from supervisor.workflows.workflow import Workflow
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import HandoffId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.cli.show import show_handoffs, show_what_matters
+from handoff_queue.supervisor.workflows.items import Items
+from handoff_queue.supervisor.workflows.library import read_workflow
+from handoff_queue.supervisor.workflows.workflow import Workflow
 
 WORKFLOW = """
 description: A step for each row.

@@ -13,25 +13,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared.agent.anthropic_clients import model_from
-from shared.agent.equipment import Equipment
-from shared.agent.loop import Agent
-from shared.agent.model import Model
-from shared.agent.price import Prices
-from shared.agent.prompt import Loaded, opening_of
-from shared.config import OFFLINE_MODEL, Settings
-from shared.specialists import load_specialists
-from shared.wire.handoff import AgentHandoff, HandoffResult
-from shared.wire.ids import StepId, handoff_id
-from shared.wire.limits import HandoffLimits
-from shared.wire.message import digest_of
-from supervisor.lifecycle.beginning import GENERALIST
-from supervisor.roles.briefs import Candidate, route_brief
-from supervisor.roles.instructions import read_role
-from supervisor.roles.router import Route, RouteReading, specialists_routed_in
+from handoff_queue.shared.agent.anthropic_clients import model_from
+from handoff_queue.shared.agent.equipment import Equipment
+from handoff_queue.shared.agent.loop import Agent
+from handoff_queue.shared.agent.model import Model
+from handoff_queue.shared.agent.price import Prices
+from handoff_queue.shared.agent.prompt import Loaded, opening_of
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.wire.ids import StepId, handoff_id
+from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.supervisor.lifecycle.beginning import GENERALIST
+from handoff_queue.supervisor.roles.briefs import Candidate, route_brief
+from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.router import Route, RouteReading, specialists_routed_in
+from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.handoffs import JOB, a_tool_context
 from tests.doubles.turns import MemoryTurns
-from workers.specialists import BUILT_IN
 
 OWN_TOOLS = ("search_documents", "read_document")
 """Of the user's own specialists."""

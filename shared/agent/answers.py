@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import from_json
 
-from shared.agent.json_repair import repaired_json
-from shared.agent.strict_json import STRICT
-from shared.wire.characters import all_in_whole_characters
-from shared.wire.json_values import check_depth, check_storable
+from handoff_queue.shared.agent.json_repair import repaired_json
+from handoff_queue.shared.agent.strict_json import STRICT
+from handoff_queue.shared.wire.characters import all_in_whole_characters
+from handoff_queue.shared.wire.json_values import check_depth, check_storable
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")

@@ -10,13 +10,13 @@ from typing import Any
 import anthropic
 import httpx2
 
-from shared.agent.anthropic_model import AnthropicModel, Client
-from shared.agent.anthropic_sending import WatchedClient
-from shared.agent.base_url import parted
-from shared.agent.model import Model
-from shared.config import DEFAULT_BASE_URL, Settings
-from shared.http_values import check_server_url
-from shared.wire.errors import MissingCredentials, UserError
+from handoff_queue.shared.agent.anthropic_model import AnthropicModel, Client
+from handoff_queue.shared.agent.anthropic_sending import WatchedClient
+from handoff_queue.shared.agent.base_url import parted
+from handoff_queue.shared.agent.model import Model
+from handoff_queue.shared.config import DEFAULT_BASE_URL, Settings
+from handoff_queue.shared.http_values import check_server_url
+from handoff_queue.shared.wire.errors import MissingCredentials, UserError
 
 _NO_KEY = "no-key-needed"
 """Sent to a base URL without a key: the SDK insists on one, a local server does not look."""
@@ -59,7 +59,7 @@ def model_from(settings: Settings) -> Model:
 
 
 def _offline() -> anthropic.AsyncAnthropic:
-    from shared.agent.offline.transport import (
+    from handoff_queue.shared.agent.offline.transport import (
         OfflineTransport,
     )  # lazily: a process with a real model never loads it
 

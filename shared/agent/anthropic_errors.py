@@ -15,12 +15,12 @@ import aiohttp
 import anthropic
 import httpx2
 
-from shared.agent.anthropic_limits import limits_of
-from shared.agent.anthropic_sending import Sending
-from shared.agent.anthropic_unsent import ClientSettings, proxy_refuses, unsent
-from shared.redaction import HIDDEN, without_credentials
-from shared.wire.characters import in_whole_characters
-from shared.wire.errors import (
+from handoff_queue.shared.agent.anthropic_limits import limits_of
+from handoff_queue.shared.agent.anthropic_sending import Sending
+from handoff_queue.shared.agent.anthropic_unsent import ClientSettings, proxy_refuses, unsent
+from handoff_queue.shared.redaction import HIDDEN, without_credentials
+from handoff_queue.shared.wire.characters import in_whole_characters
+from handoff_queue.shared.wire.errors import (
     HandoffError,
     ModelBusy,
     ModelError,

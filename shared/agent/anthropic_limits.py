@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.wire.pace import Allowance, RateLimits
+from handoff_queue.shared.wire.pace import Allowance, RateLimits
 
 _PREFIX = "anthropic-ratelimit-"
 

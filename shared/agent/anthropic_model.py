@@ -13,16 +13,21 @@ from typing import Any
 import anthropic
 from pydantic_core import to_json
 
-from shared.agent.anthropic_errors import as_ours, error_of_event, is_error
-from shared.agent.anthropic_limits import limits_of
-from shared.agent.anthropic_request import request_of
-from shared.agent.anthropic_sending import watch_sending
-from shared.agent.anthropic_stream import Gathering, events_of
-from shared.agent.anthropic_unsent import settings_of
-from shared.agent.event_loop import LONGEST_BREATH_S, EventLoop
-from shared.agent.model import ModelCall, ModelReply, Pulse, pulse_every_s
-from shared.agent.strict_json import STRICT
-from shared.wire.errors import HandoffError, ModelRejected, ModelUnreachable, SchemaRejected
+from handoff_queue.shared.agent.anthropic_errors import as_ours, error_of_event, is_error
+from handoff_queue.shared.agent.anthropic_limits import limits_of
+from handoff_queue.shared.agent.anthropic_request import request_of
+from handoff_queue.shared.agent.anthropic_sending import watch_sending
+from handoff_queue.shared.agent.anthropic_stream import Gathering, events_of
+from handoff_queue.shared.agent.anthropic_unsent import settings_of
+from handoff_queue.shared.agent.event_loop import LONGEST_BREATH_S, EventLoop
+from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from handoff_queue.shared.agent.strict_json import STRICT
+from handoff_queue.shared.wire.errors import (
+    HandoffError,
+    ModelRejected,
+    ModelUnreachable,
+    SchemaRejected,
+)
 
 CONNECT_TIMEOUT_S = 10.0
 REST_WITHIN_S = 2 * LONGEST_BREATH_S

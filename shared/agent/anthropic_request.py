@@ -9,7 +9,7 @@ from typing import Any
 
 import anthropic
 
-from shared.agent.model import Block, MessageParam, ModelCall
+from handoff_queue.shared.agent.model import Block, MessageParam, ModelCall
 
 MOST_STRICT_TOOLS = 20
 """The provider's limit of strict tools in one request."""

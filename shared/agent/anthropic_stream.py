@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import anthropic
 
-from shared.agent.anthropic_errors import error_of_event, is_error
-from shared.agent.model import Block, ModelReply, Pulse
-from shared.agent.price import WEB_SEARCH_MICROUSD
-from shared.agent.strict_json import STRICT
-from shared.wire.characters import all_in_whole_characters, in_whole_characters
-from shared.wire.errors import ModelUnreachable
-from shared.wire.json_values import check_storable
-from shared.wire.pace import RateLimits
-from shared.wire.usage import Usage
+from handoff_queue.shared.agent.anthropic_errors import error_of_event, is_error
+from handoff_queue.shared.agent.model import Block, ModelReply, Pulse
+from handoff_queue.shared.agent.price import WEB_SEARCH_MICROUSD
+from handoff_queue.shared.agent.strict_json import STRICT
+from handoff_queue.shared.wire.characters import all_in_whole_characters, in_whole_characters
+from handoff_queue.shared.wire.errors import ModelUnreachable
+from handoff_queue.shared.wire.json_values import check_storable
+from handoff_queue.shared.wire.pace import RateLimits
+from handoff_queue.shared.wire.usage import Usage
 
 _AWS = "amazon.eventstream"
 """In the content type of Bedrock's streams, whose framing is not that of server-sent events."""

@@ -17,13 +17,13 @@ import anthropic
 from anthropic.lib.tools import ToolError
 from pydantic import ValidationError
 
-from shared.agent.parameter_names import check_parameter_names
-from shared.agent.schemas import BrokenSchema, check_schema
-from shared.agent.tool import CallContext, Tool, ToolContext, ToolFailed, ToolOutput
-from shared.agent.tool_values import output_of
-from shared.wire.characters import has_half_a_character
-from shared.wire.errors import InvalidTool
-from shared.wire.message import digest_of, problems_of
+from handoff_queue.shared.agent.parameter_names import check_parameter_names
+from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
+from handoff_queue.shared.agent.tool import CallContext, Tool, ToolContext, ToolFailed, ToolOutput
+from handoff_queue.shared.agent.tool_values import output_of
+from handoff_queue.shared.wire.characters import has_half_a_character
+from handoff_queue.shared.wire.errors import InvalidTool
+from handoff_queue.shared.wire.message import digest_of, problems_of
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NOT_AT_THE_TOP = ("allOf", "anyOf", "oneOf")

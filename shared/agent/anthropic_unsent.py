@@ -15,8 +15,8 @@ import aiohttp
 import anthropic
 import httpx2
 
-from shared.http_values import proxy_of
-from shared.wire.errors import ModelError, NeverSent, Unsendable
+from handoff_queue.shared.http_values import proxy_of
+from handoff_queue.shared.wire.errors import ModelError, NeverSent, Unsendable
 
 _NAME_MISMATCHES = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from shared.agent.call_ids import CALLS, ids_in
-from shared.agent.model import Block, MessageParam
-from shared.agent.tool_calls import MAY_HAVE_RUN
-from shared.wire.checkpoints import (
+from handoff_queue.shared.agent.call_ids import CALLS, ids_in
+from handoff_queue.shared.agent.model import Block, MessageParam
+from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
+from handoff_queue.shared.wire.checkpoints import (
     Called,
     CallFailed,
     Checkpoint,
@@ -20,8 +20,8 @@ from shared.wire.checkpoints import (
     Prompted,
     Replied,
 )
-from shared.wire.handoff import AgentHandoff
-from shared.wire.usage import NOTHING_USED, Usage
+from handoff_queue.shared.wire.handoff import AgentHandoff
+from handoff_queue.shared.wire.usage import NOTHING_USED, Usage
 
 LAST_TURN = "This is your last turn: no more tools can be called. Give your answer now, as complete as what you have allows."
 UNUSABLE = "Your answer cannot be used: "

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
-from shared.agent.answers import (
+from handoff_queue.shared.agent.answers import (
     Lenient,
     folded_word,
     json_object_in,
@@ -18,15 +18,20 @@ from shared.agent.answers import (
     what_came,
     without_nulls,
 )
-from shared.agent.empty_forms import is_empty_form
-from shared.agent.reading import NotAcceptable, Read
-from shared.agent.schemas import BrokenSchema, problem_with
-from shared.agent.sources import Sources
-from shared.wire.characters import composed
-from shared.wire.handoff import Citation, Claim, ResultStatus, says_only_that_it_is_done
-from shared.wire.ids import StepId
-from shared.wire.markers import qualified, renamed_markers
-from shared.wire.message import problems_of
+from handoff_queue.shared.agent.empty_forms import is_empty_form
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
+from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.wire.characters import composed
+from handoff_queue.shared.wire.handoff import (
+    Citation,
+    Claim,
+    ResultStatus,
+    says_only_that_it_is_done,
+)
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.markers import qualified, renamed_markers
+from handoff_queue.shared.wire.message import problems_of
 
 MOST_PROBLEMS = 5
 """Told to the model at once."""

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from shared.agent.model import Model
-from shared.agent.price import Prices
-from shared.agent.reading import Reading
-from shared.agent.tool import Tool, ToolContext
-from shared.agent.turns import Turns, Unclaimed
+from handoff_queue.shared.agent.model import Model
+from handoff_queue.shared.agent.price import Prices
+from handoff_queue.shared.agent.reading import Reading
+from handoff_queue.shared.agent.tool import Tool, ToolContext
+from handoff_queue.shared.agent.turns import Turns, Unclaimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

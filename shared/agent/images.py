@@ -7,7 +7,7 @@ from typing import Any
 
 import imagesize
 
-from shared.agent.tool import Image, ToolFailed
+from handoff_queue.shared.agent.tool import Image, ToolFailed
 
 MOST_BYTES = 3_750_000
 """Of one image. The Messages API takes 5 MB of base64, which is a third longer."""

@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import assert_never
 
-from shared.agent.conversation import (
+from handoff_queue.shared.agent.conversation import (
     EMPTY,
     LAST_TURN,
     TOO_LONG,
@@ -19,13 +19,13 @@ from shared.agent.conversation import (
     calls_of,
     text_of,
 )
-from shared.agent.equipment import Equipment
-from shared.agent.model import Block
-from shared.agent.model_turn import ModelTurns
-from shared.agent.outcome import Outcome
-from shared.agent.prompt import Opening
-from shared.agent.reading import NotAcceptable, Read, decider
-from shared.agent.tool_calls import (
+from handoff_queue.shared.agent.equipment import Equipment
+from handoff_queue.shared.agent.model import Block
+from handoff_queue.shared.agent.model_turn import ModelTurns
+from handoff_queue.shared.agent.outcome import Outcome
+from handoff_queue.shared.agent.prompt import Opening
+from handoff_queue.shared.agent.reading import NotAcceptable, Read, decider
+from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
     MOST_CALLS,
@@ -35,10 +35,10 @@ from shared.agent.tool_calls import (
     UNKNOWN,
     observed,
 )
-from shared.agent.tool_threads import ToolThreads
-from shared.agent.turns import Turns
-from shared.logs import log_of
-from shared.wire.checkpoints import (
+from handoff_queue.shared.agent.tool_threads import ToolThreads
+from handoff_queue.shared.agent.turns import Turns
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.checkpoints import (
     Called,
     Checkpoint,
     Observed,
@@ -46,7 +46,7 @@ from shared.wire.checkpoints import (
     Replied,
     WorstCase,
 )
-from shared.wire.errors import (
+from handoff_queue.shared.wire.errors import (
     Interrupted,
     LedgerError,
     Level,
@@ -54,9 +54,9 @@ from shared.wire.errors import (
     ModelError,
     ModelRefused,
 )
-from shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
-from shared.wire.pace import Expected
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
+from handoff_queue.shared.wire.pace import Expected
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 MOST_REPAIRS = 1
 """How often a model is told that its answer cannot be used; what it gets wrong twice it will get wrong again."""

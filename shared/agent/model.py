@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shared.wire.pace import NOTHING_SAID, RateLimits
-from shared.wire.usage import NOTHING_USED, Usage
+from handoff_queue.shared.wire.pace import NOTHING_SAID, RateLimits
+from handoff_queue.shared.wire.usage import NOTHING_USED, Usage
 
 PULSE_EVERY_S, SELDOM_S = 0.25, 2.0
 """How often who waits for a reply pulses while nothing arrives, with few others and with thousands."""

@@ -5,24 +5,38 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Protocol
 
-from shared.agent.answers import draft_in
-from shared.agent.call_ids import with_valid_calls
-from shared.agent.conversation import Conversation, calls_of, text_of
-from shared.agent.equipment import Equipment
-from shared.agent.model import ModelCall, ModelReply, Pulse
-from shared.agent.price import HIDDEN_TOKENS, request_bytes, server_tool_uses
-from shared.agent.reading import takes_time
-from shared.agent.retry import delay_s, reason_of
-from shared.agent.tool import Tool
-from shared.agent.tool_calls import definition
-from shared.telemetry import telemetry
-from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Prompted, Replied, WorstCase
-from shared.wire.doing import Waiting
-from shared.wire.errors import LimitReached, ModelBusy, ModelError, ModelRejected, NeverSent, Parked
-from shared.wire.handoff import StopReason
-from shared.wire.limits import HandoffLimits
-from shared.wire.pace import Expected, RateLimits
-from shared.wire.usage import NOTHING_USED, Usage
+from handoff_queue.shared.agent.answers import draft_in
+from handoff_queue.shared.agent.call_ids import with_valid_calls
+from handoff_queue.shared.agent.conversation import Conversation, calls_of, text_of
+from handoff_queue.shared.agent.equipment import Equipment
+from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.agent.price import HIDDEN_TOKENS, request_bytes, server_tool_uses
+from handoff_queue.shared.agent.reading import takes_time
+from handoff_queue.shared.agent.retry import delay_s, reason_of
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_calls import definition
+from handoff_queue.shared.telemetry import telemetry
+from handoff_queue.shared.wire.checkpoints import (
+    CallFailed,
+    Checkpoint,
+    Observed,
+    Prompted,
+    Replied,
+    WorstCase,
+)
+from handoff_queue.shared.wire.doing import Waiting
+from handoff_queue.shared.wire.errors import (
+    LimitReached,
+    ModelBusy,
+    ModelError,
+    ModelRejected,
+    NeverSent,
+    Parked,
+)
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.wire.pace import Expected, RateLimits
+from handoff_queue.shared.wire.usage import NOTHING_USED, Usage
 
 LEAST_OUTPUT_TOKENS = 256
 """A call that may write less than this is not worth its input."""

@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from shared.agent.model import ModelCall
-from shared.config import OFFLINE_MODEL, Settings
-from shared.extras import missing
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import UserError
-from shared.wire.usage import MICROUSD, Usage
+from handoff_queue.shared.agent.model import ModelCall
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.shared.extras import missing
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.usage import MICROUSD, Usage
 
 HIDDEN_TOKENS = 2_000
 """What a provider adds to a request that we can't see: its tool-use preamble (under 700 tokens as documented) and the grammar note of

@@ -8,10 +8,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from pydantic import JsonValue
 
-from shared.agent.model import Block
-from shared.agent.tool import Tool
-from shared.wire.errors import HandoffError
-from shared.wire.handoff import Claim, ResultStatus
+from handoff_queue.shared.agent.model import Block
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.wire.errors import HandoffError
+from handoff_queue.shared.wire.handoff import Claim, ResultStatus
 
 
 class NotAcceptable(HandoffError):

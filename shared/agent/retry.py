@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.wire.errors import ModelBusy, ModelError, SchemaRejected
+from handoff_queue.shared.wire.errors import ModelBusy, ModelError, SchemaRejected
 
 MOST_TRIES = 5
 """Tries in a row, the first included: with the delays below some 15 to 30 seconds, longer than most overloads, far shorter than a job."""

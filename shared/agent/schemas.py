@@ -17,7 +17,7 @@ import referencing.exceptions
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from referencing.jsonschema import DRAFT202012
 
-from shared.agent.bounded_validation import (
+from handoff_queue.shared.agent.bounded_validation import (
     UNSUPPORTED,
     BoundedValidator,
     TooCostly,
@@ -26,9 +26,9 @@ from shared.agent.bounded_validation import (
     shortened,
     spend,
 )
-from shared.patterns import UnusablePattern, check_patterns
-from shared.wire.errors import HandoffError
-from shared.wire.json_values import check_storable
+from handoff_queue.shared.patterns import UnusablePattern, check_patterns
+from handoff_queue.shared.wire.errors import HandoffError
+from handoff_queue.shared.wire.json_values import check_storable
 
 MOST_EXPANDED = 10_000
 """Subschemas that apply to one value, each counted once for each way that leads to it."""

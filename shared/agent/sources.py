@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from shared.agent.quotes import MOST_QUOTE_CHARS, FoldedText
-from shared.agent.tool import ToolFailed
-from shared.wire.characters import composed
-from shared.wire.documents import Document, Manifest
-from shared.wire.handoff import Citation
-from shared.wire.message import digest_of
+from handoff_queue.shared.agent.quotes import MOST_QUOTE_CHARS, FoldedText
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.wire.characters import composed
+from handoff_queue.shared.wire.documents import Document, Manifest
+from handoff_queue.shared.wire.handoff import Citation
+from handoff_queue.shared.wire.message import digest_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 from math import isfinite
 from typing import Any, NoReturn
 
-from shared.wire.json_values import MOST_DIGITS, MOST_LEVELS, check_depth
+from handoff_queue.shared.wire.json_values import MOST_DIGITS, MOST_LEVELS, check_depth
 
 _MOST_SHOWN = 20
 """Characters of a number in an error."""

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from shared.agent.images import encoded, image_of
-from shared.agent.tool import Image, ToolFailed, ToolOutput
-from shared.wire.characters import all_in_whole_characters
+from handoff_queue.shared.agent.images import encoded, image_of
+from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
+from handoff_queue.shared.wire.characters import all_in_whole_characters
 
 MOST_IMAGES = 4
 """Of one result."""

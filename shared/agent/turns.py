@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import NoReturn, Protocol
 
-from shared.wire.checkpoints import Checkpoint, WorstCase
-from shared.wire.errors import LeaseLost
-from shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
+from handoff_queue.shared.wire.checkpoints import Checkpoint, WorstCase
+from handoff_queue.shared.wire.errors import LeaseLost
+from handoff_queue.shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
 
 
 class Turns(Protocol):

@@ -20,11 +20,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from shared.documents.decoding import decode, tidied
-from shared.documents.html import declared_charset, html_text
-from shared.documents.media import PDF
-from shared.documents.pdf import pdf_text
-from shared.documents.refused import Refused
+from handoff_queue.shared.documents.decoding import decode, tidied
+from handoff_queue.shared.documents.html import declared_charset, html_text
+from handoff_queue.shared.documents.media import PDF
+from handoff_queue.shared.documents.pdf import pdf_text
+from handoff_queue.shared.documents.refused import Refused
 
 TIMEOUT_S = 30
 """One file; a 1,000-page book takes about ten seconds."""
@@ -75,7 +75,7 @@ def text_elsewhere(
 def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | Refused]:
     """Outcomes until the process has done all files or died of one (which then is the last outcome)."""
     home = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "shared.documents.elsewhere", str(timeout_s)]
+    command = [sys.executable, "-m", "handoff_queue.shared.documents.elsewhere", str(timeout_s)]
     environment = {"PYTHONPATH": str(home), "PYTHONIOENCODING": "utf-8"}  # and no secrets
     with subprocess.Popen(
         command,

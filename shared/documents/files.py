@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.documents.refused import Refused
-from shared.wire.errors import InvalidDocuments
+from handoff_queue.shared.documents.refused import Refused
+from handoff_queue.shared.wire.errors import InvalidDocuments
 
 LONGEST_PATH = 1_000
 """Characters; as in `shared.wire.documents.Document`."""

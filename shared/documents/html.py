@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from shared.documents.refused import Refused
-from shared.extras import missing
+from handoff_queue.shared.documents.refused import Refused
+from handoff_queue.shared.extras import missing
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode

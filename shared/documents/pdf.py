@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from shared.documents.decoding import tidied
-from shared.documents.refused import Refused
-from shared.extras import missing
+from handoff_queue.shared.documents.decoding import tidied
+from handoff_queue.shared.documents.refused import Refused
+from handoff_queue.shared.extras import missing
 
 MOST_CHARS = 20_000_000
 """Of one file's text: a compressed page can unfold to gigabytes."""

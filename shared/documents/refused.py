@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.wire.errors import HandoffError
+from handoff_queue.shared.wire.errors import HandoffError
 
 
 class Refused(HandoffError):

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.unreadable import readable
-from shared.wire.documents import Document
-from shared.wire.errors import LedgerError, UnreadablePayload
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.ledger.unreadable import readable
+from handoff_queue.shared.wire.documents import Document
+from handoff_queue.shared.wire.errors import LedgerError, UnreadablePayload
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
 
 COMPRESS_FROM = 1_000
 """Bytes. For a shorter handoff or result, zlib saves 0.2 KB and takes 20 microseconds."""

@@ -10,16 +10,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from shared.drain import Drain
-from shared.ledger import keys
-from shared.ledger.blobs import packed, stored
-from shared.ledger.connection import Connection, insisted
-from shared.ledger.ends import CHORD_SILENCE_S, URGENT, End, Finished
-from shared.ledger.orders import keep_of, order_of, worst_of
-from shared.ledger.pace import Pacing
-from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Replied, WorstCase
-from shared.wire.doing import Waiting, is_news
-from shared.wire.errors import (
+from handoff_queue.shared.drain import Drain
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.blobs import packed, stored
+from handoff_queue.shared.ledger.connection import Connection, insisted
+from handoff_queue.shared.ledger.ends import CHORD_SILENCE_S, URGENT, End, Finished
+from handoff_queue.shared.ledger.orders import keep_of, order_of, worst_of
+from handoff_queue.shared.ledger.pace import Pacing
+from handoff_queue.shared.wire.checkpoints import (
+    CallFailed,
+    Checkpoint,
+    Observed,
+    Replied,
+    WorstCase,
+)
+from handoff_queue.shared.wire.doing import Waiting, is_news
+from handoff_queue.shared.wire.errors import (
     WHOSE,
     Cancelled,
     Draining,
@@ -30,10 +36,10 @@ from shared.wire.errors import (
     LimitReached,
     Paused,
 )
-from shared.wire.events import Event
-from shared.wire.handoff import HandoffResult, ref
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
+from handoff_queue.shared.wire.events import Event
+from handoff_queue.shared.wire.handoff import HandoffResult, ref
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
 
 BEAT_EVERY_S = 2.0
 """So often does a sign of life leave the process: 500 running handoffs are 250 small round trips a second."""

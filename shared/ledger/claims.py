@@ -9,22 +9,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.config import Settings
-from shared.drain import Drain
-from shared.ledger import keys
-from shared.ledger.blobs import unpacked
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.connection import Connection, in_our_words, insisted
-from shared.ledger.ends import End, Finished
-from shared.ledger.journal import Commit, Journal, recorded_as
-from shared.ledger.orders import keep_of, worst_of
-from shared.ledger.pace import Pacing
-from shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
-from shared.wire.errors import UnreadablePayload
-from shared.wire.events import Recorded
-from shared.wire.ids import Digest, HandoffId, JobId, new_word
-from shared.wire.message import problems_of
-from shared.wire.pace import Expected
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.drain import Drain
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.blobs import unpacked
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.connection import Connection, in_our_words, insisted
+from handoff_queue.shared.ledger.ends import End, Finished
+from handoff_queue.shared.ledger.journal import Commit, Journal, recorded_as
+from handoff_queue.shared.ledger.orders import keep_of, worst_of
+from handoff_queue.shared.ledger.pace import Pacing
+from handoff_queue.shared.wire.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
+from handoff_queue.shared.wire.errors import UnreadablePayload
+from handoff_queue.shared.wire.events import Recorded
+from handoff_queue.shared.wire.ids import Digest, HandoffId, JobId, new_word
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.wire.pace import Expected
 
 MAX_CLAIMS = 3
 """A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""

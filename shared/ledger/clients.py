@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from redis.sentinel import Sentinel
 
-from shared.ledger.direct import (
+from handoff_queue.shared.ledger.direct import (
     DirectClient,
     DirectConnection,
     DirectPacker,
@@ -17,11 +17,11 @@ from shared.ledger.direct import (
     ManagedConnection,
     ManagedTlsConnection,
 )
-from shared.ledger.prefix import PrefixPacker
-from shared.ledger.redis_versions import driver_info
-from shared.ledger.tls import share_contexts
-from shared.redis_address import TLS_FILES, RedisAddress, read_address
-from shared.wire.errors import UserError
+from handoff_queue.shared.ledger.prefix import PrefixPacker
+from handoff_queue.shared.ledger.redis_versions import driver_info
+from handoff_queue.shared.ledger.tls import share_contexts
+from handoff_queue.shared.redis_address import TLS_FILES, RedisAddress, read_address
+from handoff_queue.shared.wire.errors import UserError
 
 CONNECT_TIMEOUT_S = 5.0
 UNBOUNDED = 2**31

@@ -12,12 +12,17 @@ from typing import Any, TypeVar
 import redis
 from redis.sentinel import MasterNotFoundError
 
-from shared.failpoints import around
-from shared.ledger.clients import client_for
-from shared.ledger.script import Script
-from shared.ledger.sources import source_of
-from shared.redis_address import read_address
-from shared.wire.errors import LedgerError, LedgerRefuses, LedgerUnavailable, UnusableRedis
+from handoff_queue.shared.failpoints import around
+from handoff_queue.shared.ledger.clients import client_for
+from handoff_queue.shared.ledger.script import Script
+from handoff_queue.shared.ledger.sources import source_of
+from handoff_queue.shared.redis_address import read_address
+from handoff_queue.shared.wire.errors import (
+    LedgerError,
+    LedgerRefuses,
+    LedgerUnavailable,
+    UnusableRedis,
+)
 
 Answer = TypeVar("Answer")
 ScriptCall = tuple[list[str], list[Any]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.connection import Connection
-from shared.wire.usage import cost_usd, microusd
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection
+from handoff_queue.shared.wire.usage import cost_usd, microusd
 
 
 @dataclass(frozen=True, slots=True)

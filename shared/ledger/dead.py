@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.wire.errors import UserError
-from shared.wire.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
-from shared.wire.message import Message, digest_of
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
+from handoff_queue.shared.wire.message import Message, digest_of
 
 KEEP_AT_MOST = 1_000
 PATIENCE_S = 60.0

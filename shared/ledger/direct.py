@@ -18,8 +18,12 @@ import redis
 from redis.connection import HiredisRespSerializer
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
-from shared.ledger.patient_socket import patient
-from shared.ledger.redis_versions import connection_from, health_check_clock, should_reconnect
+from handoff_queue.shared.ledger.patient_socket import patient
+from handoff_queue.shared.ledger.redis_versions import (
+    connection_from,
+    health_check_clock,
+    should_reconnect,
+)
 
 FRESH_S = 0.05
 """A connection whose last answer is no older is taken as it is, without a look whether the server has closed it since. Where it has, that

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.ledger.journal import in_place
-from shared.wire.events import Event, Recorded
-from shared.wire.handoff import ResultStatus
+from handoff_queue.shared.ledger.journal import in_place
+from handoff_queue.shared.wire.events import Event, Recorded
+from handoff_queue.shared.wire.handoff import ResultStatus
 
 CHORD_SILENCE_S = 3.0
 """All parts of a chord are done, and its body has not come: the sweeper looks."""

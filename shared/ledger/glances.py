@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.jobs import (
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.ledger.jobs import (
     HandoffStanding,
     JobStanding,
     handoff_standing,
     hashes_of,
     job_standing,
 )
-from shared.ledger.journal import recorded
-from shared.wire.errors import UnknownJob
-from shared.wire.events import Recorded, Routed
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.ledger.journal import recorded
+from handoff_queue.shared.wire.errors import UnknownJob
+from handoff_queue.shared.wire.events import Recorded, Routed
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 
 HEAD_EVENTS = 20
 """Who does a job stands among the first of a journal, where it was to be found out."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import redis
 
-from shared.ledger import keys
-from shared.ledger.connection import CLUSTER, Connection, in_our_words
-from shared.wire.errors import LedgerError, LedgerUnavailable, UnusableRedis
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import CLUSTER, Connection, in_our_words
+from handoff_queue.shared.wire.errors import LedgerError, LedgerUnavailable, UnusableRedis
 
 
 @dataclass(frozen=True, slots=True)

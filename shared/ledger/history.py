@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.unreadable import readable
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.ledger.unreadable import readable
 
 MOST = 2**53
 """The largest whole number that Lua and JSON readers hold exactly."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.stints import Stint, stints_of
-from shared.wire.events import DEFAULT_TENANT, JobStatus
-from shared.wire.ids import HandoffId, JobId, JobIdField
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.ledger.stints import Stint, stints_of
+from handoff_queue.shared.wire.events import DEFAULT_TENANT, JobStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId, JobIdField
 
 SWEEP_AT_MOST = 200
 ACTED_WITHIN_S = 1.5

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.ledger import keys
-from shared.ledger.blobs import stored
-from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.orders import order_of
-from shared.wire.errors import (
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.blobs import stored
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.ledger.orders import order_of
+from handoff_queue.shared.wire.errors import (
     LedgerError,
     LedgerRefuses,
     MalformedMessage,
     UnknownJob,
     VersionConflict,
 )
-from shared.wire.events import (
+from handoff_queue.shared.wire.events import (
     ApprovalAsked,
     CancelRequested,
     Event,
@@ -30,8 +30,8 @@ from shared.wire.events import (
     StepsTriedAgain,
     parse_event,
 )
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import CLOSING_ROLES, queue_of
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import CLOSING_ROLES, queue_of
 
 READ_AT_MOST = 5_000
 """Events in one round trip."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 
 PREFIX = "handoff:"
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from shared.ledger.claim import Claim
-from shared.ledger.connection import Connection, ScriptCall
-from shared.ledger.frozen import FROZEN_AFTER_LEASES
-from shared.logs import log_of
-from shared.wire.errors import Interrupted, LedgerError
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.connection import Connection, ScriptCall
+from handoff_queue.shared.ledger.frozen import FROZEN_AFTER_LEASES
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import Interrupted, LedgerError
 
 RENEWALS_PER_LEASE = 3
 SIGN_EVERY_S = 4.0

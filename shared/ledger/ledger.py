@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.config import Settings
-from shared.drain import Drain
-from shared.ledger.blobs import Blobs
-from shared.ledger.claims import Claims
-from shared.ledger.connection import SOCKET_TIMEOUT_S, Connection
-from shared.ledger.days import Days
-from shared.ledger.dead import DeadLetters
-from shared.ledger.glances import Glances
-from shared.ledger.health import Health
-from shared.ledger.history import History
-from shared.ledger.jobs import Jobs
-from shared.ledger.journal import Journal
-from shared.ledger.load import Loads
-from shared.ledger.looks import Looks
-from shared.ledger.pauses import Pauses
-from shared.ledger.queues import Queues
-from shared.ledger.roles import Roles
-from shared.ledger.traces import Traces
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.drain import Drain
+from handoff_queue.shared.ledger.blobs import Blobs
+from handoff_queue.shared.ledger.claims import Claims
+from handoff_queue.shared.ledger.connection import SOCKET_TIMEOUT_S, Connection
+from handoff_queue.shared.ledger.days import Days
+from handoff_queue.shared.ledger.dead import DeadLetters
+from handoff_queue.shared.ledger.glances import Glances
+from handoff_queue.shared.ledger.health import Health
+from handoff_queue.shared.ledger.history import History
+from handoff_queue.shared.ledger.jobs import Jobs
+from handoff_queue.shared.ledger.journal import Journal
+from handoff_queue.shared.ledger.load import Loads
+from handoff_queue.shared.ledger.looks import Looks
+from handoff_queue.shared.ledger.pauses import Pauses
+from handoff_queue.shared.ledger.queues import Queues
+from handoff_queue.shared.ledger.roles import Roles
+from handoff_queue.shared.ledger.traces import Traces
 
 
 @dataclass(frozen=True, slots=True)

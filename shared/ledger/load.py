@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.history import MOST
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
-from shared.wire.pace import Allowance
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.ledger.history import MOST
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
+from handoff_queue.shared.wire.pace import Allowance
 
 MOST_AT_WORK = 5_000
 """Handoffs that are read, the first to be looked at by the sweeper first: some 20 ms of Redis's time. Where more are out, whether at work,

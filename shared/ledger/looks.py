@@ -32,14 +32,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.ledger import keys
-from shared.ledger.claims import MAX_LOOKS
-from shared.ledger.connection import Connection, ScriptCall
-from shared.ledger.frozen import FROZEN_AFTER_LEASES
-from shared.ledger.journal import READ_AT_MOST, Journal, recorded
-from shared.wire.errors import LedgerUnavailable, LooksCrowded, LooksFrozen
-from shared.wire.events import Recorded
-from shared.wire.ids import JobId, new_word
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claims import MAX_LOOKS
+from handoff_queue.shared.ledger.connection import Connection, ScriptCall
+from handoff_queue.shared.ledger.frozen import FROZEN_AFTER_LEASES
+from handoff_queue.shared.ledger.journal import READ_AT_MOST, Journal, recorded
+from handoff_queue.shared.wire.errors import LedgerUnavailable, LooksCrowded, LooksFrozen
+from handoff_queue.shared.wire.events import Recorded
+from handoff_queue.shared.wire.ids import JobId, new_word
 
 TOGETHER_S = 0.5
 """Between looks that wake-ups of one moment have led to; while too many may be frozen, the next one is tried as soon."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.checkpoints import WorstCase
 
 
 def order_of(fields: Mapping[str, Any]) -> str:

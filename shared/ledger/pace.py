@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from shared.agent.retry import FIRST_DELAY_S, LONGEST_DELAY_S, LONGEST_HOLD_S
-from shared.ledger import keys
-from shared.ledger.connection import Connection
-from shared.ledger.history import MOST
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.pace import Allowance, Expected, RateLimits
-from shared.wire.usage import Usage
+from handoff_queue.shared.agent.retry import FIRST_DELAY_S, LONGEST_DELAY_S, LONGEST_HOLD_S
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection
+from handoff_queue.shared.ledger.history import MOST
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.pace import Allowance, Expected, RateLimits
+from handoff_queue.shared.wire.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.wire.errors import MalformedMessage
-from shared.wire.message import Message
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.message import Message
 
 HEEDED_WITHIN_S = 2.0
 """How often a worker looks whether it may take from its queues. What it has taken before is refused the claim, and held."""

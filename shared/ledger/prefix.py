@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shared.ledger.direct import DirectPacker
+from handoff_queue.shared.ledger.direct import DirectPacker
 
 NO_KEY = frozenset(
     {

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from itertools import chain
 
-from shared.fair import entry_of
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.roles import Roles
-from shared.wire.ids import JobId, is_job_id, new_word
+from handoff_queue.shared.fair import entry_of
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.ledger.roles import Roles
+from handoff_queue.shared.wire.ids import JobId, is_job_id, new_word
 
 LOOKED_AT = 200
 """Messages of a queue at a time: some milliseconds of Redis, the more the further from their taking end they stand, and half a megabyte."""

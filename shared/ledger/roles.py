@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.ledger.pauses import Pause, pause_in, pauses_in
-from shared.ledger.unreadable import readable
-from shared.wire.errors import MalformedMessage
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUPERVISOR_QUEUE, queue_of
-from shared.wire.presence import Announcement, Node
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.ledger.pauses import Pause, pause_in, pauses_in
+from handoff_queue.shared.ledger.unreadable import readable
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE, queue_of
+from handoff_queue.shared.wire.presence import Announcement, Node
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 ANNOUNCED_FOR_S = 15
 """An announcement is repeated every third of it. As long as a lease is by default: a dead worker is missed about when its handoffs are."""

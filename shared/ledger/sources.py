@@ -57,4 +57,6 @@ def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
 
 def _code_of(name: str) -> str:
     """Without its comments."""
-    return COMMENT.sub("", (files("shared.ledger") / "scripts" / f"{name}.lua").read_text())
+    return COMMENT.sub(
+        "", (files("handoff_queue.shared.ledger") / "scripts" / f"{name}.lua").read_text()
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.ledger import keys
-from shared.ledger.connection import Connection, in_our_words
-from shared.trace_ids import Kept
-from shared.wire.ids import JobId
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import Connection, in_our_words
+from handoff_queue.shared.trace_ids import Kept
+from handoff_queue.shared.wire.ids import JobId
 
 
 class Traces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.errors import MalformedMessage
 
 Entry = TypeVar("Entry")
 
@@ -22,7 +22,7 @@ def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) 
         except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
             unreadable += 1
     if unreadable:
-        from shared.logs import log_of  # commands that list jobs load no logging
+        from handoff_queue.shared.logs import log_of  # commands that list jobs load no logging
 
         log_of(__name__).warning("unreadable entries skipped", key=key, entries=unreadable)
     return entries

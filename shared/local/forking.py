@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 
-from shared.local.leash import PARENT_IS_GONE, PR_SET_PDEATHSIG
+from handoff_queue.shared.local.leash import PARENT_IS_GONE, PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True, slots=True)

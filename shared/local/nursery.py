@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shared.local.forking import Order
-from shared.local.leash import leashed
+from handoff_queue.shared.local.forking import Order
+from handoff_queue.shared.local.leash import leashed
 
 _READ_ONCE = (
     "PYTHON",
@@ -154,7 +154,7 @@ class Nursery:
                         sys.executable,
                         "-P",
                         "-m",
-                        "shared.local.forking",
+                        "handoff_queue.shared.local.forking",
                         str(theirs.fileno()),
                         *self._modules,
                     ]

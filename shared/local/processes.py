@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shared.local.leash import leashed
-from shared.local.nursery import Forked, Nursery
-from shared.readiness import READY_FILE
-from shared.wire.errors import UserError
+from handoff_queue.shared.local.leash import leashed
+from handoff_queue.shared.local.nursery import Forked, Nursery
+from handoff_queue.shared.readiness import READY_FILE
+from handoff_queue.shared.wire.errors import UserError
 
 MOST_RESTARTS = 5
 RESTART_WINDOW_S = 60.0

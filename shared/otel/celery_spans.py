@@ -13,8 +13,8 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.celery import CeleryInstrumentor
 from opentelemetry.trace import Status, StatusCode
 
-from shared.wire.ids import JobId
-from shared.wire.names import ADVANCE, SPECIALIST_PREFIX
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.names import ADVANCE, SPECIALIST_PREFIX
 
 _JOB = re.compile(r"j-[0-9a-f]{12}")
 

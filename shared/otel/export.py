@@ -17,7 +17,7 @@ from opentelemetry.trace import Status
 from opentelemetry.util.re import parse_env_headers
 from opentelemetry.util.types import Attributes
 
-from shared.redaction import Redactor
+from handoff_queue.shared.redaction import Redactor
 
 _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
 """May quote whatever was at hand."""

@@ -9,11 +9,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from shared.agent.model import Block, ModelCall, ModelReply
-from shared.config import OFFLINE_MODEL, Settings
-from shared.trace_ids import Lifetime
-from shared.wire.checkpoints import Observed
-from shared.wire.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.agent.model import Block, ModelCall, ModelReply
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.shared.trace_ids import Lifetime
+from handoff_queue.shared.wire.checkpoints import Observed
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
 
 Attributes = dict[str, str | bool | int | float | Sequence[str]]
 

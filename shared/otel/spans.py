@@ -21,18 +21,26 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
-from shared.agent.model import Block, ModelCall, ModelReply
-from shared.config import Settings
-from shared.otel import gen_ai
-from shared.otel.celery_spans import CelerySpans
-from shared.otel.export import Ids, make_provider
-from shared.redaction import Redactor, secrets_of
-from shared.telemetry import Span, Submissions, Telemetry
-from shared.trace_ids import Kept, Lifetime, Place, handoff_span, job_span, place_of, traceparent
-from shared.wire.checkpoints import Observed
-from shared.wire.errors import LedgerError
-from shared.wire.handoff import AgentHandoff, HandoffResult
-from shared.wire.ids import JobId
+from handoff_queue.shared.agent.model import Block, ModelCall, ModelReply
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.otel import gen_ai
+from handoff_queue.shared.otel.celery_spans import CelerySpans
+from handoff_queue.shared.otel.export import Ids, make_provider
+from handoff_queue.shared.redaction import Redactor, secrets_of
+from handoff_queue.shared.telemetry import Span, Submissions, Telemetry
+from handoff_queue.shared.trace_ids import (
+    Kept,
+    Lifetime,
+    Place,
+    handoff_span,
+    job_span,
+    place_of,
+    traceparent,
+)
+from handoff_queue.shared.wire.checkpoints import Observed
+from handoff_queue.shared.wire.errors import LedgerError
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.wire.ids import JobId
 
 SCOPE = "handoff"
 CLOCKS_APART_S = 1.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from shared.http_values import check_server_url
+from handoff_queue.shared.http_values import check_server_url
 
 MOST_TIMEOUT_S = 86_400.0
 

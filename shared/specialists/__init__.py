@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from shared.specialists.reader import load_specialists, read_specialist
+from handoff_queue.shared.specialists.reader import load_specialists, read_specialist
 
 __all__ = ["load_specialists", "read_specialist"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from shared.wire.errors import InvalidSpecialist
-from shared.yaml_loading import PlainLoader, Refused
+from handoff_queue.shared.wire.errors import InvalidSpecialist
+from handoff_queue.shared.yaml_loading import PlainLoader, Refused
 
 FENCE = "---"
 MAX_FILE_BYTES = 200_000

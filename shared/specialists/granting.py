@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from shared.logs import log_of
-from shared.wire.errors import MalformedMessage
-from shared.wire.limits import HandoffLimits
-from shared.wire.specialist import SpecialistSpec, unannounced_spec
-from shared.wire.usage import microusd
+from handoff_queue.shared.logs import log_of
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.wire.specialist import SpecialistSpec, unannounced_spec
+from handoff_queue.shared.wire.usage import microusd
 
 Number = TypeVar("Number", int, float)
 log = log_of(__name__)

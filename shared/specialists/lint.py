@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import combinations
 from math import log, sqrt
 
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 OVERLAP = 0.25
 """Cosine of two descriptions (TF-IDF over the set, without their "not for" part) from which a planner would have to guess.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import Citation
-from shared.wire.ids import StepIdField
-from shared.wire.json_values import StorableJson
-from shared.wire.message import Message
+from handoff_queue.shared.wire.events import AnswerMethod, JobStatus
+from handoff_queue.shared.wire.handoff import Citation
+from handoff_queue.shared.wire.ids import StepIdField
+from handoff_queue.shared.wire.json_values import StorableJson
+from handoff_queue.shared.wire.message import Message
 
 
 class NumberedCitation(Message):

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from shared.wire.limits import Microusd
-from shared.wire.message import Message
+from handoff_queue.shared.wire.limits import Microusd
+from handoff_queue.shared.wire.message import Message
 
 MOST_WAIT_S = 30 * 24 * 3_600
 """A question that nobody answers for so long ends its job, whatever was asked for: what waits is kept in Redis."""

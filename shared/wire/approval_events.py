@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import StepIdField
-from shared.wire.message import Message
-from shared.wire.step_events import PlanMade
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import StepIdField
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.step_events import PlanMade
 
 
 class ApprovalAsked(Message):

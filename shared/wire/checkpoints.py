@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from shared.wire.message import NO_PAYLOAD_IN_ERRORS, Message, Unsaid
-from shared.wire.usage import Usage
+from handoff_queue.shared.wire.message import NO_PAYLOAD_IN_ERRORS, Message, Unsaid
+from handoff_queue.shared.wire.usage import Usage
 
 
 class Replied(Message):

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from shared.wire.ids import StepIdField
-from shared.wire.message import Message
+from handoff_queue.shared.wire.ids import StepIdField
+from handoff_queue.shared.wire.message import Message
 
 MOST_CHARS = 1_000
 MOST_NODES = 200

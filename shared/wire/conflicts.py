@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from shared.wire.handoff import Claim, ClaimId
-from shared.wire.message import Message
+from handoff_queue.shared.wire.handoff import Claim, ClaimId
+from handoff_queue.shared.wire.message import Message
 
 ConflictId = Annotated[str, StringConstraints(pattern=r"^k[0-9]{1,4}$")]
 

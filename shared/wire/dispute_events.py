@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from shared.wire.conflicts import ConflictId
-from shared.wire.handoff import BlobRef, ClaimId
-from shared.wire.ids import StepIdField
-from shared.wire.message import Message
+from handoff_queue.shared.wire.conflicts import ConflictId
+from handoff_queue.shared.wire.handoff import BlobRef, ClaimId
+from handoff_queue.shared.wire.ids import StepIdField
+from handoff_queue.shared.wire.message import Message
 
 
 class ConflictsFound(Message):

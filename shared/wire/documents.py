@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import NonNegativeInt, StringConstraints
 
-from shared.wire.ids import Digest
-from shared.wire.message import Message
+from handoff_queue.shared.wire.ids import Digest
+from handoff_queue.shared.wire.message import Message
 
 
 class Document(Message):

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from shared.wire.json_values import StorableJson
-from shared.wire.message import Message
+from handoff_queue.shared.wire.json_values import StorableJson
+from handoff_queue.shared.wire.message import Message
 
 MOST_NAME_CHARS = 255
 """Of a task or a queue: AMQP's longest short string, in bytes."""

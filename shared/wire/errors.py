@@ -49,7 +49,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
-from shared.wire.pace import NOTHING_SAID, RateLimits
+from handoff_queue.shared.wire.pace import NOTHING_SAID, RateLimits
 
 
 class HandoffError(Exception):

@@ -14,17 +14,17 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from shared.wire.approval_events import (
+from handoff_queue.shared.wire.approval_events import (
     ApprovalAsked,
     ApprovalEvent,
     ApprovalReminded,
     Approved,
     Rejected,
 )
-from shared.wire.dispute_events import Arbitrated, ConflictsFound, Judged
-from shared.wire.errors import MalformedMessage
-from shared.wire.fact_check import FactsChecked
-from shared.wire.job_events import (
+from handoff_queue.shared.wire.dispute_events import Arbitrated, ConflictsFound, Judged
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.fact_check import FactsChecked
+from handoff_queue.shared.wire.job_events import (
     DEFAULT_TENANT,
     CancelRequested,
     DecisionAsked,
@@ -41,8 +41,8 @@ from shared.wire.job_events import (
     TakenUp,
     WebhookTried,
 )
-from shared.wire.message import NO_PAYLOAD_IN_ERRORS, problems_of
-from shared.wire.step_events import (
+from handoff_queue.shared.wire.message import NO_PAYLOAD_IN_ERRORS, problems_of
+from handoff_queue.shared.wire.step_events import (
     LAST,
     Abandoned,
     AnswerMethod,

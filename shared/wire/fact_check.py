@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import StepIdField
-from shared.wire.message import Message
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import StepIdField
+from handoff_queue.shared.wire.message import Message
 
 
 class CheckVerdict(StrEnum):

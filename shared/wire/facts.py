@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.wire.handoff import Fact
-from shared.wire.message import Message
+from handoff_queue.shared.wire.handoff import Fact
+from handoff_queue.shared.wire.message import Message
 
 
 class KnownFact(Message):

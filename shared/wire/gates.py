@@ -12,11 +12,11 @@ from pydantic import (
     model_validator,
 )
 
-from shared.patterns import UnusablePattern, matches
-from shared.wire.ids import NameField
-from shared.wire.limits import MOST_COUNT, Count
-from shared.wire.message import Message
-from shared.wire.names import RESERVED
+from handoff_queue.shared.patterns import UnusablePattern, matches
+from handoff_queue.shared.wire.ids import NameField
+from handoff_queue.shared.wire.limits import MOST_COUNT, Count
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.names import RESERVED
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import JobIdField, NameField, StepId, StepIdField
-from shared.wire.message import Message
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import JobIdField, NameField, StepId, StepIdField
+from handoff_queue.shared.wire.message import Message
 
 
 class Given(Message):

@@ -15,11 +15,18 @@ from pydantic import (
     model_validator,
 )
 
-from shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField, handoff_id
-from shared.wire.json_values import StorableJson
-from shared.wire.limits import MOST_DEPTH, HandoffLimits
-from shared.wire.message import Message, Unsaid, digest_of
-from shared.wire.usage import NOTHING_USED, Usage
+from handoff_queue.shared.wire.ids import (
+    Digest,
+    HandoffIdField,
+    JobIdField,
+    NameField,
+    StepIdField,
+    handoff_id,
+)
+from handoff_queue.shared.wire.json_values import StorableJson
+from handoff_queue.shared.wire.limits import MOST_DEPTH, HandoffLimits
+from handoff_queue.shared.wire.message import Message, Unsaid, digest_of
+from handoff_queue.shared.wire.usage import NOTHING_USED, Usage
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 

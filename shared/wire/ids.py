@@ -10,7 +10,7 @@ from typing import Annotated, NewType
 
 from pydantic import StringConstraints
 
-from shared.wire.message import digest_of
+from handoff_queue.shared.wire.message import digest_of
 
 JobId = NewType("JobId", str)
 StepId = NewType("StepId", str)

@@ -7,17 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from shared.wire.approval import Approvals
-from shared.wire.gates import Gates, GatesFrom
-from shared.wire.given import Earlier, Given
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import HandoffIdField, JobIdField, NameField, StepIdField
-from shared.wire.limits import JobLimits, NewLimits
-from shared.wire.message import Message, Unsaid
-from shared.wire.mode import Mode
-from shared.wire.priority import Priority
-from shared.wire.quote import Quote
-from shared.wire.rubric import Rubric
+from handoff_queue.shared.wire.approval import Approvals
+from handoff_queue.shared.wire.gates import Gates, GatesFrom
+from handoff_queue.shared.wire.given import Earlier, Given
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import HandoffIdField, JobIdField, NameField, StepIdField
+from handoff_queue.shared.wire.limits import JobLimits, NewLimits
+from handoff_queue.shared.wire.message import Message, Unsaid
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.shared.wire.quote import Quote
+from handoff_queue.shared.wire.rubric import Rubric
 
 DEFAULT_TENANT = "default"
 """Whose a job is when nobody says so."""

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from shared.durations import whole_seconds_in
-from shared.wire.ids import StepId, StepIdField
-from shared.wire.message import Message
+from handoff_queue.shared.durations import whole_seconds_in
+from handoff_queue.shared.wire.ids import StepId, StepIdField
+from handoff_queue.shared.wire.message import Message
 
 MOST_RESULTS = 1_000_000
 """More than any plan has steps."""

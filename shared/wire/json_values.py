@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, JsonValue
 
-from shared.wire.characters import has_half_a_character
+from handoff_queue.shared.wire.characters import has_half_a_character
 
 MOST_LEVELS = 100
 """Levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored value stands inside other messages."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.wire.message import Message
+from handoff_queue.shared.wire.message import Message
 
 MOST_DEPTH = 8
 """Levels of child jobs below the job of a user."""

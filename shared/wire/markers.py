@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-from shared.wire.ids import StepId
+from handoff_queue.shared.wire.ids import StepId
 
 _NAME = r"(?:[a-z][a-z0-9_-]{0,47}\.)?c[0-9]{1,4}"
 MARKER = re.compile(rf"\[({_NAME}(?:\s*[,;]\s*{_NAME})*)\]")

@@ -11,8 +11,8 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from shared.suggestions import close_names
-from shared.wire.errors import MalformedMessage
+from handoff_queue.shared.suggestions import close_names
+from handoff_queue.shared.wire.errors import MalformedMessage
 
 Unsaid = Field(exclude_if=lambda value: value is None)
 """Of a field that stands in the JSON only where it says something: a version that does not know it reads all other values."""

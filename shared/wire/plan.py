@@ -14,15 +14,15 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
 
-from shared.suggestions import suggestion
-from shared.wire.condition import When
-from shared.wire.condition import problem_with as when_problem
-from shared.wire.given import own
-from shared.wire.handoff import Text
-from shared.wire.ids import NameField, StepId, StepIdField
-from shared.wire.join import Join, join_problems
-from shared.wire.message import Message, Unsaid
-from shared.wire.names import FACT_GATE, ROLES
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.condition import When
+from handoff_queue.shared.wire.condition import problem_with as when_problem
+from handoff_queue.shared.wire.given import own
+from handoff_queue.shared.wire.handoff import Text
+from handoff_queue.shared.wire.ids import NameField, StepId, StepIdField
+from handoff_queue.shared.wire.join import Join, join_problems
+from handoff_queue.shared.wire.message import Message, Unsaid
+from handoff_queue.shared.wire.names import FACT_GATE, ROLES
 
 TITLE_CHARS = 80
 """The longest title of a job or a step: one line of a terminal."""

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from shared.wire.message import Message
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 MOST_WORDS = 300
 """Characters of an error that a process announces. `shared.agent.anthropic_errors` keeps as many."""

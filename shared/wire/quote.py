@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
-from shared.wire.message import Message
+from handoff_queue.shared.wire.message import Message
 
 
 class Estimate(Message):

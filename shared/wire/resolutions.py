@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.wire.ids import StepIdField
-from shared.wire.message import Message
-from shared.wire.plan import Step
+from handoff_queue.shared.wire.ids import StepIdField
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.plan import Step
 
 
 class Resolution(Message):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.wire.errors import MalformedMessage
-from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, StopReason
 
 UNREADABLE = "its stored result cannot be read"
 """The error of the result that stands in for a stored text."""

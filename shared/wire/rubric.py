@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
-from shared.wire.errors import MalformedMessage
-from shared.wire.ids import NameField, StepIdField
-from shared.wire.message import Message
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.ids import NameField, StepIdField
+from handoff_queue.shared.wire.message import Message
 
 LOWEST, HIGHEST = 1, 5
 """Of a score. Five steps: few enough that each has a meaning which two judges share."""

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from shared.wire.ids import StepIdField
-from shared.wire.message import Message
+from handoff_queue.shared.wire.ids import StepIdField
+from handoff_queue.shared.wire.message import Message
 
 
 class Side(StrEnum):

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from shared.wire.end_task import MOST_NAME_CHARS
-from shared.wire.ids import NameField
-from shared.wire.limits import Count, Dollars, OutputTokens, Seconds
-from shared.wire.message import Message, Unsaid
+from handoff_queue.shared.wire.end_task import MOST_NAME_CHARS
+from handoff_queue.shared.wire.ids import NameField
+from handoff_queue.shared.wire.limits import Count, Dollars, OutputTokens, Seconds
+from handoff_queue.shared.wire.message import Message, Unsaid
 
 
 class Tier(StrEnum):

@@ -7,18 +7,18 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from shared.wire.dispute_events import Arbitrated, ConflictsFound, Judged
-from shared.wire.fact_check import FactsChecked
-from shared.wire.handoff import BlobRef, ResultStatus, StopReason
-from shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField
-from shared.wire.join import Join
-from shared.wire.limits import JobLimits
-from shared.wire.message import Message, Unsaid
-from shared.wire.names import FACT_GATE
-from shared.wire.patch import Repeat
-from shared.wire.plan import OnFailure, Synthesis
-from shared.wire.usage import Usage
-from shared.wire.verdict import Decision
+from handoff_queue.shared.wire.dispute_events import Arbitrated, ConflictsFound, Judged
+from handoff_queue.shared.wire.fact_check import FactsChecked
+from handoff_queue.shared.wire.handoff import BlobRef, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import Digest, HandoffIdField, JobIdField, NameField, StepIdField
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.message import Message, Unsaid
+from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.shared.wire.patch import Repeat
+from handoff_queue.shared.wire.plan import OnFailure, Synthesis
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.wire.verdict import Decision
 
 LAST = ""
 """The fan-in of the plan's sinks, among the names of steps."""

@@ -7,7 +7,7 @@ from typing import overload
 
 from pydantic import NonNegativeInt
 
-from shared.wire.message import Message
+from handoff_queue.shared.wire.message import Message
 
 MICROUSD = 1_000_000
 """In one US dollar."""

@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import StringConstraints, model_validator
 
-from shared.wire.ids import StepId, StepIdField
-from shared.wire.message import Message
-from shared.wire.rubric import Score
+from handoff_queue.shared.wire.ids import StepId, StepIdField
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.rubric import Score
 
 Point = Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
 

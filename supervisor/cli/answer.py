@@ -13,16 +13,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import ResultStatus
-from supervisor.changes import in_words
-from supervisor.cli.folding import Copies, folded, names, outcomes
-from supervisor.cli.terminal import AT_MOST, figures, money, note, short, write_line
-from supervisor.harmless import in_one_line, plain
+from handoff_queue.shared.wire.events import AnswerMethod, JobStatus
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.supervisor.changes import in_words
+from handoff_queue.supervisor.cli.folding import Copies, folded, names, outcomes
+from handoff_queue.supervisor.cli.terminal import AT_MOST, figures, money, note, short, write_line
+from handoff_queue.supervisor.harmless import in_one_line, plain
 
 if TYPE_CHECKING:
-    from supervisor.outline import JobOutline
-    from supervisor.report import JobResult
+    from handoff_queue.supervisor.outline import JobOutline
+    from handoff_queue.supervisor.report import JobResult
 
 _QUOTE_CHARS = 160
 _ANY_COLUMNS = 10_000

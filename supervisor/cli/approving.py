@@ -12,18 +12,18 @@ import typer
 import yaml
 from pydantic import JsonValue
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.errors import ManyProblems, PlanRefused, UserError
-from shared.wire.ids import JobId
-from supervisor.cli.errors import OK, say
-from supervisor.cli.jobs import Job, client_and_job
-from supervisor.cli.question import line_of_terminal
-from supervisor.cli.terminal import note, stderr, write_line
-from supervisor.harmless import plain
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.errors import ManyProblems, PlanRefused, UserError
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.cli.errors import OK, say
+from handoff_queue.supervisor.cli.jobs import Job, client_and_job
+from handoff_queue.supervisor.cli.question import line_of_terminal
+from handoff_queue.supervisor.cli.terminal import note, stderr, write_line
+from handoff_queue.supervisor.harmless import plain
 
 if TYPE_CHECKING:
-    from supervisor.client import Client
-    from supervisor.lifecycle.asked import Question
+    from handoff_queue.supervisor.client import Client
+    from handoff_queue.supervisor.lifecycle.asked import Question
 
 
 MOST_PLAN_BYTES = 1_000_000
@@ -104,7 +104,7 @@ def with_plan(file: Path | None, say: Callable[[JsonValue], None]) -> None:
     Raises:
         UserError: it is not there, not YAML, or no plan: file, line, what is wrong.
     """
-    from supervisor.plain_yaml import line_at
+    from handoff_queue.supervisor.plain_yaml import line_at
 
     if file is None:
         say(None)
@@ -119,7 +119,7 @@ def with_plan(file: Path | None, say: Callable[[JsonValue], None]) -> None:
 
 
 def _tree(file: Path) -> yaml.Node:
-    from supervisor.plain_yaml import tree_in
+    from handoff_queue.supervisor.plain_yaml import tree_in
 
     root = tree_in(
         file,
@@ -137,8 +137,8 @@ def _check_joins(file: Path, root: yaml.Node) -> None:
     Raises:
         UserError: file, line, step, what is wrong.
     """
-    from supervisor.plain_yaml import fields_of, line_of, text_of
-    from supervisor.workflows.written_join import join_from
+    from handoff_queue.supervisor.plain_yaml import fields_of, line_of, text_of
+    from handoff_queue.supervisor.workflows.written_join import join_from
 
     if not isinstance(root, yaml.MappingNode):
         return
@@ -153,7 +153,7 @@ def _check_joins(file: Path, root: yaml.Node) -> None:
 
 
 def _value(where: str, node: yaml.Node) -> JsonValue:
-    from supervisor.plain_yaml import fields_of, text_of
+    from handoff_queue.supervisor.plain_yaml import fields_of, text_of
 
     if isinstance(node, yaml.MappingNode):
         return {name: _value(where, value) for name, value in fields_of(where, node).items()}
@@ -169,8 +169,8 @@ def ask_in_place(
 
     `is_private`: no other command reaches the job.
     """
-    from supervisor.cli.answer import account
-    from supervisor.cli.showing import readable
+    from handoff_queue.supervisor.cli.answer import account
+    from handoff_queue.supervisor.cli.showing import readable
 
     result = jobs.result(job_id)
     draft = next(

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from shared.config import OFFLINE_MODEL, Settings, load_settings
-from shared.json_reading import refuse_repeats
-from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
-from shared.wire.characters import has_half_a_character
-from shared.wire.errors import MissingCredentials, UserError
-from shared.wire.events import DEFAULT_TENANT
-from shared.wire.limits import MOST_USD, JobLimits, NewLimits, OnLimit
-from shared.wire.message import Message, each_problem
-from shared.wire.mode import Mode
-from shared.wire.priority import Priority
-from shared.wire.rubric import Rubric
-from shared.wire.usage import microusd
-from supervisor.cli.terminal import note
-from supervisor.known import job_named
-from supervisor.measures.bounded_file import bounded_bytes
-from supervisor.measures.gates import GateSet
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings, load_settings
+from handoff_queue.shared.json_reading import refuse_repeats
+from handoff_queue.shared.wire.approval import ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.wire.characters import has_half_a_character
+from handoff_queue.shared.wire.errors import MissingCredentials, UserError
+from handoff_queue.shared.wire.events import DEFAULT_TENANT
+from handoff_queue.shared.wire.limits import MOST_USD, JobLimits, NewLimits, OnLimit
+from handoff_queue.shared.wire.message import Message, each_problem
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.shared.wire.usage import microusd
+from handoff_queue.supervisor.cli.terminal import note
+from handoff_queue.supervisor.known import job_named
+from handoff_queue.supervisor.measures.bounded_file import bounded_bytes
+from handoff_queue.supervisor.measures.gates import GateSet
 
 if TYPE_CHECKING:
-    from shared.documents.folder import FolderReading
-    from supervisor.client import Client, Request
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.supervisor.client import Client, Request
 
 MOST_SCHEMA_BYTES = 200_000
 """Of an answer schema."""
@@ -221,9 +221,9 @@ def request_of(asked: Asked, jobs: Client) -> Request:
     Raises:
         UserError: whatever is wrong with it.
     """
-    from supervisor.client import Request
-    from supervisor.submission import plan_of
-    from supervisor.workflows import Items, read_items, read_workflow
+    from handoff_queue.supervisor.client import Request
+    from handoff_queue.supervisor.submission import plan_of
+    from handoff_queue.supervisor.workflows import Items, read_items, read_workflow
 
     request = Request(
         text=asked.request,
@@ -263,8 +263,8 @@ def note_left_out(reading: FolderReading) -> None:
 
 def _check_fact_checker(request: Request, jobs: Client) -> None:
     """Here, and not only where it is submitted: of many jobs, none is before all are known to be good."""
-    from supervisor.admission import check_fact_checker
-    from supervisor.request import gating_in
+    from handoff_queue.supervisor.admission import check_fact_checker
+    from handoff_queue.supervisor.request import gating_in
 
     gates = gating_in(request, load_settings()).gates
     check_fact_checker(jobs.ledger, gates.fact_checker if gates else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 
 def built_in_specialists() -> Path:
@@ -14,7 +14,9 @@ def built_in_specialists() -> Path:
     Raises:
         UserError: the workers' package is not installed here.
     """
-    spec = find_spec("workers")  # looks for the package, and does not run it
+    spec = find_spec("handoff_queue.workers")  # looks for the package, and does not run it
     if spec is None or not spec.submodule_search_locations:
-        raise UserError("the package `workers` is not installed here: install all of handoff-queue")
+        raise UserError(
+            "the package `handoff_queue.workers` is not installed here: install all of handoff-queue"
+        )
     return Path(next(iter(spec.submodule_search_locations))) / "specialists"

@@ -12,20 +12,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shared.ledger.jobs import JobFilter
-from shared.plurals import counted
-from shared.wire.errors import LedgerUnavailable, UnknownJob, UserError
-from shared.wire.events import JobStatus
-from shared.wire.ids import JobId
-from supervisor.cli.errors import BAD_INPUT, FAILED, OK, say
-from supervisor.cli.job_filters import OlderThan, Statuses, Tenant, filter_of, statuses_of
-from supervisor.cli.jobs import client_of_broker
-from supervisor.cli.question import can_ask, is_confirmed
-from supervisor.cli.terminal import write_line
-from supervisor.known import job_named
+from handoff_queue.shared.ledger.jobs import JobFilter
+from handoff_queue.shared.plurals import counted
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UnknownJob, UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK, say
+from handoff_queue.supervisor.cli.job_filters import (
+    OlderThan,
+    Statuses,
+    Tenant,
+    filter_of,
+    statuses_of,
+)
+from handoff_queue.supervisor.cli.jobs import client_of_broker
+from handoff_queue.supervisor.cli.question import can_ask, is_confirmed
+from handoff_queue.supervisor.cli.terminal import write_line
+from handoff_queue.supervisor.known import job_named
 
 if TYPE_CHECKING:
-    from supervisor.client import Client
+    from handoff_queue.supervisor.client import Client
 
 OPEN = frozenset(status for status in JobStatus if not status.ended)
 

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 
-from shared.foreign_environment import forget_celery_variables, forget_service_links
-from shared.last_threads import limit_wait_for_threads
-from shared.wire.errors import UserError
-from supervisor.cli.streams import use_standard_streams
+from handoff_queue.shared.foreign_environment import forget_celery_variables, forget_service_links
+from handoff_queue.shared.last_threads import limit_wait_for_threads
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.cli.streams import use_standard_streams
 
 LOADED_WITHIN_S = 120.0
 """Seconds in which a process must have made its app. Large libraries take up to 30 s to import from a slow disk."""
@@ -23,7 +23,15 @@ LOADED_WITHIN_S = 120.0
 
 def celery_command(app: str, *arguments: str) -> list[str]:
     """The command line of a Celery process of ours."""
-    return [sys.executable, "-P", "-m", "supervisor.cli.celery_process", "-A", app, *arguments]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "handoff_queue.supervisor.cli.celery_process",
+        "-A",
+        app,
+        *arguments,
+    ]
 
 
 def check_app(

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shared.suggestions import suggestion
-from shared.wire.errors import UserError
-from shared.wire.mode import Mode
-from supervisor.cli.errors import FAILED, OK, say
-from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import write_line
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.options import AsJson
+from handoff_queue.supervisor.cli.terminal import write_line
 
 if TYPE_CHECKING:
-    from chaos.drawing import Draw
+    from handoff_queue.chaos.drawing import Draw
 
 CHORDS = "chords"
 """Stands for the jobs that plain chords can do, too."""
@@ -88,8 +88,8 @@ def chaos(
 
       handoff chaos --control celery
     """
-    from chaos import report, run
-    from chaos.fleet import Size
+    from handoff_queue.chaos import report, run
+    from handoff_queue.chaos.fleet import Size
 
     if control is not None:
         _check_control(only, failpoints=failpoints)
@@ -123,7 +123,7 @@ def _check_control(only: str | None, *, failpoints: bool) -> None:
 
 def _draw(only: str | None) -> Draw | None:
     """Raises: UserError: a word that is no mode."""
-    from chaos import drawing
+    from handoff_queue.chaos import drawing
 
     if only is None:
         return None

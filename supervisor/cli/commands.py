@@ -12,8 +12,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shared.extras import check_extra
-from shared.suggestions import close_names
+from handoff_queue.shared.extras import check_extra
+from handoff_queue.shared.suggestions import close_names
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shared.config import Settings, load_settings
-from shared.wire.errors import UserError
-from shared.wire.gates import Gates
-from shared.wire.rubric import DEFAULT_RUBRIC, Rubric
-from shared.wire.usage import cost_usd, microusd
-from supervisor.cli.asking import text_of
-from supervisor.cli.errors import FAILED, OK
-from supervisor.cli.measures import gates_of, rubric_of
-from supervisor.cli.options import (
+from handoff_queue.shared.config import Settings, load_settings
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.rubric import DEFAULT_RUBRIC, Rubric
+from handoff_queue.shared.wire.usage import cost_usd, microusd
+from handoff_queue.supervisor.cli.asking import text_of
+from handoff_queue.supervisor.cli.errors import FAILED, OK
+from handoff_queue.supervisor.cli.measures import gates_of, rubric_of
+from handoff_queue.supervisor.cli.options import (
     CONTINUE,
     LIMITS,
     QUALITY,
@@ -30,9 +30,9 @@ from supervisor.cli.options import (
     RequestText,
     Timeout,
 )
-from supervisor.cli.tables import table
-from supervisor.cli.terminal import money, note, short, write_as_json, write_line
-from supervisor.cli.ways import (
+from handoff_queue.supervisor.cli.tables import table
+from handoff_queue.supervisor.cli.terminal import money, note, short, write_as_json, write_line
+from handoff_queue.supervisor.cli.ways import (
     check_within,
     interrupted,
     limits_within,
@@ -42,12 +42,12 @@ from supervisor.cli.ways import (
     workflow_for,
     worst_case,
 )
-from supervisor.measures.gates import GateSet
+from handoff_queue.supervisor.measures.gates import GateSet
 
 if TYPE_CHECKING:
-    from supervisor.evaluation.comparing import Comparison, Side
-    from supervisor.evaluation.running import Errand
-    from supervisor.evaluation.trials import Variant
+    from handoff_queue.supervisor.evaluation.comparing import Comparison, Side
+    from handoff_queue.supervisor.evaluation.running import Errand
+    from handoff_queue.supervisor.evaluation.trials import Variant
 
 AT_ONCE = 2
 
@@ -164,7 +164,7 @@ def _errands(
     settings: Settings,
 ) -> list[tuple[Variant, Errand]]:
     """Raises: UserError: not two ways, or documents or a workflow that cannot be used."""
-    from supervisor.evaluation.running import Errand
+    from handoff_queue.supervisor.evaluation.running import Errand
 
     if len(variants) != 2:
         raise UserError(
@@ -184,10 +184,10 @@ def _errands(
 def _compared(
     errands: Sequence[tuple[Variant, Errand]], how: How, settings: Settings
 ) -> Comparison:
-    from supervisor.cli.whole_system import is_free, judging_on, whole_system
-    from supervisor.evaluation.comparing import Comparing
-    from supervisor.evaluation.purse import Purse
-    from supervisor.evaluation.running import Runner
+    from handoff_queue.supervisor.cli.whole_system import is_free, judging_on, whole_system
+    from handoff_queue.supervisor.evaluation.comparing import Comparing
+    from handoff_queue.supervisor.evaluation.purse import Purse
+    from handoff_queue.supervisor.evaluation.running import Runner
 
     models = tuple(dict.fromkeys(variant.model for variant, _ in errands))
     with whole_system(settings, how.name, models) as (jobs, check):

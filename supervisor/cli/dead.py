@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
-from shared.wire.errors import UserError
-from supervisor.cli.errors import OK, say
-from supervisor.cli.jobs import client_of_broker
-from supervisor.cli.options import AsJson
-from supervisor.cli.terminal import clock, figures, short, stdout, write_as_json, write_line
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.cli.errors import OK, say
+from handoff_queue.supervisor.cli.jobs import client_of_broker
+from handoff_queue.supervisor.cli.options import AsJson
+from handoff_queue.supervisor.cli.terminal import (
+    clock,
+    figures,
+    short,
+    stdout,
+    write_as_json,
+    write_line,
+)
 
 if TYPE_CHECKING:
-    from shared.ledger.dead import DeadLetter, DeadLetters
+    from handoff_queue.shared.ledger.dead import DeadLetter, DeadLetters
 
 
 class What(StrEnum):
@@ -91,7 +98,7 @@ def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
 
 
 def _show(letter: DeadLetter, *, as_json: bool) -> None:
-    from supervisor.cli.showing import readable
+    from handoff_queue.supervisor.cli.showing import readable
 
     if as_json:
         write_as_json(_as_json(letter))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.handoff import Claim
-from shared.wire.ids import HandoffId
-from shared.wire.markers import MARKER
-from shared.wire.results import result_in
-from supervisor.cli.view import View
-from supervisor.harmless import plain
-from supervisor.lifecycle.answering import number_citations
-from supervisor.lifecycle.words import UNPROVEN
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.handoff import Claim
+from handoff_queue.shared.wire.ids import HandoffId
+from handoff_queue.shared.wire.markers import MARKER
+from handoff_queue.shared.wire.results import result_in
+from handoff_queue.supervisor.cli.view import View
+from handoff_queue.supervisor.harmless import plain
+from handoff_queue.supervisor.lifecycle.answering import number_citations
+from handoff_queue.supervisor.lifecycle.words import UNPROVEN
 
 if TYPE_CHECKING:
-    from supervisor.client import Client
+    from handoff_queue.supervisor.client import Client
 
 _WRITES = "synthesizer"
 

@@ -9,21 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from shared.config import Settings
-from shared.folders import expanded
-from shared.local.processes import ChildSpec, Processes
-from shared.local.redis_server import PrivateRedis
-from shared.local.run_directory import RunDirectory
-from shared.telemetry import is_wanted
-from shared.wire.errors import LedgerUnavailable, UserError
-from shared.wire.names import SUPERVISOR_QUEUE
-from supervisor.cli import kept
-from supervisor.cli.celery_process import celery_command
-from supervisor.cli.errors import BAD_INPUT
-from supervisor.cli.nursery import nursery_of_celery
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.folders import expanded
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.local.run_directory import RunDirectory
+from handoff_queue.shared.telemetry import is_wanted
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE
+from handoff_queue.supervisor.cli import kept
+from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.errors import BAD_INPUT
+from handoff_queue.supervisor.cli.nursery import nursery_of_celery
 
 if TYPE_CHECKING:
-    from supervisor.client import Client
+    from handoff_queue.supervisor.client import Client
 
 WORKERS = 3
 """Processes that serve all specialists: enough that a fan-out is one in fact."""
@@ -126,9 +126,9 @@ class Embedded:
             "HANDOFF_REDIS_URL": self.url,
             "HANDOFF_DRAIN_S": str(DRAIN_S),
         }
-        commands = {"supervisor": _command("supervisor", "supervisor.app", 8)}
+        commands = {"supervisor": _command("supervisor", "handoff_queue.supervisor.app", 8)}
         commands |= {
-            f"worker{n}": _command(f"worker{n}", "workers.app", SLOTS)
+            f"worker{n}": _command(f"worker{n}", "handoff_queue.workers.app", SLOTS)
             for n in range(1, WORKERS + 1)
         }
         return [

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from shared.extras import check_extra
-from shared.wire.errors import UserError
+from handoff_queue.shared.extras import check_extra
+from handoff_queue.shared.wire.errors import UserError
 
 
 def main() -> None:
@@ -18,6 +18,6 @@ def main() -> None:
     except UserError as error:
         sys.stderr.write(f"handoff: {error}\n")
         raise SystemExit(error.exit_code) from None
-    from supervisor.cli.main import main as run  # imports the packages of the extra
+    from handoff_queue.supervisor.cli.main import main as run  # imports the packages of the extra
 
     run()

@@ -9,13 +9,18 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from shared.extras import is_optional, missing
-from shared.suggestions import close_names
-from shared.wire.errors import HandoffError, LedgerUnavailable, ManyProblems, UserError
-from supervisor.cli.streams import ReaderGone
+from handoff_queue.shared.extras import is_optional, missing
+from handoff_queue.shared.suggestions import close_names
+from handoff_queue.shared.wire.errors import (
+    HandoffError,
+    LedgerUnavailable,
+    ManyProblems,
+    UserError,
+)
+from handoff_queue.supervisor.cli.streams import ReaderGone
 
 if TYPE_CHECKING:
-    from shared.wire.events import JobStatus
+    from handoff_queue.shared.wire.events import JobStatus
 
 OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED, PARTIAL = (
     0,
@@ -41,7 +46,7 @@ EXIT_CODES = (
 
 def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
     """Return the exit code of a command that shows a job. `allow_partial`: a partial answer will do."""
-    from shared.wire.events import JobStatus
+    from handoff_queue.shared.wire.events import JobStatus
 
     match status:
         case JobStatus.OK:
@@ -119,7 +124,7 @@ def _usage_problem(error: Any) -> str | None:
 
     None: nothing was typed, and Typer has printed the help.
     """
-    from shared.wire.message import in_our_words
+    from handoff_queue.shared.wire.message import in_our_words
 
     context: Any = getattr(error, "ctx", None)
     if context and hasattr(error, "possibilities"):  # an unknown option; Typer would name several

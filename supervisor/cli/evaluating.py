@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shared.config import Settings, load_settings
-from shared.wire.errors import UserError
-from shared.wire.usage import cost_usd, microusd
-from supervisor.cli.errors import FAILED, OK, say
-from supervisor.cli.options import (
+from handoff_queue.shared.config import Settings, load_settings
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.usage import cost_usd, microusd
+from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.options import (
     CONTINUE,
     LIMITS,
     QUALITY,
@@ -22,8 +22,8 @@ from supervisor.cli.options import (
     JudgeModel,
     Timeout,
 )
-from supervisor.cli.terminal import figures, money, note, write_as_json, write_line
-from supervisor.cli.ways import (
+from handoff_queue.supervisor.cli.terminal import figures, money, note, write_as_json, write_line
+from handoff_queue.supervisor.cli.ways import (
     check_within,
     interrupted,
     limits_within,
@@ -35,10 +35,10 @@ from supervisor.cli.ways import (
 )
 
 if TYPE_CHECKING:
-    from shared.documents.folder import FolderReading
-    from supervisor.cli.evaluation_report import Done
-    from supervisor.evaluation.golden import Case
-    from supervisor.evaluation.trials import Outcome, Plan
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.supervisor.cli.evaluation_report import Done
+    from handoff_queue.supervisor.evaluation.golden import Case
+    from handoff_queue.supervisor.evaluation.trials import Outcome, Plan
 
 MOST_TRIALS = 10_000
 """Of one run: more is a batch of its own."""
@@ -124,9 +124,9 @@ def evaluate(
 
     handoff eval examples/golden.jsonl --modes single,team --repeat 3 --max-usd 5 --min-pass-rate 0.9
     """
-    from supervisor.cli.evaluation_report import report_json, report_table
-    from supervisor.evaluation.golden import read_golden
-    from supervisor.evaluation.trials import Plan
+    from handoff_queue.supervisor.cli.evaluation_report import report_json, report_table
+    from handoff_queue.supervisor.evaluation.golden import read_golden
+    from handoff_queue.supervisor.evaluation.trials import Plan
 
     settings, name, cases = load_settings(), run_name(run, "eval"), read_golden(golden)
     limits, variants = limits_within(timeout, settings), variants_of(modes, models)
@@ -160,8 +160,8 @@ class Asked:
 
 def _exit_code(done: Done, min_pass_rate: float | None, min_score: float | None) -> int:
     """After what it took was said, and what is not as it should be."""
-    from supervisor.cli.evaluation_report import accounts_of, unmeasured
-    from supervisor.evaluation.summary import shortfalls
+    from handoff_queue.supervisor.cli.evaluation_report import accounts_of, unmeasured
+    from handoff_queue.supervisor.evaluation.summary import shortfalls
 
     for line in accounts_of(done):
         note(line)
@@ -172,11 +172,11 @@ def _exit_code(done: Done, min_pass_rate: float | None, min_score: float | None)
 
 
 def _carry_out(plan: Plan, asked: Asked, settings: Settings) -> Done:
-    from supervisor.cli.evaluation_report import Done, line_of
-    from supervisor.cli.whole_system import is_free, judging_on, whole_system
-    from supervisor.evaluation.purse import Purse
-    from supervisor.evaluation.running import Runner
-    from supervisor.evaluation.trials import Evaluation
+    from handoff_queue.supervisor.cli.evaluation_report import Done, line_of
+    from handoff_queue.supervisor.cli.whole_system import is_free, judging_on, whole_system
+    from handoff_queue.supervisor.evaluation.purse import Purse
+    from handoff_queue.supervisor.evaluation.running import Runner
+    from handoff_queue.supervisor.evaluation.trials import Evaluation
 
     models = tuple(variant.model for variant in plan.variants)
     with whole_system(settings, plan.name, models) as (jobs, check):

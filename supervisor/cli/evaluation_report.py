@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.wire.usage import cost_usd
-from supervisor.cli.tables import table
-from supervisor.cli.terminal import figures, money, short
-from supervisor.evaluation.figures import took_together
-from supervisor.evaluation.statistics import Estimate
-from supervisor.evaluation.summary import Row, advice_on, by_kind, row_of
-from supervisor.evaluation.trials import Outcome, Plan, Trial
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.cli.tables import table
+from handoff_queue.supervisor.cli.terminal import figures, money, short
+from handoff_queue.supervisor.evaluation.figures import took_together
+from handoff_queue.supervisor.evaluation.statistics import Estimate
+from handoff_queue.supervisor.evaluation.summary import Row, advice_on, by_kind, row_of
+from handoff_queue.supervisor.evaluation.trials import Outcome, Plan, Trial
 
 
 @dataclass(frozen=True)

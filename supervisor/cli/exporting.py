@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from supervisor.cli.errors import OK
-from supervisor.cli.jobs import Job, client_and_job
-from supervisor.cli.terminal import note
-from supervisor.cli.whole_file import STDOUT, write_out
-from supervisor.harmless import json_for_all, plain
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.jobs import Job, client_and_job
+from handoff_queue.supervisor.cli.terminal import note
+from handoff_queue.supervisor.cli.whole_file import STDOUT, write_out
+from handoff_queue.supervisor.harmless import json_for_all, plain
 
 
 def export(

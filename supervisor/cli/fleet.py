@@ -12,20 +12,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from shared.config import Settings, load_settings
-from shared.folders import expanded
-from shared.wire.specialist import SpecialistSpec
-from supervisor.cli.built_in import built_in_specialists
-from supervisor.cli.errors import FAILED, OK, say
-from supervisor.cli.fleet_state import NO_WORKERS
-from supervisor.cli.jobs import client_with
-from supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
-from supervisor.cli.processes import check_own, with_own
-from supervisor.cli.terminal import figures, note, stdout, write_as_json, write_line
-from supervisor.harmless import in_one_line
+from handoff_queue.shared.config import Settings, load_settings
+from handoff_queue.shared.folders import expanded
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.supervisor.cli.built_in import built_in_specialists
+from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.fleet_state import NO_WORKERS
+from handoff_queue.supervisor.cli.jobs import client_with
+from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
+from handoff_queue.supervisor.cli.processes import check_own, with_own
+from handoff_queue.supervisor.cli.terminal import figures, note, stdout, write_as_json, write_line
+from handoff_queue.supervisor.harmless import in_one_line
 
 if TYPE_CHECKING:
-    from shared.ledger.roles import Served
+    from handoff_queue.shared.ledger.roles import Served
 
 TABLE_COLUMNS = 120
 """Below, the descriptions' column would be a few words wide."""
@@ -71,7 +71,7 @@ def specialists(
 
 def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
     """Raises: UserError: one of the files is wrong, or names a tool that no worker here would have."""
-    from shared.specialists import load_specialists
+    from handoff_queue.shared.specialists import load_specialists
 
     found = load_specialists(
         built_in_specialists(),
@@ -82,7 +82,7 @@ def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
 
 
 def _lint(settings: Settings) -> int:
-    from shared.specialists.lint import lint
+    from handoff_queue.shared.specialists.lint import lint
 
     specs = _in_files(settings)
     remarks = lint(specs.values())

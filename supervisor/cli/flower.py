@@ -6,9 +6,9 @@ import re
 import secrets
 from pathlib import Path
 
-from shared.local.private_file import read_private, write_private
-from shared.wire.errors import UserError
-from supervisor.cli.celery_process import celery_command
+from handoff_queue.shared.local.private_file import read_private, write_private
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.cli.celery_process import celery_command
 
 OPTIONS = (
     "--read_only",
@@ -51,7 +51,7 @@ def flower_command(folder: Path, port: int) -> list[str]:
     kept = folder / "flower"
     kept.mkdir(mode=0o700, exist_ok=True)
     return celery_command(
-        "supervisor.app",
+        "handoff_queue.supervisor.app",
         "flower",
         "--address=127.0.0.1",
         f"--port={port}",

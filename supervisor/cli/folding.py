@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from supervisor.copies import source_of
+from handoff_queue.supervisor.copies import source_of
 
 MOST_ROWS = 40
 """A tree that is higher than the screen cannot be drawn in place."""

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from shared.durations import DurationRange
-from shared.ledger.jobs import JobFilter
-from shared.suggestions import suggestion
-from shared.wire.errors import UserError
-from shared.wire.events import JobStatus
-from shared.wire.limits import MOST_SECONDS
-from supervisor.cli.options import FILTERS
+from handoff_queue.shared.durations import DurationRange
+from handoff_queue.shared.ledger.jobs import JobFilter
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.limits import MOST_SECONDS
+from handoff_queue.supervisor.cli.options import FILTERS
 
 Statuses = Annotated[
     list[str],

@@ -8,10 +8,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from typing import Any, get_type_hints
 
-from shared.wire.events import DEFAULT_TENANT
-from supervisor.cli.asking import Asked, schema_of
-from supervisor.cli.measures import gates_of, rubric_of
-from supervisor.cli.options import (
+from handoff_queue.shared.wire.events import DEFAULT_TENANT
+from handoff_queue.supervisor.cli.asking import Asked, schema_of
+from handoff_queue.supervisor.cli.measures import gates_of, rubric_of
+from handoff_queue.supervisor.cli.options import (
     After,
     AnswerSchema,
     Approve,

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from shared.config import Settings
-from shared.wire.errors import UnknownJob, UserError
-from shared.wire.ids import JobId, is_job_id_prefix
-from supervisor.known import only_match
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import UnknownJob, UserError
+from handoff_queue.shared.wire.ids import JobId, is_job_id_prefix
+from handoff_queue.supervisor.known import only_match
 
 _SURROUNDINGS = "surroundings.json"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.doing import is_news, waiting_in
-from shared.wire.events import (
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.doing import is_news, waiting_in
+from handoff_queue.shared.wire.events import (
     ApprovalAsked,
     ApprovalEvent,
     ApprovalReminded,
@@ -44,17 +44,17 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.names import ROLES
-from supervisor.changes import change_of, in_words
-from supervisor.cli.folding import Copies, folded, names
-from supervisor.cli.quoting import told
-from supervisor.cli.signs import is_throttled, name_of, throttled, tools_of
-from supervisor.cli.terminal import figures, short
-from supervisor.cli.view import Moment, View
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.teams import bill_of, bill_text
-from supervisor.lifecycle.words import said_by
+from handoff_queue.shared.wire.names import ROLES
+from handoff_queue.supervisor.changes import change_of, in_words
+from handoff_queue.supervisor.cli.folding import Copies, folded, names
+from handoff_queue.supervisor.cli.quoting import told
+from handoff_queue.supervisor.cli.signs import is_throttled, name_of, throttled, tools_of
+from handoff_queue.supervisor.cli.terminal import figures, short
+from handoff_queue.supervisor.cli.view import Moment, View
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.words import said_by
 
 
 def lines_of(moment: Moment, before: JobState | None = None) -> Iterator[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from shared.ledger.jobs import JobStanding
-from shared.wire.usage import cost_usd
-from supervisor.cli.terminal import AT_MOST, clock, figures, money, short
+from handoff_queue.shared.ledger.jobs import JobStanding
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.cli.terminal import AT_MOST, clock, figures, money, short
 
 LINE_COLUMNS = 120
 """The narrowest screen that shows a job in one line, in characters. A narrower screen has no room for the title."""

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shared.config import OFFLINE_MODEL
-from supervisor.cli.finding import Finding, Level
-from supervisor.cli.terminal import figures, short
+from handoff_queue.shared.config import OFFLINE_MODEL
+from handoff_queue.supervisor.cli.finding import Finding, Level
+from handoff_queue.supervisor.cli.terminal import figures, short
 
 if TYPE_CHECKING:
-    from shared.ledger.roles import LiveProcess
-    from shared.wire.presence import ModelCalls, Node
+    from handoff_queue.shared.ledger.roles import LiveProcess
+    from handoff_queue.shared.wire.presence import ModelCalls, Node
 
 MOST_NAMED = 5
 """Processes, models or roles that one line names."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shared.wire.errors import MalformedMessage, UserError
-from shared.wire.rubric import DEFAULT_RUBRIC, Rubric
-from supervisor.measures.files import fields_in
-from supervisor.measures.gates import GateSet, gates_in_file
+from handoff_queue.shared.wire.errors import MalformedMessage, UserError
+from handoff_queue.shared.wire.rubric import DEFAULT_RUBRIC, Rubric
+from handoff_queue.supervisor.measures.files import fields_in
+from handoff_queue.supervisor.measures.gates import GateSet, gates_in_file
 
 
 def gates_of(file: Path | None) -> GateSet | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.local.nursery import Nursery, can_be
+from handoff_queue.shared.local.nursery import Nursery, can_be
 
 WARM = (
     "celery.bin.celery",
@@ -11,9 +11,9 @@ WARM = (
     "celery.worker.consumer",
     "kombu.transport.redis",
 )
-LATER = ("shared.agent.anthropic_clients", "genai_prices", "re2")
+LATER = ("handoff_queue.shared.agent.anthropic_clients", "genai_prices", "re2")
 """What the rooms import when they need it: here that is before the fork, once for all."""
-ROOMS = ("supervisor.assembly", "workers.assembly")
+ROOMS = ("handoff_queue.supervisor.assembly", "handoff_queue.workers.assembly")
 """By name: the supervisor's code may not import the workers', no more than it does when it types `celery -A workers.app`."""
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from supervisor.cli.answer import cut_remark, spent
-from supervisor.cli.showing import readable, section
-from supervisor.cli.terminal import clock, figures, money, short, stdout
-from supervisor.harmless import in_one_line, plain
+from handoff_queue.supervisor.cli.answer import cut_remark, spent
+from handoff_queue.supervisor.cli.showing import readable, section
+from handoff_queue.supervisor.cli.terminal import clock, figures, money, short, stdout
+from handoff_queue.supervisor.harmless import in_one_line, plain
 
 if TYPE_CHECKING:
-    from shared.ledger.dead import DeadLetter
-    from supervisor.outline import JobOutline
+    from handoff_queue.shared.ledger.dead import DeadLetter
+    from handoff_queue.supervisor.outline import JobOutline
 
 _STATES = ("ok", "partial", "needs_input", "failed", "dropped")
 _NARROWEST = 40

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from supervisor.cli.errors import OK, say
-from supervisor.cli.jobs import client_of_broker
-from supervisor.cli.terminal import figures, short, write_line
+from handoff_queue.supervisor.cli.errors import OK, say
+from handoff_queue.supervisor.cli.jobs import client_of_broker
+from handoff_queue.supervisor.cli.terminal import figures, short, write_line
 
 Role = Annotated[
     str,

@@ -10,15 +10,15 @@ from typing import Annotated
 
 import typer
 
-from shared.config import DEFAULT_REDIS_URL, Settings, load_settings, redis_url_of
-from shared.placeholders import load_process_settings
-from shared.suggestions import suggestion
-from shared.wire.errors import LedgerUnavailable, UserError
-from supervisor.cli.built_in import built_in_specialists
-from supervisor.cli.celery_process import celery_command, check_app
-from supervisor.cli.embedded import surroundings_of
-from supervisor.cli.errors import say
-from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
+from handoff_queue.shared.config import DEFAULT_REDIS_URL, Settings, load_settings, redis_url_of
+from handoff_queue.shared.placeholders import load_process_settings
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UserError
+from handoff_queue.supervisor.cli.built_in import built_in_specialists
+from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
+from handoff_queue.supervisor.cli.embedded import surroundings_of
+from handoff_queue.supervisor.cli.errors import say
+from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
 
 def names_to_complete() -> list[str]:
@@ -36,7 +36,9 @@ def supervisor(concurrency: Slots = None) -> int:
     """
     settings = load_process_settings()
     _look_at_redis(settings)
-    return _become("supervisor.app", f"supervisor-{os.getpid()}", [], concurrency, settings)
+    return _become(
+        "handoff_queue.supervisor.app", f"supervisor-{os.getpid()}", [], concurrency, settings
+    )
 
 
 def worker(
@@ -69,7 +71,9 @@ def worker(
     _look_at_redis(settings)
     queues = ["-Q", ",".join(dict.fromkeys(roles))] if roles else []
     name = "-".join(list(dict.fromkeys(roles))[:3]) or "everyone"
-    return _become("workers.app", f"{name}-{os.getpid()}", queues, concurrency, settings)
+    return _become(
+        "handoff_queue.workers.app", f"{name}-{os.getpid()}", queues, concurrency, settings
+    )
 
 
 def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Path]) -> Settings:
@@ -89,12 +93,12 @@ def check_own(settings: Settings) -> None:
         UserError: a specialist's or a tool's file is wrong; says which, and how to mend it.
     """
     if settings.specialists_dirs or settings.tools_dirs:
-        check_app("workers.app", surroundings_of(settings))
+        check_app("handoff_queue.workers.app", surroundings_of(settings))
 
 
 def specialist_names(settings: Settings) -> list[str]:
     """Raises: InvalidSpecialist: one of the files is wrong."""
-    from shared.specialists import load_specialists
+    from handoff_queue.shared.specialists import load_specialists
 
     return list(load_specialists(built_in_specialists(), *settings.specialists_dirs))
 
@@ -139,8 +143,8 @@ def _look_at_redis(settings: Settings) -> None:
 
 def reach_redis(settings: Settings) -> None:
     """Raises: LedgerUnavailable: no Redis there, a wrong URL or password. UnusableRedis: a cluster, or no such database."""
-    from shared.ledger.connection import COMMAND_TIMEOUT_S
-    from shared.ledger.ledger import open_ledger
+    from handoff_queue.shared.ledger.connection import COMMAND_TIMEOUT_S
+    from handoff_queue.shared.ledger.ledger import open_ledger
 
     ledger = open_ledger(redis_url_of(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
     try:

@@ -6,20 +6,20 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shared.wire.approval import ApprovalOf, OnTimeout
-from shared.wire.ids import JobId
-from shared.wire.quote import Quote
-from shared.wire.usage import MICROUSD, cost_usd
-from supervisor.cli.errors import FAILED, OK, say
-from supervisor.cli.job_options import JobOptions, takes_a_job
-from supervisor.cli.options import AsJson, RequestText
-from supervisor.cli.terminal import figures, money, write_line
-from supervisor.quoting.drawing import FEWEST_SCORES
-from supervisor.quoting.telling import shown
+from handoff_queue.shared.wire.approval import ApprovalOf, OnTimeout
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.quote import Quote
+from handoff_queue.shared.wire.usage import MICROUSD, cost_usd
+from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
+from handoff_queue.supervisor.cli.options import AsJson, RequestText
+from handoff_queue.supervisor.cli.terminal import figures, money, write_line
+from handoff_queue.supervisor.quoting.drawing import FEWEST_SCORES
+from handoff_queue.supervisor.quoting.telling import shown
 
 if TYPE_CHECKING:
-    from supervisor.client import Client
-    from supervisor.lifecycle.state import JobState
+    from handoff_queue.supervisor.client import Client
+    from handoff_queue.supervisor.lifecycle.state import JobState
 
 STANDS_S = 3_600
 """How long a job that was only quoted waits to be approved, unless --approve-timeout says otherwise."""
@@ -35,10 +35,10 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     The job is planned, and then waits: `handoff approve JOB` runs it, and nobody plans it again. With --max-usd it is dropped at once
     when it may cost more than that.
     """
-    from shared.config import load_settings
-    from supervisor.cli.asking import request_of, text_of
-    from supervisor.cli.fleet_state import require_somebody
-    from supervisor.cli.jobs import client_of_broker
+    from handoff_queue.shared.config import load_settings
+    from handoff_queue.supervisor.cli.asking import request_of, text_of
+    from handoff_queue.supervisor.cli.fleet_state import require_somebody
+    from handoff_queue.supervisor.cli.jobs import client_of_broker
 
     asked = replace(job.asked(), request=text_of(request, load_settings()))
     asked = replace(asked, approve=tuple(dict.fromkeys((ApprovalOf.PLAN.value, *asked.approve))))
@@ -56,7 +56,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
 
 def planned(jobs: Client, job_id: JobId) -> JobState:
     """The job when it waits with its plan, or has ended without one."""
-    from supervisor.lifecycle.evolve import begin, evolve
+    from handoff_queue.supervisor.lifecycle.evolve import begin, evolve
 
     events = jobs.events(job_id)
     state = begin(job_id, next(events))
@@ -69,7 +69,7 @@ def planned(jobs: Client, job_id: JobId) -> JobState:
 
 def why_unplanned(state: JobState) -> str:
     """Why there is nothing to quote."""
-    from supervisor.lifecycle.ending import why_over
+    from handoff_queue.supervisor.lifecycle.ending import why_over
 
     if state.spent_its_own and (state.plan is None or state.plan.degraded):
         return f"its limits are too low for a plan ({why_over(state)}): raise --max-usd, or leave it out"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared.wire.errors import UserError
-from shared.wire.ids import JobId
-from supervisor.cli.errors import say
-from supervisor.cli.streams import OutputFailed
-from supervisor.cli.whole_file import write_out
-from supervisor.rows import Row, written_rows
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.cli.errors import say
+from handoff_queue.supervisor.cli.streams import OutputFailed
+from handoff_queue.supervisor.cli.whole_file import write_out
+from handoff_queue.supervisor.rows import Row, written_rows
 
 
 def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:

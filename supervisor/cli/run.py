@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shared.config import OFFLINE_MODEL, Settings, load_settings
-from shared.wire.approval import NOBODY_THERE
-from shared.wire.errors import LedgerUnavailable, UserError
-from shared.wire.ids import JobId
-from shared.wire.limits import OnLimit
-from supervisor.cli.approving import ask_in_place
-from supervisor.cli.asking import Asked, check_model, request_of, text_of
-from supervisor.cli.errors import FAILED, INTERRUPTED, NOT_ENDED, end_like_ctrl_c, exit_code_of, say
-from supervisor.cli.job_options import JobOptions, takes_a_job
-from supervisor.cli.options import (
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings, load_settings
+from handoff_queue.shared.wire.approval import NOBODY_THERE
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import OnLimit
+from handoff_queue.supervisor.cli.approving import ask_in_place
+from handoff_queue.supervisor.cli.asking import Asked, check_model, request_of, text_of
+from handoff_queue.supervisor.cli.errors import (
+    FAILED,
+    INTERRUPTED,
+    NOT_ENDED,
+    end_like_ctrl_c,
+    exit_code_of,
+    say,
+)
+from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
+from handoff_queue.supervisor.cli.options import (
     CONTINUE,
     AllowPartial,
     AsJson,
@@ -29,17 +36,17 @@ from supervisor.cli.options import (
     RequestText,
     RowsFile,
 )
-from supervisor.cli.question import can_ask
-from supervisor.cli.streams import OutputFailed, ReaderGone
-from supervisor.cli.terminal import note, stderr, write_json
-from supervisor.cli.view import Moment, follow
-from supervisor.reconnecting import RECONNECT_FOR_S
+from handoff_queue.supervisor.cli.question import can_ask
+from handoff_queue.supervisor.cli.streams import OutputFailed, ReaderGone
+from handoff_queue.supervisor.cli.terminal import note, stderr, write_json
+from handoff_queue.supervisor.cli.view import Moment, follow
+from handoff_queue.supervisor.reconnecting import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
-    from supervisor.cli.draft import Draft
-    from supervisor.client import Client, Request
-    from supervisor.lifecycle.asked import Question
-    from supervisor.report import JobResult
+    from handoff_queue.supervisor.cli.draft import Draft
+    from handoff_queue.supervisor.client import Client, Request
+    from handoff_queue.supervisor.lifecycle.asked import Question
+    from handoff_queue.supervisor.report import JobResult
 
 
 @dataclass(frozen=True)
@@ -131,8 +138,8 @@ def _refuse_steps_to_approve(request: Request) -> None:
 
 def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
     """On the broker in HANDOFF_REDIS_URL, with its workers."""
-    from supervisor import client
-    from supervisor.cli.fleet_state import require_somebody
+    from handoff_queue.supervisor import client
+    from handoff_queue.supervisor.cli.fleet_state import require_somebody
 
     jobs = client.connect(settings=settings)
     request = replace(request_of(asked, jobs), is_quoted=True)
@@ -164,13 +171,13 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
 
 def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
     """On a Redis and processes of its own, which end with it."""
-    from supervisor.cli.embedded import Embedded
+    from handoff_queue.supervisor.cli.embedded import Embedded
 
     job_id: JobId | None = None
     system = Embedded(settings, resume=how.resume)
     try:
         with system:
-            from supervisor import client
+            from handoff_queue.supervisor import client
 
             jobs = client.connect(system.url, settings)
             try:
@@ -232,8 +239,8 @@ def stay(
         OutputFailed: standard output, or the file `output`, cannot be written.
         NobodyToAsk: the job asks a question that nobody can answer (`is_private` without `asks`).
     """
-    from supervisor.cli.draft import Draft
-    from supervisor.client import onlooker_of
+    from handoff_queue.supervisor.cli.draft import Draft
+    from handoff_queue.supervisor.client import onlooker_of
 
     looking = onlooker_of(jobs)
     draft, answered = None if as_json or output else Draft(looking), 0
@@ -256,7 +263,7 @@ def stay(
     looking.ledger.connection.close()
     result = jobs.result(job_id)
     if output is not None:
-        from supervisor.cli.rows import write_rows
+        from handoff_queue.supervisor.cli.rows import write_rows
 
         write_rows(job_id, result.rows(), output)
         return exit_code_of(result.status, allow_partial=allow_partial)
@@ -286,7 +293,7 @@ def _shown_until(
     moments: Iterable[Moment], draft: Draft | None, answered: int | None
 ) -> Question | None:
     """The next question after the one that was answered here; None: the job has ended. `answered` None: nobody is to be asked."""
-    from supervisor.cli.screen import Screen
+    from handoff_queue.supervisor.cli.screen import Screen
 
     with Screen(draft) as screen:
         for moment in moments:
@@ -318,7 +325,7 @@ def print_outcome(
 
 
 def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_private: bool) -> None:
-    from supervisor.cli.answer import print_account, print_answer, verdict_on
+    from handoff_queue.supervisor.cli.answer import print_account, print_answer, verdict_on
 
     if as_json:
         write_json(result.to_json())
@@ -336,7 +343,7 @@ def _run_to_resume(request: str | None, job: str, settings: Settings) -> JobId:
     Raises:
         UserError: the command line has a request, a broker is set, or no such run is kept.
     """
-    from supervisor.cli import kept
+    from handoff_queue.supervisor.cli import kept
 
     if request is not None:
         raise UserError("--resume goes on with its own request: leave the other one out")
@@ -349,7 +356,7 @@ def _run_to_resume(request: str | None, job: str, settings: Settings) -> JobId:
 
 def _settings_here(asked: Asked, how: HowToRun, settings: Settings) -> Settings:
     """Everything about specialists and models that can be refused before anything starts."""
-    from supervisor.cli.processes import check_own
+    from handoff_queue.supervisor.cli.processes import check_own
 
     changes: dict[str, Any] = {
         "specialists_dirs": (*settings.specialists_dirs, *how.specialists),

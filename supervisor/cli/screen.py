@@ -10,12 +10,12 @@ from typing import Self
 
 from rich.live import Live
 
-from supervisor.cli.draft import Draft
-from supervisor.cli.lines import changes
-from supervisor.cli.signs import EVERY_S, sign_of
-from supervisor.cli.terminal import note, stderr, write
-from supervisor.cli.tree import picture
-from supervisor.cli.view import Moment, View
+from handoff_queue.supervisor.cli.draft import Draft
+from handoff_queue.supervisor.cli.lines import changes
+from handoff_queue.supervisor.cli.signs import EVERY_S, sign_of
+from handoff_queue.supervisor.cli.terminal import note, stderr, write
+from handoff_queue.supervisor.cli.tree import picture
+from handoff_queue.supervisor.cli.view import Moment, View
 
 _FRAMES_PER_S = 8
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from supervisor.cli.answer import answer_text, cut_remark, sources_of, took
-from supervisor.cli.terminal import stdout, write_line
-from supervisor.harmless import plain
+from handoff_queue.supervisor.cli.answer import answer_text, cut_remark, sources_of, took
+from handoff_queue.supervisor.cli.terminal import stdout, write_line
+from handoff_queue.supervisor.harmless import plain
 
 if TYPE_CHECKING:
-    from shared.ledger.dead import DeadLetter
-    from supervisor.report import JobResult
+    from handoff_queue.shared.ledger.dead import DeadLetter
+    from handoff_queue.supervisor.report import JobResult
 
 _MOST_COLUMNS = 120
 _LAST_WORD_CHARS = 12

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import HandoffIssued
-from shared.wire.names import ROLES
-from supervisor.cli.standing import against_budget, against_quote
-from supervisor.cli.terminal import figures, short
-from supervisor.cli.view import View
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.events import HandoffIssued
+from handoff_queue.shared.wire.names import ROLES
+from handoff_queue.supervisor.cli.standing import against_budget, against_quote
+from handoff_queue.supervisor.cli.terminal import figures, short
+from handoff_queue.supervisor.cli.view import View
 
 EVERY_S = 4.5
 """Between two of them in a log: with a tick of the view, less than the 5 s in which there is to be one of every handoff that runs."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from shared.ledger.jobs import JobStanding
-from shared.wire.limits import JobLimits
-from shared.wire.quote import Estimate, Quote
-from shared.wire.usage import MICROUSD, cost_usd
-from supervisor.cli.terminal import AT_MOST, figures, money
-from supervisor.cli.view import View
+from handoff_queue.shared.ledger.jobs import JobStanding
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.quote import Estimate, Quote
+from handoff_queue.shared.wire.usage import MICROUSD, cost_usd
+from handoff_queue.supervisor.cli.terminal import AT_MOST, figures, money
+from handoff_queue.supervisor.cli.view import View
 
 
 def headline(view: View) -> str:

@@ -13,7 +13,7 @@ import select
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from shared.wire.errors import HandoffError
+from handoff_queue.shared.wire.errors import HandoffError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from shared.config import load_settings
-from shared.durations import whole_seconds_of
-from shared.json_reading import refuse_repeats
-from shared.wire.approval import MOST_WAIT_S, OnTimeout
-from shared.wire.errors import Conflict, LedgerUnavailable, UserError
-from shared.wire.limits import Count, Depth, Dollars, OnLimit, Rounds, Seconds, Tokens
-from shared.wire.message import problems_of
-from shared.wire.mode import Mode
-from shared.wire.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
-from shared.wire.priority import Priority
-from supervisor.cli.asking import Asked, request_of, text_in, text_of
-from supervisor.cli.errors import OK, say
-from supervisor.cli.job_options import JobOptions, takes_a_job
-from supervisor.cli.jobs import client_of_broker
-from supervisor.cli.measures import rubric_in
-from supervisor.cli.options import QUEUE, RequestText
-from supervisor.cli.streams import OutputFailed, ReaderGone
-from supervisor.cli.terminal import write_line
-from supervisor.measures.gates import gates_in
+from handoff_queue.shared.config import load_settings
+from handoff_queue.shared.durations import whole_seconds_of
+from handoff_queue.shared.json_reading import refuse_repeats
+from handoff_queue.shared.wire.approval import MOST_WAIT_S, OnTimeout
+from handoff_queue.shared.wire.errors import Conflict, LedgerUnavailable, UserError
+from handoff_queue.shared.wire.limits import Count, Depth, Dollars, OnLimit, Rounds, Seconds, Tokens
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.supervisor.cli.asking import Asked, request_of, text_in, text_of
+from handoff_queue.supervisor.cli.errors import OK, say
+from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
+from handoff_queue.supervisor.cli.jobs import client_of_broker
+from handoff_queue.supervisor.cli.measures import rubric_in
+from handoff_queue.supervisor.cli.options import QUEUE, RequestText
+from handoff_queue.supervisor.cli.streams import OutputFailed, ReaderGone
+from handoff_queue.supervisor.cli.terminal import write_line
+from handoff_queue.supervisor.measures.gates import gates_in
 
 if TYPE_CHECKING:
-    from supervisor.client import Client, Request
+    from handoff_queue.supervisor.client import Client, Request
 
 MOST_FILE_BYTES = 50_000_000
 """Of a file of jobs: 10,000 of them, each with a page of text."""

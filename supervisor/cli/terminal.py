@@ -11,9 +11,9 @@ from typing import TextIO
 
 from rich.console import Console
 
-from shared.plurals import counted
-from supervisor.cli.streams import OutputFailed
-from supervisor.harmless import in_one_line, json_for_all
+from handoff_queue.shared.plurals import counted
+from handoff_queue.supervisor.cli.streams import OutputFailed
+from handoff_queue.supervisor.harmless import in_one_line, json_for_all
 
 AT_MOST = "≤ "
 """Before a figure that is an upper bound."""

@@ -9,24 +9,24 @@ from typing import Annotated
 
 import typer
 
-from shared.wire.errors import MalformedMessage, UnknownJob, UserError
-from shared.wire.events import HandoffIssued, PlanMade
-from shared.wire.ids import JobId
-from supervisor.cli.errors import OK
-from supervisor.cli.jobs import client_and_job
-from supervisor.cli.lines import lines_of
-from supervisor.cli.terminal import figures, note
-from supervisor.cli.view import Moment, View
-from supervisor.cli.whole_file import STDOUT, write_out
-from supervisor.export import Export
-from supervisor.harmless import plain
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.words import Words
-from supervisor.measures.bounded_file import bounded_bytes
-from supervisor.record import Record
-from supervisor.report import report_of
-from supervisor.tracing.page import Traced, absent_from, page_of, tree_of
-from supervisor.tracing.timeline import timeline_of
+from handoff_queue.shared.wire.errors import MalformedMessage, UnknownJob, UserError
+from handoff_queue.shared.wire.events import HandoffIssued, PlanMade
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.jobs import client_and_job
+from handoff_queue.supervisor.cli.lines import lines_of
+from handoff_queue.supervisor.cli.terminal import figures, note
+from handoff_queue.supervisor.cli.view import Moment, View
+from handoff_queue.supervisor.cli.whole_file import STDOUT, write_out
+from handoff_queue.supervisor.export import Export
+from handoff_queue.supervisor.harmless import plain
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.measures.bounded_file import bounded_bytes
+from handoff_queue.supervisor.record import Record
+from handoff_queue.supervisor.report import report_of
+from handoff_queue.supervisor.tracing.page import Traced, absent_from, page_of, tree_of
+from handoff_queue.supervisor.tracing.timeline import timeline_of
 
 MOST_BYTES = 500_000_000
 """Of an exported job: a step of the largest plan may leave some 20 kB, and there are at most 10,000 of them."""

@@ -11,22 +11,22 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import HandoffIssued, PlanPatched
-from shared.wire.ids import StepId
-from shared.wire.mode import Mode
-from shared.wire.names import ROLES
-from shared.wire.usage import cost_usd
-from supervisor.changes import change_of, in_words
-from supervisor.cli.fitting import chosen, name_cut, words_cut
-from supervisor.cli.folding import MOST_ROWS
-from supervisor.cli.signs import is_throttled, silence, throttled, tools_of
-from supervisor.cli.standing import against_quote, headline
-from supervisor.cli.terminal import figures, money, short
-from supervisor.cli.view import View
-from supervisor.lifecycle.patches import REPLANNER
-from supervisor.lifecycle.state import JobState, StepState, StepStatus
-from supervisor.lifecycle.words import said_by
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.events import HandoffIssued, PlanPatched
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import ROLES
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.changes import change_of, in_words
+from handoff_queue.supervisor.cli.fitting import chosen, name_cut, words_cut
+from handoff_queue.supervisor.cli.folding import MOST_ROWS
+from handoff_queue.supervisor.cli.signs import is_throttled, silence, throttled, tools_of
+from handoff_queue.supervisor.cli.standing import against_quote, headline
+from handoff_queue.supervisor.cli.terminal import figures, money, short
+from handoff_queue.supervisor.cli.view import View
+from handoff_queue.supervisor.lifecycle.patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.words import said_by
 
 _MARKS = {
     "ok": ("✓", "green"),

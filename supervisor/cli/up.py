@@ -14,23 +14,29 @@ from typing import Annotated
 
 import typer
 
-from shared.config import Settings
-from shared.extras import check_extra
-from shared.folders import expanded
-from shared.local.processes import ChildSpec, Processes
-from shared.local.redis_access import read_access, write_access
-from shared.local.redis_server import PrivateRedis
-from shared.placeholders import check_log_ins, load_process_settings
-from shared.ports import check_port
-from shared.redis_address import read_address
-from shared.wire.errors import UserError
-from supervisor.cli.celery_process import celery_command
-from supervisor.cli.embedded import surroundings_of
-from supervisor.cli.errors import FAILED, OK, one_line, say
-from supervisor.cli.flower import flower_command, flower_password
-from supervisor.cli.options import OwnSpecialists, OwnTools, Slots
-from supervisor.cli.processes import check_own, check_roles, reach_redis, specialist_names, with_own
-from supervisor.cli.terminal import note, write
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.extras import check_extra
+from handoff_queue.shared.folders import expanded
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_access import read_access, write_access
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.placeholders import check_log_ins, load_process_settings
+from handoff_queue.shared.ports import check_port
+from handoff_queue.shared.redis_address import read_address
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.embedded import surroundings_of
+from handoff_queue.supervisor.cli.errors import FAILED, OK, one_line, say
+from handoff_queue.supervisor.cli.flower import flower_command, flower_password
+from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
+from handoff_queue.supervisor.cli.processes import (
+    check_own,
+    check_roles,
+    reach_redis,
+    specialist_names,
+    with_own,
+)
+from handoff_queue.supervisor.cli.terminal import note, write
 
 WORKERS = 2
 """Processes that serve everybody, where --worker says nothing."""
@@ -147,7 +153,7 @@ def _start(
     processes.start(
         ChildSpec(
             "supervisor",
-            celery_command("supervisor.app", "worker", "-n", "supervisor@%h"),
+            celery_command("handoff_queue.supervisor.app", "worker", "-n", "supervisor@%h"),
             environment,
         )
     )
@@ -156,7 +162,9 @@ def _start(
         processes.start(
             ChildSpec(
                 name,
-                celery_command("workers.app", "worker", "-n", f"{name}@%h", *served, *more),
+                celery_command(
+                    "handoff_queue.workers.app", "worker", "-n", f"{name}@%h", *served, *more
+                ),
                 environment,
             )
         )

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.wire.errors import LedgerUnavailable, UnknownJob
-from shared.wire.events import HandoffFinished, HandoffIssued, Recorded
-from shared.wire.ids import HandoffId, JobId
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import Words, said_by
-from supervisor.reconnecting import RECONNECT_EVERY_S, RECONNECT_FOR_S, Patience
-from supervisor.waiting import LOOK_EVERY_S, Missing, missing_for
+from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UnknownJob
+from handoff_queue.shared.wire.events import HandoffFinished, HandoffIssued, Recorded
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import Words, said_by
+from handoff_queue.supervisor.reconnecting import RECONNECT_EVERY_S, RECONNECT_FOR_S, Patience
+from handoff_queue.supervisor.waiting import LOOK_EVERY_S, Missing, missing_for
 
 if TYPE_CHECKING:
-    from supervisor.client import Client
+    from handoff_queue.supervisor.client import Client
 
 TICK_S = 0.2
 """Between two looks at running handoffs; events come at once."""

@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.suggestions import suggestion
-from shared.wire.errors import UserError
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from supervisor.cli.asking import Asked, limits_of, note_left_out
-from supervisor.cli.errors import INTERRUPTED, say
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.cli.asking import Asked, limits_of, note_left_out
+from handoff_queue.supervisor.cli.errors import INTERRUPTED, say
 
 if TYPE_CHECKING:
-    from shared.config import Settings
-    from shared.documents.folder import FolderReading
-    from supervisor.client import Request
-    from supervisor.evaluation.trials import Variant
-    from supervisor.workflows import Workflow
+    from handoff_queue.shared.config import Settings
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.supervisor.client import Request
+    from handoff_queue.supervisor.evaluation.trials import Variant
+    from handoff_queue.supervisor.workflows import Workflow
 
 MOST_WAYS = 50
 
@@ -32,7 +32,7 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     Raises:
         UserError: one is named twice or does not exist, or there are too many.
     """
-    from supervisor.evaluation.trials import Variant
+    from handoff_queue.supervisor.evaluation.trials import Variant
 
     chosen = [_mode(name) for name in _names(modes, "--modes")]
     named: list[str | None] = list(_names(models, "--models")) if models is not None else [None]
@@ -46,7 +46,7 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
 
 def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
     """Of those of mode `pipeline`. Raises: UserError: there is none of this name, or what is wrong with it."""
-    from supervisor.workflows import read_workflow
+    from handoff_queue.supervisor.workflows import read_workflow
 
     return (
         read_workflow(name) if any(variant.mode is Mode.PIPELINE for variant in variants) else None
@@ -87,7 +87,7 @@ def read_documents(place: Path, settings: Settings) -> FolderReading:
     Raises:
         UserError: see `Client.read_documents`.
     """
-    from supervisor.client import Request, connect
+    from handoff_queue.supervisor.client import Request, connect
 
     request = Request("-", documents=place, strict_documents=False)
     reading = connect(settings=settings).read_documents(request)
@@ -97,8 +97,8 @@ def read_documents(place: Path, settings: Settings) -> FolderReading:
 
 def check_within(request: Request, settings: Settings, max_usd: float | None) -> None:
     """Before anything is started, with its share of the money. Raises: UserError: see `check_request`."""
-    from supervisor.request import check_request
-    from supervisor.submission import plan_of
+    from handoff_queue.supervisor.request import check_request
+    from handoff_queue.supervisor.submission import plan_of
 
     limits = request.limits.model_copy(update={"max_microusd": None if max_usd is None else 1})
     check_request(replace(request, limits=limits), settings)

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from shared.wire.errors import HandoffError
+from handoff_queue.shared.wire.errors import HandoffError
 
 STDOUT = Path("-")
 _DEVICES = (Path("/dev"), Path("/proc"))

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from shared.config import OFFLINE_MODEL, Settings
-from supervisor.cli.asking import check_model
-from supervisor.cli.terminal import note
-from supervisor.evaluation.judging import JUDGE, Judging
-from supervisor.lifecycle.beginning import all_rounder
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.supervisor.cli.asking import check_model
+from handoff_queue.supervisor.cli.terminal import note
+from handoff_queue.supervisor.evaluation.judging import JUDGE, Judging
+from handoff_queue.supervisor.lifecycle.beginning import all_rounder
 
 if TYPE_CHECKING:
-    from supervisor.client import Client
+    from handoff_queue.supervisor.client import Client
 
 
 @contextmanager
@@ -28,10 +28,10 @@ def whole_system(
         UserError: nobody is there to do the work, or nobody has one of these models.
         LedgerUnavailable: Redis is away.
     """
-    from supervisor import client
-    from supervisor.cli import kept
-    from supervisor.cli.embedded import Embedded
-    from supervisor.cli.fleet_state import require_somebody
+    from handoff_queue.supervisor import client
+    from handoff_queue.supervisor.cli import kept
+    from handoff_queue.supervisor.cli.embedded import Embedded
+    from handoff_queue.supervisor.cli.fleet_state import require_somebody
 
     signal.signal(signal.SIGTERM, _like_ctrl_c)
     if settings.redis_url is not None:

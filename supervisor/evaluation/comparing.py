@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shared.wire.errors import UserError
-from shared.wire.gates import Gates
-from shared.wire.rubric import Rubric
-from supervisor.evaluation.figures import Took, faults_of, is_cut, text_of, took_by, took_together
-from supervisor.evaluation.judging import Better, Duel, Judging, duel_in, mean_of, settled
-from supervisor.evaluation.running import Errand, Runner
-from supervisor.evaluation.trials import Variant
-from supervisor.evaluation.wording import times
-from supervisor.report import JobResult
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.supervisor.evaluation.figures import (
+    Took,
+    faults_of,
+    is_cut,
+    text_of,
+    took_by,
+    took_together,
+)
+from handoff_queue.supervisor.evaluation.judging import (
+    Better,
+    Duel,
+    Judging,
+    duel_in,
+    mean_of,
+    settled,
+)
+from handoff_queue.supervisor.evaluation.running import Errand, Runner
+from handoff_queue.supervisor.evaluation.trials import Variant
+from handoff_queue.supervisor.evaluation.wording import times
+from handoff_queue.supervisor.report import JobResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.wire.gates import Gates
-from shared.wire.handoff import StopReason
-from supervisor.lifecycle.gates import vetoes_of
-from supervisor.report import JobResult
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.supervisor.lifecycle.gates import vetoes_of
+from handoff_queue.supervisor.report import JobResult
 
 
 @dataclass(frozen=True, slots=True)

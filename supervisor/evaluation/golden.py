@@ -15,13 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from shared.json_reading import refuse_repeats
-from shared.wire.errors import MalformedMessage, UserError
-from shared.wire.gates import Gates
-from shared.wire.ids import NameField
-from shared.wire.message import problems_of
-from shared.wire.rubric import Rubric
-from supervisor.measures.bounded_file import bounded_bytes
+from handoff_queue.shared.json_reading import refuse_repeats
+from handoff_queue.shared.wire.errors import MalformedMessage, UserError
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.ids import NameField
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.supervisor.measures.bounded_file import bounded_bytes
 
 MOST_BYTES = 5_000_000
 MOST_CASES = 1_000

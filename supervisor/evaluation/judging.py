@@ -16,20 +16,20 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from shared.agent.answers import Lenient
-from shared.wire.approval import NOBODY_THERE
-from shared.wire.gates import Gates
-from shared.wire.ids import StepId
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.plan import OnFailure, Synthesis
-from shared.wire.rubric import HIGHEST, LOWEST, Rubric, Score
-from supervisor.client import Request
-from supervisor.evaluation.figures import text_of
-from supervisor.report import JobResult
-from supervisor.roles.answer_text import clipped, name_of
-from supervisor.workflows.template import Template
-from supervisor.workflows.workflow import Workflow, WorkflowStep
+from handoff_queue.shared.agent.answers import Lenient
+from handoff_queue.shared.wire.approval import NOBODY_THERE
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.plan import OnFailure, Synthesis
+from handoff_queue.shared.wire.rubric import HIGHEST, LOWEST, Rubric, Score
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.evaluation.figures import text_of
+from handoff_queue.supervisor.report import JobResult
+from handoff_queue.supervisor.roles.answer_text import clipped, name_of
+from handoff_queue.supervisor.workflows.template import Template
+from handoff_queue.supervisor.workflows.workflow import Workflow, WorkflowStep
 
 JUDGE = "reviewer"
 """The specialist that judges, where live workers serve it."""

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from shared.wire.errors import LedgerUnavailable, UserError
-from shared.wire.events import JobSubmitted
-from shared.wire.ids import JobId, job_id_for
-from shared.wire.usage import MICROUSD
-from supervisor.client import Client, Request
-from supervisor.evaluation.purse import Purse
-from supervisor.reconnecting import RECONNECT_EVERY_S, Patience
-from supervisor.report import JobResult
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.wire.events import JobSubmitted
+from handoff_queue.shared.wire.ids import JobId, job_id_for
+from handoff_queue.shared.wire.usage import MICROUSD
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.evaluation.purse import Purse
+from handoff_queue.supervisor.reconnecting import RECONNECT_EVERY_S, Patience
+from handoff_queue.supervisor.report import JobResult
 
 LOOK_EVERY_S = 0.1
 

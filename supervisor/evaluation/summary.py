@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from supervisor.evaluation.figures import Took, took_together
-from supervisor.evaluation.statistics import Estimate, mean, rate
-from supervisor.evaluation.trials import Outcome, Variant
-from supervisor.evaluation.wording import times
+from handoff_queue.supervisor.evaluation.figures import Took, took_together
+from handoff_queue.supervisor.evaluation.statistics import Estimate, mean, rate
+from handoff_queue.supervisor.evaluation.trials import Outcome, Variant
+from handoff_queue.supervisor.evaluation.wording import times
 
 CONCLUSIVE = "beyond chance (95 %)"
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shared.documents.folder import FolderReading
-from shared.wire.approval import NOBODY_THERE
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.rubric import Score
-from supervisor.client import Request
-from supervisor.evaluation.figures import Took, faults_of, is_cut, text_of, took_by
-from supervisor.evaluation.golden import Case
-from supervisor.evaluation.judging import Judging, mean_of, scores_in
-from supervisor.evaluation.running import Errand, Runner
-from supervisor.report import JobResult
-from supervisor.workflows import Workflow
+from handoff_queue.shared.documents.folder import FolderReading
+from handoff_queue.shared.wire.approval import NOBODY_THERE
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.rubric import Score
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.evaluation.figures import Took, faults_of, is_cut, text_of, took_by
+from handoff_queue.supervisor.evaluation.golden import Case
+from handoff_queue.supervisor.evaluation.judging import Judging, mean_of, scores_in
+from handoff_queue.supervisor.evaluation.running import Errand, Runner
+from handoff_queue.supervisor.report import JobResult
+from handoff_queue.supervisor.workflows import Workflow
 
 
 @dataclass(frozen=True, slots=True)

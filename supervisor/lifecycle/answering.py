@@ -10,19 +10,29 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from shared.wire.answer import Answer, NumberedCitation
-from shared.wire.events import AnswerMethod, JobStatus, PlanMade
-from shared.wire.handoff import BlobRef, Citation, Claim, HandoffResult
-from shared.wire.ids import StepId
-from shared.wire.markers import MARKER, in_every_text
-from shared.wire.plan import Synthesis
-from supervisor.lifecycle.arbitration import arbitration_wanted, rulings_of, settled_notes, standing
-from supervisor.lifecycle.disputes import beside, disputes_of, disputes_wanted, section
-from supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
-from supervisor.lifecycle.headings import below
-from supervisor.lifecycle.replanning import why_not_looked_at
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import UNPROVEN, Words, said_by
+from handoff_queue.shared.wire.answer import Answer, NumberedCitation
+from handoff_queue.shared.wire.events import AnswerMethod, JobStatus, PlanMade
+from handoff_queue.shared.wire.handoff import BlobRef, Citation, Claim, HandoffResult
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.markers import MARKER, in_every_text
+from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.supervisor.lifecycle.arbitration import (
+    arbitration_wanted,
+    rulings_of,
+    settled_notes,
+    standing,
+)
+from handoff_queue.supervisor.lifecycle.disputes import (
+    beside,
+    disputes_of,
+    disputes_wanted,
+    section,
+)
+from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
+from handoff_queue.supervisor.lifecycle.headings import below
+from handoff_queue.supervisor.lifecycle.replanning import why_not_looked_at
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import UNPROVEN, Words, said_by
 
 NOT_REVIEWED = "The answer was not reviewed"
 NOT_CHECKED = "The facts of the answer were not checked"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.events import (
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.events import (
     ApprovalAsked,
     ApprovalEvent,
     ApprovalReminded,
@@ -15,13 +15,13 @@ from shared.wire.events import (
     Recorded,
     Rejected,
 )
-from shared.wire.ids import StepId
-from shared.wire.mode import Mode
-from supervisor.lifecycle.asked import Question, RejectedPlan
-from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.layers import Layers
-from supervisor.lifecycle.state import JobState, Phase, StepState
-from supervisor.lifecycle.steps import again
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.lifecycle.asked import Question, RejectedPlan
+from handoff_queue.supervisor.lifecycle.attempts import Remark
+from handoff_queue.supervisor.lifecycle.layers import Layers
+from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepState
+from handoff_queue.supervisor.lifecycle.steps import again
 
 ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
 """What stays approved when an ended job is retried: its plan stays, and so does what it has cost."""

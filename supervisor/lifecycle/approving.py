@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.wire.approval import ApprovalOf, OnTimeout
-from shared.wire.events import JobStatus
-from shared.wire.names import CLOSING_ROLES
-from shared.wire.usage import cost_usd
-from supervisor.lifecycle.asked import Question
-from supervisor.lifecycle.budget import why_asked
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.approval import ApprovalOf, OnTimeout
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.names import CLOSING_ROLES
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.lifecycle.asked import Question
+from handoff_queue.supervisor.lifecycle.budget import why_asked
+from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
     CheckConditions,
@@ -28,9 +28,9 @@ from supervisor.lifecycle.commands import (
     RemindUser,
     SkipReview,
 )
-from supervisor.lifecycle.ending import end_now, question_due
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.teams import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.ending import end_now, question_due
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
 def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:

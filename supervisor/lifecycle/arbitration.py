@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.wire.events import Arbitrated, HandoffIssued
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import HandoffId, StepId
-from shared.wire.rulings import Ruling, Rulings
-from shared.wire.verdict import Decision, Revision
-from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.beginning import ask_role
-from supervisor.lifecycle.commands import Command
-from supervisor.lifecycle.disputes import JUDGE
-from supervisor.lifecycle.state import JobState, Phase
-from supervisor.lifecycle.steps import again
-from supervisor.lifecycle.words import Words
+from handoff_queue.shared.wire.events import Arbitrated, HandoffIssued
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.shared.wire.rulings import Ruling, Rulings
+from handoff_queue.shared.wire.verdict import Decision, Revision
+from handoff_queue.supervisor.lifecycle.attempts import Remark
+from handoff_queue.supervisor.lifecycle.beginning import ask_role
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE
+from handoff_queue.supervisor.lifecycle.state import JobState, Phase
+from handoff_queue.supervisor.lifecycle.steps import again
+from handoff_queue.supervisor.lifecycle.words import Words
 
 
 def quarrels(state: JobState) -> tuple[StepId, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import NonNegativeInt
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import StepId
-from shared.wire.message import Message
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.message import Message
 
 
 class Question(Message):

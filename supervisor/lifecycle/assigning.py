@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from shared.wire.ids import StepId
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def assigned(state: JobState, steps: Sequence[StepId], seen: Seen) -> dict[StepId, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import NonNegativeInt
 
-from shared.wire.handoff import Author, BlobRef
-from shared.wire.ids import JobId, StepId
-from shared.wire.message import Message
+from handoff_queue.shared.wire.handoff import Author, BlobRef
+from handoff_queue.shared.wire.ids import JobId, StepId
+from handoff_queue.shared.wire.message import Message
 
 
 class Remark(Message):

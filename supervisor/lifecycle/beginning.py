@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import assert_never
 
-from shared.wire.ids import StepId
-from shared.wire.mode import Mode
-from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.plan import OnFailure, Plan, Step
-from supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.plan import OnFailure, Plan, Step
+from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 GENERALIST = "generalist"
 """The specialist for what nobody is special at."""

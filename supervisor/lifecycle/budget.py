@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.wire.checkpoints import WorstCase
-from shared.wire.handoff import StopReason
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.names import CLOSING_ROLES
-from shared.wire.plan import Synthesis
-from shared.wire.usage import cost_usd
-from supervisor.lifecycle.arbitration import may_quarrel
-from supervisor.lifecycle.disputes import JUDGE
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.names import CLOSING_ROLES
+from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.lifecycle.arbitration import may_quarrel
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 KEPT_PART = 5
 """A fifth of tokens and money, at the least, is kept for the assessor and the synthesizer: they read what all steps have written, on a

@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from supervisor.lifecycle.markdown import blocks_of
-from supervisor.lifecycle.units import is_unit
-from supervisor.lifecycle.words import UNPROVEN
+from handoff_queue.supervisor.lifecycle.markdown import blocks_of
+from handoff_queue.supervisor.lifecycle.units import is_unit
+from handoff_queue.supervisor.lifecycle.words import UNPROVEN
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from shared.wire.condition import Undecided, condition_of, decided
-from shared.wire.events import Abandoned, ConditionsChecked
-from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
-from shared.wire.ids import StepId
-from shared.wire.plan import Plan, Step
-from supervisor.lifecycle.stand_ins import failed_by_code
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import Words
+from handoff_queue.shared.wire.condition import Undecided, condition_of, decided
+from handoff_queue.shared.wire.events import Abandoned, ConditionsChecked
+from handoff_queue.shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.stand_ins import failed_by_code
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import Words
 
 
 def results_wanted(state: JobState, plan: Plan, steps: Iterable[StepId]) -> Iterator[BlobRef]:

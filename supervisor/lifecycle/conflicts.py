@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shared.wire.conflicts import Conflict, Conflicts
-from shared.wire.handoff import Claim
-from supervisor.lifecycle.statements import Statement, can_not_both_be_right, statement_of
+from handoff_queue.shared.wire.conflicts import Conflict, Conflicts
+from handoff_queue.shared.wire.handoff import Claim
+from handoff_queue.supervisor.lifecycle.statements import (
+    Statement,
+    can_not_both_be_right,
+    statement_of,
+)
 
 MOST_STATEMENTS = 500
 """That are held against each other, the first of a job's: with as many, all of one kind, it takes about a second."""

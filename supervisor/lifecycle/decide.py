@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.ids import StepId
-from shared.wire.limits import OnLimit
-from supervisor.lifecycle.answering import choose_method
-from supervisor.lifecycle.approving import after_rejection, asked_first, released, while_asked
-from supervisor.lifecycle.arbitration import arbitrate
-from supervisor.lifecycle.assigning import assigned
-from supervisor.lifecycle.beginning import ask_role, plan, route
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.events import AnswerMethod, JobStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import OnLimit
+from handoff_queue.supervisor.lifecycle.answering import choose_method
+from handoff_queue.supervisor.lifecycle.approving import (
+    after_rejection,
+    asked_first,
+    released,
+    while_asked,
+)
+from handoff_queue.supervisor.lifecycle.arbitration import arbitrate
+from handoff_queue.supervisor.lifecycle.assigning import assigned
+from handoff_queue.supervisor.lifecycle.beginning import ask_role, plan, route
+from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
     AskUser,
@@ -28,8 +33,8 @@ from supervisor.lifecycle.commands import (
     SkipReview,
     TryAgain,
 )
-from supervisor.lifecycle.disputes import look_into
-from supervisor.lifecycle.effects import (
+from handoff_queue.supervisor.lifecycle.disputes import look_into
+from handoff_queue.supervisor.lifecycle.effects import (
     ask_about,
     given_up,
     has_open_condition,
@@ -37,7 +42,7 @@ from supervisor.lifecycle.effects import (
     may_begin,
     unapproved,
 )
-from supervisor.lifecycle.ending import (
+from handoff_queue.supervisor.lifecycle.ending import (
     NOTHING_USABLE,
     after_the_end,
     end_now,
@@ -45,17 +50,17 @@ from supervisor.lifecycle.ending import (
     why_cancelled,
     why_over,
 )
-from supervisor.lifecycle.fact_gate import check_facts
-from supervisor.lifecycle.failing import second_chances, to_be_asked_about, why_failed
-from supervisor.lifecycle.gates import may_send_back
-from supervisor.lifecycle.joins import hopeless, late, ready
-from supervisor.lifecycle.patches import REPLANNER
-from supervisor.lifecycle.recovering import recoveries
-from supervisor.lifecycle.replanning import wants_a_look
-from supervisor.lifecycle.retried import answer_stands
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState, Phase, StepStatus
-from supervisor.lifecycle.teams import for_children
+from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
+from handoff_queue.supervisor.lifecycle.failing import second_chances, to_be_asked_about, why_failed
+from handoff_queue.supervisor.lifecycle.gates import may_send_back
+from handoff_queue.supervisor.lifecycle.joins import hopeless, late, ready
+from handoff_queue.supervisor.lifecycle.patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.recovering import recoveries
+from handoff_queue.supervisor.lifecycle.replanning import wants_a_look
+from handoff_queue.supervisor.lifecycle.retried import answer_stands
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
+from handoff_queue.supervisor.lifecycle.teams import for_children
 
 MOST_NEEDS_ANSWERED = 2
 """How often the planner answers one step's needs before the step is given up."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.ids import StepId
-from shared.wire.patch import Patch
-from shared.wire.plan import AFTER_REVIEW, Plan, Step, after_review_in
-from supervisor.lifecycle.answering import usable_sinks
-from supervisor.lifecycle.arbitration import is_accepted
-from supervisor.lifecycle.commands import AbandonSteps, AskApproval
-from supervisor.lifecycle.finding_out import helpers_of
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.shape import shape_of
-from supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.plan import AFTER_REVIEW, Plan, Step, after_review_in
+from handoff_queue.supervisor.lifecycle.answering import usable_sinks
+from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
+from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval
+from handoff_queue.supervisor.lifecycle.finding_out import helpers_of
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.shape import shape_of
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 NOT_PASSED = "it waits for a review that passes the results, and there was none"
 CUT_SHORT = "the job ended while the step ran"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from shared.wire.approval import OnTimeout
-from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import StopReason
-from supervisor.lifecycle.answering import parts_of, usable_sinks
-from supervisor.lifecycle.arbitration import is_accepted
-from supervisor.lifecycle.asked import Question
-from supervisor.lifecycle.budget import why_spent
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.approval import OnTimeout
+from handoff_queue.shared.wire.events import AnswerMethod, JobStatus
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.supervisor.lifecycle.answering import parts_of, usable_sinks
+from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
+from handoff_queue.supervisor.lifecycle.asked import Question
+from handoff_queue.supervisor.lifecycle.budget import why_spent
+from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     CheckGates,
     ChooseAnswer,
@@ -22,11 +22,11 @@ from supervisor.lifecycle.commands import (
     SkipReview,
     TellParent,
 )
-from supervisor.lifecycle.fact_gate import end_checking, is_doubted
-from supervisor.lifecycle.joins import next_join
-from supervisor.lifecycle.retried import answer_stands
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
+from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubted
+from handoff_queue.supervisor.lifecycle.joins import next_join
+from handoff_queue.supervisor.lifecycle.retried import answer_stands
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""

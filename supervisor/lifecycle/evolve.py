@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from shared.wire.errors import MalformedMessage
-from shared.wire.events import (
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.events import (
     ApprovalEvent,
     Arbitrated,
     CancelRequested,
@@ -38,23 +38,28 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.handoff import BUDGETS, StopReason
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.mode import Mode
-from shared.wire.names import ROLES
-from shared.wire.verdict import Decision
-from supervisor.lifecycle.approved import heard, planned
-from supervisor.lifecycle.arbitration import arbitrated
-from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.disputes import looked_into
-from supervisor.lifecycle.fact_gate import check_came, facts_checked, unsaid
-from supervisor.lifecycle.held import NOTHING_HELD
-from supervisor.lifecycle.layers import layers
-from supervisor.lifecycle.looking_over import overview_after
-from supervisor.lifecycle.replanning import noted, with_patch
-from supervisor.lifecycle.retried import built_again, first_phase, held_no_more, retried
-from supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
-from supervisor.lifecycle.steps import (
+from handoff_queue.shared.wire.handoff import BUDGETS, StopReason
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import ROLES
+from handoff_queue.shared.wire.verdict import Decision
+from handoff_queue.supervisor.lifecycle.approved import heard, planned
+from handoff_queue.supervisor.lifecycle.arbitration import arbitrated
+from handoff_queue.supervisor.lifecycle.attempts import Remark
+from handoff_queue.supervisor.lifecycle.disputes import looked_into
+from handoff_queue.supervisor.lifecycle.fact_gate import check_came, facts_checked, unsaid
+from handoff_queue.supervisor.lifecycle.held import NOTHING_HELD
+from handoff_queue.supervisor.lifecycle.layers import layers
+from handoff_queue.supervisor.lifecycle.looking_over import overview_after
+from handoff_queue.supervisor.lifecycle.replanning import noted, with_patch
+from handoff_queue.supervisor.lifecycle.retried import (
+    built_again,
+    first_phase,
+    held_no_more,
+    retried,
+)
+from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
+from handoff_queue.supervisor.lifecycle.steps import (
     abandoned,
     again,
     checked,
@@ -63,7 +68,7 @@ from supervisor.lifecycle.steps import (
     tried_again,
     with_result,
 )
-from supervisor.lifecycle.teams import team_of
+from handoff_queue.supervisor.lifecycle.teams import team_of
 
 
 def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.wire.events import FactsChecked
-from shared.wire.handoff import BlobRef
-from shared.wire.message import Message
+from handoff_queue.shared.wire.events import FactsChecked
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.message import Message
 
 
 class FactChecks(Message):

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.wire.events import FactsChecked, HandoffFinished, HandoffIssued
-from shared.wire.fact_check import CheckVerdict
-from shared.wire.handoff import BUDGETS, BlobRef, ResultStatus
-from shared.wire.ids import HandoffId
-from shared.wire.limits import OnLimit
-from shared.wire.names import FACT_GATE
-from supervisor.lifecycle.answering import parts_of
-from supervisor.lifecycle.commands import Command, IssueFactCheck, SkipFactCheck, TakeFactCheck
-from supervisor.lifecycle.effects import sinks_to_redo
-from supervisor.lifecycle.fact_checks import FactChecks
-from supervisor.lifecycle.gates import may_send_back
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.steps import sent_back
-from supervisor.lifecycle.words import Words
+from handoff_queue.shared.wire.events import FactsChecked, HandoffFinished, HandoffIssued
+from handoff_queue.shared.wire.fact_check import CheckVerdict
+from handoff_queue.shared.wire.handoff import BUDGETS, BlobRef, ResultStatus
+from handoff_queue.shared.wire.ids import HandoffId
+from handoff_queue.shared.wire.limits import OnLimit
+from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.supervisor.lifecycle.answering import parts_of
+from handoff_queue.supervisor.lifecycle.commands import (
+    Command,
+    IssueFactCheck,
+    SkipFactCheck,
+    TakeFactCheck,
+)
+from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
+from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
+from handoff_queue.supervisor.lifecycle.gates import may_send_back
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.steps import sent_back
+from handoff_queue.supervisor.lifecycle.words import Words
 
 NO_WORKER = "no worker of `{}` was there"
 NO_TIME = "no time was left for it"

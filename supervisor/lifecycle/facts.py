@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from shared.plurals import counted
-from shared.wire.facts import FactTable, KnownFact
-from shared.wire.handoff import Claim
-from supervisor.lifecycle.matters import Matter, is_same, matter_of
-from supervisor.lifecycle.statements import Statement, are_of_one_time, statement_of
-from supervisor.lifecycle.values import agree, contradict
+from handoff_queue.shared.plurals import counted
+from handoff_queue.shared.wire.facts import FactTable, KnownFact
+from handoff_queue.shared.wire.handoff import Claim
+from handoff_queue.supervisor.lifecycle.matters import Matter, is_same, matter_of
+from handoff_queue.supervisor.lifecycle.statements import Statement, are_of_one_time, statement_of
+from handoff_queue.supervisor.lifecycle.values import agree, contradict
 
 MOST_CLAIMS = 200
 """Of one answer, that are held against the facts."""

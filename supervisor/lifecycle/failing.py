@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.wire.events import SecondChance
-from shared.wire.handoff import ResultStatus, StopReason
-from shared.wire.ids import StepId
-from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.plan import OnFailure
-from supervisor.lifecycle.beginning import GENERALIST
-from supervisor.lifecycle.joins import is_wanted
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.shared.wire.events import SecondChance
+from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.plan import OnFailure
+from handoff_queue.supervisor.lifecycle.beginning import GENERALIST
+from handoff_queue.supervisor.lifecycle.joins import is_wanted
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 MOST_RETRIES = 2
 """Of one step, by the specialist that it was planned for."""

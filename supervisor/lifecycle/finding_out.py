@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.wire.ids import StepId
-from shared.wire.mode import Mode
-from supervisor.lifecycle.state import JobState, StepStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 
 HANDOFFS_OF_A_NEED = 3
 """The planner's, the helper's, and the next one of the step in need."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from shared.wire.given import Given
-from shared.wire.handoff import BlobRef, Claim, HandoffResult, ref
-from shared.wire.ids import StepId, handoff_id
-from shared.wire.markers import in_every_text
-from shared.wire.message import digest_of
-from supervisor.lifecycle.answering import parts_of, usable_sinks
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import Words
+from handoff_queue.shared.wire.given import Given
+from handoff_queue.shared.wire.handoff import BlobRef, Claim, HandoffResult, ref
+from handoff_queue.shared.wire.ids import StepId, handoff_id
+from handoff_queue.shared.wire.markers import in_every_text
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.supervisor.lifecycle.answering import parts_of, usable_sinks
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import Words
 
 MOST_GIVEN = 50
 """What the answer was made of comes first; a job of thousands of steps gives what it has put together of them."""

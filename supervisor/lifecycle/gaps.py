@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.wire.answer import Gap
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.names import CLOSING_ROLES, FACT_GATE, SUB_SUPERVISOR
-from shared.wire.usage import cost_usd
-from supervisor.lifecycle.state import JobState, StepState
-from supervisor.lifecycle.words import Words
+from handoff_queue.shared.wire.answer import Gap
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.names import CLOSING_ROLES, FACT_GATE, SUB_SUPERVISOR
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState
+from handoff_queue.supervisor.lifecycle.words import Words
 
 
 def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.lifecycle.markdown import blocks_of, lines_of
+from handoff_queue.supervisor.lifecycle.markdown import blocks_of, lines_of
 
 _DEEPEST = 6
 """Markdown knows no deeper heading."""

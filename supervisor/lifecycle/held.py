@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.wire.ids import StepId
-from shared.wire.message import Message
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.message import Message
 
 
 class Held(Message):

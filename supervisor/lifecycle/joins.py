@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared.wire.events import LAST, Counted
-from shared.wire.ids import StepId
-from shared.wire.join import Join
-from supervisor.lifecycle.commands import AbandonSteps, SkipSteps
-from supervisor.lifecycle.retried import in_doubt
-from supervisor.lifecycle.state import JobState, StepStatus
+from handoff_queue.shared.wire.events import LAST, Counted
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, SkipSteps
+from handoff_queue.supervisor.lifecycle.retried import in_doubt
+from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 
 ALL_SKIPPED = "the steps that it depends on were skipped"
 NOTHING_TO_BUILD_ON = "everything that it depends on failed"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from shared.stems import stem
+from handoff_queue.shared.stems import stem
 
 SAME_FROM = 0.6
 """Containment from which two texts ask for the same. Measured on the pairs of tests/supervisor/lifecycle/test_likeness.py: reworded demands

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from shared.wire.ids import HandoffId, StepId
-from supervisor.lifecycle.layers import Layers
-from supervisor.lifecycle.overview import Overview
-from supervisor.lifecycle.shape import Shape, shape_of
-from supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.supervisor.lifecycle.layers import Layers
+from handoff_queue.supervisor.lifecycle.overview import Overview
+from handoff_queue.supervisor.lifecycle.shape import Shape, shape_of
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 Steps = Mapping[StepId, StepState]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.wire.handoff import BlobRef, Citation, Claim, HandoffResult
-from shared.wire.ids import StepId
-from supervisor.lifecycle.sayings import ClaimsBefore, Saying
-from supervisor.lifecycle.state import JobState, StepStatus
-from supervisor.lifecycle.words import Words
+from handoff_queue.shared.wire.handoff import BlobRef, Citation, Claim, HandoffResult
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.supervisor.lifecycle.sayings import ClaimsBefore, Saying
+from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
+from handoff_queue.supervisor.lifecycle.words import Words
 
 KNOWN_FROM = 0.9
 """Of a text's shingles, from which it says nothing new."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shared.wire.ids import HandoffId, StepId
-from supervisor.lifecycle.layers import Layers
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.supervisor.lifecycle.layers import Layers
 
 
 @dataclass(frozen=True)

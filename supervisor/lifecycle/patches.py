@@ -6,10 +6,10 @@ from itertools import takewhile
 
 from pydantic import Field, NonNegativeInt
 
-from shared.wire.events import PlanPatched
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import HandoffId, StepId
-from shared.wire.message import Message
+from handoff_queue.shared.wire.events import PlanPatched
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.shared.wire.message import Message
 
 REPLANNER = "replanner"
 FRUITLESS_ROUNDS = 2

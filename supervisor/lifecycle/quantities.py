@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from supervisor.lifecycle.units import COUNT, Unit, is_unit, readings_of, unit_of
+from handoff_queue.supervisor.lifecycle.units import COUNT, Unit, is_unit, readings_of, unit_of
 
 ROUNDED = Fraction(5, 100)
 """At most, of the value, that rounding explains: 1,024 is `1.0k`, but 2.4 million is not `2 million`."""

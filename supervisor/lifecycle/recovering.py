@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.wire.ids import HandoffId
-from supervisor.lifecycle.commands import Command, PublishAgain, RunRole, StartChild
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.ids import HandoffId
+from handoff_queue.supervisor.lifecycle.commands import Command, PublishAgain, RunRole, StartChild
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from heapq import nsmallest
 
-from shared.wire.ids import StepId
-from shared.wire.patch import Repeat
-from shared.wire.plan import Step
-from supervisor.lifecycle.parts import narrows
-from supervisor.lifecycle.wording import Wording, roots_in, stands_in_it, wording_of
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.patch import Repeat
+from handoff_queue.shared.wire.plan import Step
+from handoff_queue.supervisor.lifecycle.parts import narrows
+from handoff_queue.supervisor.lifecycle.wording import Wording, roots_in, stands_in_it, wording_of
 
 LEAST_WORDS = 3
 """A task with fewer that say anything repeats only one that has no others."""

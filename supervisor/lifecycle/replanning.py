@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.wire.events import (
+from handoff_queue.shared.wire.events import (
     Event,
     HandoffFinished,
     HandoffIssued,
@@ -21,14 +21,14 @@ from shared.wire.events import (
     RetryRequested,
     StepOutline,
 )
-from shared.wire.handoff import BUDGETS
-from shared.wire.ids import HandoffId, StepId
-from shared.wire.mode import Mode
-from shared.wire.patch import Patch
-from shared.wire.plan import Plan, Step, Synthesis
-from supervisor.lifecycle.patches import FRUITLESS_ROUNDS, REPLANNER, Patches
-from supervisor.lifecycle.state import JobState, StepState, StepStatus
-from supervisor.lifecycle.steps import still_asked
+from handoff_queue.shared.wire.handoff import BUDGETS
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.plan import Plan, Step, Synthesis
+from handoff_queue.supervisor.lifecycle.patches import FRUITLESS_ROUNDS, REPLANNER, Patches
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.steps import still_asked
 
 FITS_NO_MORE = "its patch does not fit the plan any more"
 

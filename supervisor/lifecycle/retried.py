@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared.wire.events import HandoffFinished, JobStatus, JobSubmitted, RetryRequested
-from shared.wire.handoff import BUDGETS, ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.limits import raised
-from shared.wire.mode import Mode
-from shared.wire.names import SUB_SUPERVISOR
-from supervisor.lifecycle.approved import approved_anew, asked_anew
-from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.disputes import judged_well
-from supervisor.lifecycle.fact_gate import checked_anew
-from supervisor.lifecycle.finding_out import helpers_of
-from supervisor.lifecycle.held import Held
-from supervisor.lifecycle.state import Delivery, JobState, Phase, StepState, StepStatus
-from supervisor.lifecycle.steps import again
+from handoff_queue.shared.wire.events import (
+    HandoffFinished,
+    JobStatus,
+    JobSubmitted,
+    RetryRequested,
+)
+from handoff_queue.shared.wire.handoff import BUDGETS, ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import raised
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.supervisor.lifecycle.approved import approved_anew, asked_anew
+from handoff_queue.supervisor.lifecycle.attempts import Remark
+from handoff_queue.supervisor.lifecycle.disputes import judged_well
+from handoff_queue.supervisor.lifecycle.fact_gate import checked_anew
+from handoff_queue.supervisor.lifecycle.finding_out import helpers_of
+from handoff_queue.supervisor.lifecycle.held import Held
+from handoff_queue.supervisor.lifecycle.state import (
+    Delivery,
+    JobState,
+    Phase,
+    StepState,
+    StepStatus,
+)
+from handoff_queue.supervisor.lifecycle.steps import again
 
 USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 

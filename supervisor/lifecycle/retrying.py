@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.wire.errors import UserError
-from shared.wire.events import JobStatus, RetryRequested
-from shared.wire.ids import StepId
-from shared.wire.limits import NewLimits
-from supervisor.lifecycle.budget import amount
-from supervisor.lifecycle.failing import had_too_small_a_slice
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import JobStatus, RetryRequested
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import NewLimits
+from handoff_queue.supervisor.lifecycle.budget import amount
+from handoff_queue.supervisor.lifecycle.failing import had_too_small_a_slice
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def retry_of(

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 
-from shared.wire.handoff import Claim, HandoffResult
-from shared.wire.markers import MARKER
-from supervisor.lifecycle.likeness import named, stems_in
-from supervisor.lifecycle.matters import Matter, is_same, matter_of
+from handoff_queue.shared.wire.handoff import Claim, HandoffResult
+from handoff_queue.shared.wire.markers import MARKER
+from handoff_queue.supervisor.lifecycle.likeness import named, stems_in
+from handoff_queue.supervisor.lifecycle.matters import Matter, is_same, matter_of
 
 SHINGLE = 4
 """Words that follow one another."""

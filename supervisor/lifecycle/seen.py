@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.wire.ids import HandoffId
+from handoff_queue.shared.wire.ids import HandoffId
 
 
 @dataclass(frozen=True, slots=True)

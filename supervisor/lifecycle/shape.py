@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.wire.events import StepOutline
-from shared.wire.ids import StepId
-from shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.events import StepOutline
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
 
 MOST_KEPT = 64
 """Plans whose shape a process remembers: as many as it decides on at once, and more."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
-from shared.wire.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import JobId, StepId, handoff_id
 
 
 def failed_by_code(

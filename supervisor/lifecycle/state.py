@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from pydantic import Field, NonNegativeInt
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.events import (
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.events import (
     AnswerMethod,
     Arbitrated,
     ConflictsFound,
@@ -24,20 +24,20 @@ from shared.wire.events import (
     StepOutline,
     Synthesised,
 )
-from shared.wire.handoff import BlobRef, ResultStatus, StopReason
-from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
-from shared.wire.message import Message
-from shared.wire.mode import Mode
-from shared.wire.quote import Quote
-from shared.wire.usage import NOTHING_USED, Usage
-from supervisor.lifecycle.asked import Question, RejectedPlan
-from supervisor.lifecycle.attempts import Remark, Team
-from supervisor.lifecycle.fact_checks import FactChecks
-from supervisor.lifecycle.held import NOTHING_HELD, Held
-from supervisor.lifecycle.layers import Layers
-from supervisor.lifecycle.overview import Overview
-from supervisor.lifecycle.patches import Patches
-from supervisor.lifecycle.shape import shape_of
+from handoff_queue.shared.wire.handoff import BlobRef, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.quote import Quote
+from handoff_queue.shared.wire.usage import NOTHING_USED, Usage
+from handoff_queue.supervisor.lifecycle.asked import Question, RejectedPlan
+from handoff_queue.supervisor.lifecycle.attempts import Remark, Team
+from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
+from handoff_queue.supervisor.lifecycle.held import NOTHING_HELD, Held
+from handoff_queue.supervisor.lifecycle.layers import Layers
+from handoff_queue.supervisor.lifecycle.overview import Overview
+from handoff_queue.supervisor.lifecycle.patches import Patches
+from handoff_queue.supervisor.lifecycle.shape import shape_of
 
 LAST_CHANCE_S = 30.0
 """At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""

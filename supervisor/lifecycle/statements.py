@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.wire.facts import KnownFact
-from shared.wire.handoff import Claim
-from supervisor.lifecycle.matters import Matter, is_same, matter_of
-from supervisor.lifecycle.periods import Period, are_apart, periods_of
-from supervisor.lifecycle.values import Value, contradict, read_value
+from handoff_queue.shared.wire.facts import KnownFact
+from handoff_queue.shared.wire.handoff import Claim
+from handoff_queue.supervisor.lifecycle.matters import Matter, is_same, matter_of
+from handoff_queue.supervisor.lifecycle.periods import Period, are_apart, periods_of
+from handoff_queue.supervisor.lifecycle.values import Value, contradict, read_value
 
 
 @dataclass(frozen=True, slots=True)

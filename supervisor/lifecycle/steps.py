@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.events import (
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.events import (
     ConditionsChecked,
     FactsChecked,
     GatesChecked,
@@ -15,11 +15,11 @@ from shared.wire.events import (
     StepsAbandoned,
     StepsTriedAgain,
 )
-from shared.wire.handoff import BlobRef, ResultStatus, StopReason
-from shared.wire.ids import StepId
-from supervisor.lifecycle.asked import Question
-from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
+from handoff_queue.shared.wire.handoff import BlobRef, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.supervisor.lifecycle.asked import Question
+from handoff_queue.supervisor.lifecycle.attempts import Remark
+from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
 
 BY_CODE = frozenset({StopReason.DEFECT, StopReason.TOO_MANY_CLAIMS})
 """The result was made without the agent loop, which knows whether a tool with effects has run."""

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.wire.checkpoints import WorstCase
-from shared.wire.events import Child, JobSubmitted, StepOutline
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import JobId, StepId, child_id_for, handoff_id
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.specialist import SpecialistSpec
-from shared.wire.usage import cost_usd
-from supervisor.lifecycle.attempts import Team
-from supervisor.lifecycle.budget import amount, kept_back
-from supervisor.lifecycle.commands import Command, IssueToChild
-from supervisor.lifecycle.shape import shape_of
-from supervisor.lifecycle.state import LAST_CHANCE_S, JobState
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.events import Child, JobSubmitted, StepOutline
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import JobId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.lifecycle.attempts import Team
+from handoff_queue.supervisor.lifecycle.budget import amount, kept_back
+from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
+from handoff_queue.supervisor.lifecycle.shape import shape_of
+from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState
 
 SHARES_OF_A_CHILD = 4
 """Of its parent's budget, where a step of one agent has one: the least that a team calls is a planner, two steps and an assessor."""

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from shared.config import OFFLINE_MODEL
-from shared.wire.answer import Answer
-from shared.wire.events import JobStatus
-from shared.wire.handoff import Claim, HandoffResult, ResultStatus, StopReason
-from shared.wire.ids import StepId
-from shared.wire.markers import MARKER, in_every_text
-from shared.wire.usage import Usage
-from supervisor.lifecycle.answering import body_of, content_of, open_text, parts_of
-from supervisor.lifecycle.disputes import disputes_of, section
-from supervisor.lifecycle.gaps import gap_text, lacking
-from supervisor.lifecycle.retried import answer_stands
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.teams import has_gaps_alone
-from supervisor.lifecycle.words import UNPROVEN, Words
+from handoff_queue.shared.config import OFFLINE_MODEL
+from handoff_queue.shared.wire.answer import Answer
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.handoff import Claim, HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.markers import MARKER, in_every_text
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.lifecycle.answering import body_of, content_of, open_text, parts_of
+from handoff_queue.supervisor.lifecycle.disputes import disputes_of, section
+from handoff_queue.supervisor.lifecycle.gaps import gap_text, lacking
+from handoff_queue.supervisor.lifecycle.retried import answer_stands
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
+from handoff_queue.supervisor.lifecycle.words import UNPROVEN, Words
 
 MOST_CLAIMS = 9_999
 """What the numbers of a result's claims can count."""

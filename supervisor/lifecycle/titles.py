@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.wire.plan import TITLE_CHARS
+from handoff_queue.shared.wire.plan import TITLE_CHARS
 
 
 def title_of(text: str, most: int = TITLE_CHARS) -> str:

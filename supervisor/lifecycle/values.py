@@ -8,11 +8,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from shared.stems import stem
-from supervisor.lifecycle.clocks import minutes_of
-from supervisor.lifecycle.lists import has_many, is_whole
-from supervisor.lifecycle.periods import Period, are_apart, periods_of
-from supervisor.lifecycle.quantities import Quantity, can_be_compared, disagree, quantity_of
+from handoff_queue.shared.stems import stem
+from handoff_queue.supervisor.lifecycle.clocks import minutes_of
+from handoff_queue.supervisor.lifecycle.lists import has_many, is_whole
+from handoff_queue.supervisor.lifecycle.periods import Period, are_apart, periods_of
+from handoff_queue.supervisor.lifecycle.quantities import (
+    Quantity,
+    can_be_compared,
+    disagree,
+    quantity_of,
+)
 
 FEW = 3
 """Words: of so few each counts; longer texts that share half of them may say the same."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from shared.stems import stem
-from supervisor.lifecycle.parts import Part, Parts
+from handoff_queue.shared.stems import stem
+from handoff_queue.supervisor.lifecycle.parts import Part, Parts
 
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*[+#]*|[€$£¥%]")
 _ENDS, _MARKS = frozenset(".!?:\n"), frozenset(".,;:!?()[]–—\n")

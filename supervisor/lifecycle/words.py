@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from shared.plurals import counted
-from shared.wire.conflicts import Conflicts
-from shared.wire.errors import MalformedMessage
-from shared.wire.events import (
+from handoff_queue.shared.plurals import counted
+from handoff_queue.shared.wire.conflicts import Conflicts
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.events import (
     Arbitrated,
     ConditionsChecked,
     Event,
@@ -27,20 +27,26 @@ from shared.wire.events import (
     StepsAbandoned,
     Synthesised,
 )
-from shared.wire.fact_check import FactCheck
-from shared.wire.facts import FactTable
-from shared.wire.handoff import BlobRef, Feedback, HandoffResult, ResultStatus, StopReason
-from shared.wire.ids import StepId
-from shared.wire.names import FACT_GATE
-from shared.wire.patch import Patch
-from shared.wire.plan import Plan
-from shared.wire.resolutions import Resolutions
-from shared.wire.results import unreadable_result
-from shared.wire.rulings import Rulings
-from shared.wire.verdict import Verdict
-from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.state import StepState
-from supervisor.lifecycle.titles import title_of
+from handoff_queue.shared.wire.fact_check import FactCheck
+from handoff_queue.shared.wire.facts import FactTable
+from handoff_queue.shared.wire.handoff import (
+    BlobRef,
+    Feedback,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+)
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.shared.wire.resolutions import Resolutions
+from handoff_queue.shared.wire.results import unreadable_result
+from handoff_queue.shared.wire.rulings import Rulings
+from handoff_queue.shared.wire.verdict import Verdict
+from handoff_queue.supervisor.lifecycle.attempts import Remark
+from handoff_queue.supervisor.lifecycle.state import StepState
+from handoff_queue.supervisor.lifecycle.titles import title_of
 
 WHY_CHARS = 300
 """The longest reason that is quoted in a line. The whole text is in the result."""

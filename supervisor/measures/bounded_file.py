@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 
 def bounded_bytes(path: Path, most: int, mend: str) -> bytes:

@@ -15,16 +15,16 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from shared.documents.decoding import decode
-from shared.documents.refused import Refused
-from shared.suggestions import suggestion
-from shared.wire.characters import composed, has_half_a_character
-from shared.wire.errors import ManyProblems, UserError
-from shared.wire.facts import FactTable, KnownFact
-from shared.wire.message import Message
-from supervisor.lifecycle.periods import periods_of
-from supervisor.measures.bounded_file import bounded_bytes
-from supervisor.measures.tables import DELIMITERS, rows_in
+from handoff_queue.shared.documents.decoding import decode
+from handoff_queue.shared.documents.refused import Refused
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.characters import composed, has_half_a_character
+from handoff_queue.shared.wire.errors import ManyProblems, UserError
+from handoff_queue.shared.wire.facts import FactTable, KnownFact
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.supervisor.lifecycle.periods import periods_of
+from handoff_queue.supervisor.measures.bounded_file import bounded_bytes
+from handoff_queue.supervisor.measures.tables import DELIMITERS, rows_in
 
 MOST_BYTES = 5_000_000
 """Of a text file."""

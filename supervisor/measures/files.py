@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from shared.wire.errors import UserError
-from supervisor.plain_yaml import line_at, tree_in, value_of
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.plain_yaml import line_at, tree_in, value_of
 
 MOST_BYTES = 50_000
 """Of such a file: some dozens of lines are usual."""

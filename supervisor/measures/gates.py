@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from shared.wire.errors import UserError
-from shared.wire.facts import FactTable
-from shared.wire.gates import Gates
-from shared.wire.message import each_problem
-from supervisor.measures.files import fields_in
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.facts import FactTable
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.message import each_problem
+from handoff_queue.supervisor.measures.files import fields_in
 
 FACTS = "facts"
 """The one field that is not a gate itself: it names a table."""
@@ -44,7 +44,7 @@ def gates_in(
     Raises:
         UserError: what cannot be used, where, and why.
     """
-    from supervisor.measures.facts import WrittenFacts, read_facts
+    from handoff_queue.supervisor.measures.facts import WrittenFacts, read_facts
 
     place: tuple[str, ...] = ()
     kind: type[BaseModel] = Gates

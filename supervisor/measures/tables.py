@@ -7,7 +7,7 @@ import io
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """By suffix: what stands between two fields. A .csv whose first line has no comma may have `;`, as some spreadsheets write it."""

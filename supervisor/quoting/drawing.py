@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from shared.wire.ids import StepId
-from shared.wire.quote import Estimate, Quote
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.quote import Estimate, Quote
 
 DRAWS = 300
 MOST_DRAWN_STEPS = 60_000

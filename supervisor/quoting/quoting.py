@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict
 from graphlib import TopologicalSorter
 
-from shared.ledger.ledger import Ledger
-from shared.wire.events import JobStatus
-from shared.wire.quote import Quote
-from supervisor.lifecycle.budget import closers
-from supervisor.lifecycle.state import JobState, Phase
-from supervisor.quoting.drawing import Past, Sample, Score, Work, quote_of, score_of
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.quote import Quote
+from handoff_queue.supervisor.lifecycle.budget import closers
+from handoff_queue.supervisor.lifecycle.state import JobState, Phase
+from handoff_queue.supervisor.quoting.drawing import Past, Sample, Score, Work, quote_of, score_of
 
 
 def quoted(state: JobState, ledger: Ledger) -> Quote:

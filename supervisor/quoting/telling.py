@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.wire.quote import Estimate, Quote
-from shared.wire.usage import MICROUSD
+from handoff_queue.shared.wire.quote import Estimate, Quote
+from handoff_queue.shared.wire.usage import MICROUSD
 
 
 def shown(quote: Quote) -> dict[str, Any]:

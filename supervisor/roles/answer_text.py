@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from shared.agent.answers import Lenient, json_object_in, what_came
-from shared.agent.reading import NotAcceptable
-from shared.wire.message import problems_of
+from handoff_queue.shared.agent.answers import Lenient, json_object_in, what_came
+from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.wire.message import problems_of
 
 LONGEST_NAME = 48
 _Answer = TypeVar("_Answer", bound=Lenient)

@@ -10,15 +10,15 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from shared.agent.answers import Lenient
-from shared.agent.reading import NotAcceptable, Read
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.rubric import DEFAULT_RUBRIC, HIGHEST, LOWEST, Rubric, Score
-from shared.wire.verdict import Decision, Revision, Verdict
-from supervisor.lifecycle.effects import reviewed_steps
-from supervisor.lifecycle.state import JobState
-from supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.shared.agent.answers import Lenient
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.rubric import DEFAULT_RUBRIC, HIGHEST, LOWEST, Rubric, Score
+from handoff_queue.shared.wire.verdict import Decision, Revision, Verdict
+from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000

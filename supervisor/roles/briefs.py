@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from shared.wire.given import Given
-from shared.wire.ids import StepId
-from shared.wire.plan import Plan
-from shared.wire.rubric import DEFAULT_RUBRIC, Rubric
-from supervisor.lifecycle.teams import SPEC
-from supervisor.roles.answer_text import clipped
+from handoff_queue.shared.wire.given import Given
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.shared.wire.rubric import DEFAULT_RUBRIC, Rubric
+from handoff_queue.supervisor.lifecycle.teams import SPEC
+from handoff_queue.supervisor.roles.answer_text import clipped
 
 MAX_REQUEST_CHARS = 60_000
 """Characters of a request that a role is shown."""

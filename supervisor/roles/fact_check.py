@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shared.wire.fact_check import CheckVerdict
-from supervisor.roles.answer_text import clipped
+from handoff_queue.shared.wire.fact_check import CheckVerdict
+from handoff_queue.supervisor.roles.answer_text import clipped
 
 MAX_REQUEST_CHARS = 20_000
 """Characters of the request that it is shown: enough to know what the answer speaks of."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed
-from supervisor.roles.planner import TITLE_HELP, failure_policies
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.supervisor.roles.planner import TITLE_HELP, failure_policies
 
 HAND_OFF = "hand_off_to_"
 CHANGE = "change_step"

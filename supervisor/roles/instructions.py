@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from shared.specialists import read_specialist
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.specialists import read_specialist
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 
 def read_role(name: str) -> SpecialistSpec:

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import Field, JsonValue, field_validator
 
-from shared.agent.answers import Lenient
-from shared.agent.reading import NotAcceptable, Read
-from shared.wire.conflicts import Conflict, Conflicts, Settlement, Settlements
-from shared.wire.events import ConflictsFound
-from shared.wire.handoff import Claim, ResultStatus
-from supervisor.roles.answer_text import clipped, parse
+from handoff_queue.shared.agent.answers import Lenient
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.wire.conflicts import Conflict, Conflicts, Settlement, Settlements
+from handoff_queue.shared.wire.events import ConflictsFound
+from handoff_queue.shared.wire.handoff import Claim, ResultStatus
+from handoff_queue.supervisor.roles.answer_text import clipped, parse
 
 LONGEST_WHY = 1_000
 MOST_SHOWN_CHARS = 80_000

@@ -9,17 +9,17 @@ from typing import Any
 
 from pydantic import Field
 
-from shared.agent.answers import Lenient
-from shared.agent.reading import NotAcceptable, Read
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.plan import OnFailure, Plan, Step
-from shared.wire.resolutions import Resolution, Resolutions
-from supervisor.lifecycle.beginning import all_rounder
-from supervisor.lifecycle.finding_out import helpers_of, room
-from supervisor.lifecycle.repeats import repeats_in, twice_in
-from supervisor.lifecycle.state import JobState
-from supervisor.roles.answer_text import LONGEST_NAME, clipped, name_of, parse
+from handoff_queue.shared.agent.answers import Lenient
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import OnFailure, Plan, Step
+from handoff_queue.shared.wire.resolutions import Resolution, Resolutions
+from handoff_queue.supervisor.lifecycle.beginning import all_rounder
+from handoff_queue.supervisor.lifecycle.finding_out import helpers_of, room
+from handoff_queue.supervisor.lifecycle.repeats import repeats_in, twice_in
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.answer_text import LONGEST_NAME, clipped, name_of, parse
 
 LONGEST_ANSWER = 20_000
 

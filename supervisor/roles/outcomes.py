@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import assert_never
 
-from shared.wire.conflicts import Settlements
-from shared.wire.errors import HandoffError
-from shared.wire.events import (
+from handoff_queue.shared.wire.conflicts import Settlements
+from handoff_queue.shared.wire.errors import HandoffError
+from handoff_queue.shared.wire.events import (
     AnswerMethod,
     Arbitrated,
     Event,
@@ -23,25 +23,32 @@ from shared.wire.events import (
     StepOutline,
     Synthesised,
 )
-from shared.wire.given import answers_in, own
-from shared.wire.handoff import BUDGETS, AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
-from shared.wire.ids import StepId
-from shared.wire.limits import OnLimit
-from shared.wire.mode import Mode
-from shared.wire.plan import Plan, Step
-from shared.wire.resolutions import Resolution, Resolutions
-from shared.wire.rulings import Rulings, Side
-from shared.wire.verdict import Verdict
-from supervisor.lifecycle.answering import usable_sinks
-from supervisor.lifecycle.effects import with_effects_after_review
-from supervisor.lifecycle.likeness import asks_the_same
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.titles import title_of
-from supervisor.lifecycle.words import Words
-from supervisor.roles.needs import steps_asked_in
-from supervisor.roles.planner import degraded_plan, specialists_offered_in
-from supervisor.roles.quarrel import points_asked_in
-from supervisor.roles.router import Route
+from handoff_queue.shared.wire.given import answers_in, own
+from handoff_queue.shared.wire.handoff import (
+    BUDGETS,
+    AgentHandoff,
+    BlobRef,
+    HandoffResult,
+    ResultStatus,
+    ref,
+)
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import OnLimit
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.shared.wire.resolutions import Resolution, Resolutions
+from handoff_queue.shared.wire.rulings import Rulings, Side
+from handoff_queue.shared.wire.verdict import Verdict
+from handoff_queue.supervisor.lifecycle.answering import usable_sinks
+from handoff_queue.supervisor.lifecycle.effects import with_effects_after_review
+from handoff_queue.supervisor.lifecycle.likeness import asks_the_same
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.titles import title_of
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.roles.needs import steps_asked_in
+from handoff_queue.supervisor.roles.planner import degraded_plan, specialists_offered_in
+from handoff_queue.supervisor.roles.quarrel import points_asked_in
+from handoff_queue.supervisor.roles.router import Route
 
 
 def outcome_of(  # noqa: PLR0911 (one case a role)

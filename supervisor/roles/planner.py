@@ -9,13 +9,13 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from shared.agent.answers import Lenient
-from shared.agent.reading import NotAcceptable, Read
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.join import Join
-from shared.wire.message import problems_of
-from shared.wire.plan import (
+from handoff_queue.shared.agent.answers import Lenient
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.wire.plan import (
     DEFAULT_FALLBACK,
     OnFailure,
     Plan,
@@ -25,10 +25,10 @@ from shared.wire.plan import (
     name_problems,
     shape_problems,
 )
-from supervisor.lifecycle.beginning import all_rounder, one_step
-from supervisor.lifecycle.repeats import twice_in
-from supervisor.lifecycle.titles import title_of
-from supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.supervisor.lifecycle.beginning import all_rounder, one_step
+from handoff_queue.supervisor.lifecycle.repeats import twice_in
+from handoff_queue.supervisor.lifecycle.titles import title_of
+from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 
 TITLE_HELP = "a heading for the result, in the language of the answer: Prices compared"
 

@@ -9,17 +9,17 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from shared.agent.answers import Lenient
-from shared.agent.reading import NotAcceptable, Read
-from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.rulings import Ruling, Rulings, Side
-from shared.wire.verdict import Revision
-from supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import Words
-from supervisor.roles.answer_text import clipped, name_of, parse
-from supervisor.roles.judge import claim_shown, judge_brief, reading_of
+from handoff_queue.shared.agent.answers import Lenient
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.wire.handoff import BlobRef, HandoffResult, ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.rulings import Ruling, Rulings, Side
+from handoff_queue.shared.wire.verdict import Revision
+from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.supervisor.roles.judge import claim_shown, judge_brief, reading_of
 
 LONGEST_WHY = 1_000
 MOST_SHOWN_CHARS = 80_000

@@ -10,21 +10,27 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from shared.agent.answers import Lenient
-from shared.agent.model import Block
-from shared.agent.reading import NotAcceptable, Read
-from shared.agent.tool import Tool
-from shared.wire.handoff import HandoffResult, ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.message import problems_of
-from shared.wire.patch import Patch, Repeat
-from shared.wire.plan import Plan, Step, last_join_problems, shape_problems
-from supervisor.lifecycle.beginning import all_rounder
-from supervisor.lifecycle.repeats import repeats_in, twice_in
-from supervisor.lifecycle.titles import title_of
-from supervisor.roles.answer_text import clipped, name_of, parse
-from supervisor.roles.handoff_tools import CHANGE, DROP, HAND_OFF, is_handoff_tool, tools_for
-from supervisor.roles.planner import StepAnswer
+from handoff_queue.shared.agent.answers import Lenient
+from handoff_queue.shared.agent.model import Block
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.wire.patch import Patch, Repeat
+from handoff_queue.shared.wire.plan import Plan, Step, last_join_problems, shape_problems
+from handoff_queue.supervisor.lifecycle.beginning import all_rounder
+from handoff_queue.supervisor.lifecycle.repeats import repeats_in, twice_in
+from handoff_queue.supervisor.lifecycle.titles import title_of
+from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.supervisor.roles.handoff_tools import (
+    CHANGE,
+    DROP,
+    HAND_OFF,
+    is_handoff_tool,
+    tools_for,
+)
+from handoff_queue.supervisor.roles.planner import StepAnswer
 
 LONGEST_WHY = 2_000
 FOUND_CHARS = 300

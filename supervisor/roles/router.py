@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from shared.agent.answers import Lenient
-from shared.agent.reading import NotAcceptable, Read
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import NameField
-from shared.wire.message import Message
-from supervisor.lifecycle.beginning import all_rounder
-from supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.shared.agent.answers import Lenient
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import NameField
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.supervisor.lifecycle.beginning import all_rounder
+from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 
 LONGEST_WHY = 2_000
 

@@ -17,14 +17,14 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from shared.wire.checkpoints import Checkpoint
-from shared.wire.ids import HandoffId, JobId
-from supervisor.harmless import in_one_line, plain
-from supervisor.record import Record
-from supervisor.report import JobResult
-from supervisor.tracing.rendering import answer_html, sources_html
-from supervisor.tracing.sentences import told_of
-from supervisor.tracing.timeline import Bar, Timeline
+from handoff_queue.shared.wire.checkpoints import Checkpoint
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.supervisor.harmless import in_one_line, plain
+from handoff_queue.supervisor.record import Record
+from handoff_queue.supervisor.report import JobResult
+from handoff_queue.supervisor.tracing.rendering import answer_html, sources_html
+from handoff_queue.supervisor.tracing.sentences import told_of
+from handoff_queue.supervisor.tracing.timeline import Bar, Timeline
 
 SCRIPTS = ("drawing.js", "timeline.js", "page.js")
 """The parts of the script, in their order. The first two know nothing of the page."""
@@ -77,7 +77,7 @@ def _answer(traced: Traced) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("supervisor.tracing").joinpath(name).read_text(encoding="utf-8")
+    return files("handoff_queue.supervisor.tracing").joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

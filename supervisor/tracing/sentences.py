@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervisor.changes import in_words
-from supervisor.report import JobResult
+from handoff_queue.supervisor.changes import in_words
+from handoff_queue.supervisor.report import JobResult
 
 _HIGHEST = 5
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shared.ledger.jobs import HandoffStanding
-from shared.ledger.stints import Stint
-from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, StepsAbandoned
-from shared.wire.handoff import AgentHandoff
-from shared.wire.ids import HandoffId, JobId, StepId
-from shared.wire.usage import cost_usd
-from supervisor.record import Record
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.ledger.stints import Stint
+from handoff_queue.shared.wire.events import (
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    StepsAbandoned,
+)
+from handoff_queue.shared.wire.handoff import AgentHandoff
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.supervisor.record import Record
 
 STOPPED = "stopped"
 

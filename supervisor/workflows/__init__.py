@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from supervisor.workflows.items import Items, read_items
-from supervisor.workflows.library import built_in_workflows, read_workflow
-from supervisor.workflows.workflow import Each, Workflow
+from handoff_queue.supervisor.workflows.items import Items, read_items
+from handoff_queue.supervisor.workflows.library import built_in_workflows, read_workflow
+from handoff_queue.supervisor.workflows.workflow import Each, Workflow
 
 __all__ = ["Each", "Items", "Workflow", "built_in_workflows", "read_items", "read_workflow"]

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.documents.decoding import decode
-from shared.documents.refused import Refused
-from shared.wire.errors import UserError
-from supervisor.measures.bounded_file import bounded_bytes
-from supervisor.measures.tables import DELIMITERS, rows_in
-from supervisor.workflows.template import OWN_NAMES
-from supervisor.workflows.workflow import MOST_STEPS
+from handoff_queue.shared.documents.decoding import decode
+from handoff_queue.shared.documents.refused import Refused
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.measures.bounded_file import bounded_bytes
+from handoff_queue.supervisor.measures.tables import DELIMITERS, rows_in
+from handoff_queue.supervisor.workflows.template import OWN_NAMES
+from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
 MOST_BYTES = 20_000_000
 """Of one file: as for a document."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared.folders import files_with_suffix
-from shared.suggestions import suggestion
-from shared.wire.errors import UserError
-from supervisor.workflows.reading import workflow_from
-from supervisor.workflows.workflow import Workflow
+from handoff_queue.shared.folders import files_with_suffix
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.workflows.reading import workflow_from
+from handoff_queue.supervisor.workflows.workflow import Workflow
 
 BUILT_IN = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")

@@ -10,13 +10,13 @@ from typing import Literal, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from shared.suggestions import suggestion
-from shared.wire.condition import Condition, InvalidCondition, condition_of
-from shared.wire.errors import UserError
-from shared.wire.ids import StepId
-from shared.wire.message import problems_of
-from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.plan import (
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.condition import Condition, InvalidCondition, condition_of
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.plan import (
     AFTER_REVIEW,
     DEFAULT_FALLBACK,
     TITLE_CHARS,
@@ -25,9 +25,9 @@ from shared.wire.plan import (
     Synthesis,
     problems_by_step,
 )
-from supervisor.copies import source_of
-from supervisor.measures.gates import GateSet, gates_in
-from supervisor.plain_yaml import (
+from handoff_queue.supervisor.copies import source_of
+from handoff_queue.supervisor.measures.gates import GateSet, gates_in
+from handoff_queue.supervisor.plain_yaml import (
     fields_of,
     line_at,
     line_of,
@@ -37,10 +37,10 @@ from supervisor.plain_yaml import (
     truth_of,
     value_of,
 )
-from supervisor.request_fields import check_specialist
-from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
-from supervisor.workflows.workflow import MOST_STEPS, Each, Workflow, WorkflowStep
-from supervisor.workflows.written_join import join_from
+from handoff_queue.supervisor.request_fields import check_specialist
+from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
+from handoff_queue.supervisor.workflows.workflow import MOST_STEPS, Each, Workflow, WorkflowStep
+from handoff_queue.supervisor.workflows.written_join import join_from
 
 MOST_BYTES = 200_000
 """A plan that a person has written is shorter; many alike steps are one with `for_each`."""

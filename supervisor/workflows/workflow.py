@@ -11,17 +11,17 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
-from shared.suggestions import suggestion
-from shared.wire.condition import Condition, When
-from shared.wire.errors import UserError
-from shared.wire.ids import StepId
-from shared.wire.message import problems_of
-from shared.wire.plan import TITLE_CHARS, ItemRef, OnFailure, Plan, Step, Synthesis
-from supervisor.copies import copy_name
-from supervisor.lifecycle.titles import title_of
-from supervisor.measures.gates import GateSet
-from supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
-from supervisor.workflows.written_join import WrittenJoin
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.condition import Condition, When
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.wire.plan import TITLE_CHARS, ItemRef, OnFailure, Plan, Step, Synthesis
+from handoff_queue.supervisor.copies import copy_name
+from handoff_queue.supervisor.lifecycle.titles import title_of
+from handoff_queue.supervisor.measures.gates import GateSet
+from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
+from handoff_queue.supervisor.workflows.written_join import WrittenJoin
 
 MOST_STEPS = 100_000
 """Of one plan, copies included."""

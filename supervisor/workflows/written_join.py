@@ -10,13 +10,13 @@ from itertools import chain
 import yaml
 from pydantic import JsonValue, ValidationError
 
-from shared.durations import InvalidDuration, whole_seconds_of
-from shared.suggestions import suggestion
-from shared.wire.errors import UserError
-from shared.wire.ids import StepId
-from shared.wire.join import Join, join_problems
-from shared.wire.message import problems_of
-from supervisor.plain_yaml import fields_of, text_of, texts_of
+from handoff_queue.shared.durations import InvalidDuration, whole_seconds_of
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join, join_problems
+from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.supervisor.plain_yaml import fields_of, text_of, texts_of
 
 FIELDS = ("enough", "at_least", "within_s", "must")
 _PERCENT = re.compile(r"(100|[1-9][0-9]?) ?%")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.flower import OPTIONS
-from supervisor.client import Request
+from handoff_queue.supervisor.cli.flower import OPTIONS
+from handoff_queue.supervisor.client import Request
 from tests.browser.driver import Browser, browser
 from tests.running_system import DOCUMENTS, ROOT, RunningSystem, running_system
 from tests.waiting import wait_until
@@ -94,7 +94,7 @@ def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> P
         f"--db={page.profile / 'state'}",
         *OPTIONS,
     )
-    spec = system.celery("flower", "-A", "supervisor.app", "flower", *address)
+    spec = system.celery("flower", "-A", "handoff_queue.supervisor.app", "flower", *address)
     system.processes.start(
         type(spec)(
             spec.name,

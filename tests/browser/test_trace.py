@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.ledger.stints import Left
-from supervisor.client import Request
+from handoff_queue.shared.ledger.stints import Left
+from handoff_queue.supervisor.client import Request
 from tests.browser.driver import Browser
 from tests.browser.pages import written
 from tests.running_system import DOCUMENTS, ROOT, running_system
@@ -34,7 +34,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = [
             sys.executable,
             "-m",
-            "supervisor.cli.main",
+            "handoff_queue.supervisor.cli.main",
             "trace",
             job_id,
             "-o",

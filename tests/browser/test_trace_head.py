@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.wire.quote import Estimate, Quote
-from supervisor.quoting.telling import shown
+from handoff_queue.shared.wire.quote import Estimate, Quote
+from handoff_queue.supervisor.quoting.telling import shown
 from tests.browser.driver import Browser
 from tests.browser.pages import written
 from tests.supervisor.tracing.records import Ran

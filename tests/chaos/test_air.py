@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.air import STORED_WITHIN_S
-from chaos.books import Books
-from chaos.course import OK
-from chaos.ends import Story
-from chaos.faults import ARRIVES_WITHIN_S, EVERYBODY, Fault, Strike, with_outages
-from chaos.model import Call
-from chaos.plan import CallKey, PlannedJob, PlannedStep
-from chaos.shapes import Shape
-from shared.ledger.connection import INSIST_EVERY_S
+from handoff_queue.chaos.air import STORED_WITHIN_S
+from handoff_queue.chaos.books import Books
+from handoff_queue.chaos.course import OK
+from handoff_queue.chaos.ends import Story
+from handoff_queue.chaos.faults import ARRIVES_WITHIN_S, EVERYBODY, Fault, Strike, with_outages
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.ledger.connection import INSIST_EVERY_S
 
 KEY = CallKey("1-0", "a.1", 1)
 ONE = Call(KEY, "worker1", 100.0, out_at=101.0)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from chaos.asked import RESOLVER, Asked
-from chaos.plan import CallKey
+from handoff_queue.chaos.asked import RESOLVER, Asked
+from handoff_queue.chaos.plan import CallKey
 
 
 def request(text: str, *asked_for: str, turn: int = 1) -> dict[str, Any]:

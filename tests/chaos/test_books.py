@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.books import Books
-from chaos.claims import Held
-from chaos.course import OK, Ended
-from chaos.drawing import TIGHT_STEPS
-from chaos.ends import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, Story
-from chaos.faults import EVERYBODY, Fault, Strike
-from chaos.model import Call
-from chaos.plan import CallKey, PlannedJob, PlannedStep
-from chaos.report import broken_of, is_kept, json_of, table_of
-from chaos.shapes import Shape
-from supervisor.giving_up import FROZE
+from handoff_queue.chaos.books import Books
+from handoff_queue.chaos.claims import Held
+from handoff_queue.chaos.course import OK, Ended
+from handoff_queue.chaos.drawing import TIGHT_STEPS
+from handoff_queue.chaos.ends import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, Story
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.supervisor.giving_up import FROZE
 
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
 FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}

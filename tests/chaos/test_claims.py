@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chaos.claims import Held, strikes_at
-from chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.claims import Held, strikes_at
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 
 THREE = (
     Held("worker1", 1, 10.0),

@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.course import OK, Ended, hanging_on
-from chaos.ends import CANCELLED_BY_USER, JOB_BUDGET, NOT_WAITED_FOR, SPENT, TOO_MANY_CLAIMS, Story
-from chaos.ends import wrong_end as wrong_end_of
-from chaos.plan import PlannedJob, PlannedStep, Says
-from chaos.shapes import Shape
-from shared.wire.mode import Mode
+from handoff_queue.chaos.course import OK, Ended, hanging_on
+from handoff_queue.chaos.ends import (
+    CANCELLED_BY_USER,
+    JOB_BUDGET,
+    NOT_WAITED_FOR,
+    SPENT,
+    TOO_MANY_CLAIMS,
+    Story,
+)
+from handoff_queue.chaos.ends import wrong_end as wrong_end_of
+from handoff_queue.chaos.plan import PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.wire.mode import Mode
 
 KILLED = Ended("failed", TOO_MANY_CLAIMS)
 CUT = Ended("partial", JOB_BUDGET)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from chaos.killer import SHARES, order_of
+from handoff_queue.chaos.killer import SHARES, order_of
 
 
 def test_a_seed_has_one_order_of_faults_and_another_seed_has_another() -> None:

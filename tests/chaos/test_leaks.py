@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from chaos.leaks import left_behind
+from handoff_queue.chaos.leaks import left_behind
 
 DAY = 60
 

@@ -8,9 +8,9 @@ import time
 import urllib.request
 from urllib.parse import urlsplit
 
-from chaos.model import Call, Model
-from chaos.plan import CallKey, PlannedJob, PlannedStep
-from chaos.shapes import Shape
+from handoff_queue.chaos.model import Call, Model
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.shapes import Shape
 from tests.waiting import wait_until
 
 JOBS = (

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-import supervisor.roles
-from chaos.answers import reply_to
-from chaos.course import course_of, keys_of, needs_of
-from chaos.drawing import EVERYTHING, ONLY_CHORDS, jobs_of, only
-from chaos.plan import FACT_CHECKER, SPECIALISTS, TROUBLE_SHARE, CallKey, PlannedJob
-from chaos.shapes import CHORDS, MODES, Shape
-from chaos.trial import OFTEN
-from shared.specialists.reader import load_specialists, read_specialist
-from shared.wire.mode import Mode
-from shared.wire.names import FACT_GATE, ROLES, SUB_SUPERVISOR
-from shared.wire.plan import Plan
-from supervisor.cli.built_in import built_in_specialists
-from supervisor.roles.planner import PlanReading
+import handoff_queue.supervisor.roles
+from handoff_queue.chaos.answers import reply_to
+from handoff_queue.chaos.course import course_of, keys_of, needs_of
+from handoff_queue.chaos.drawing import EVERYTHING, ONLY_CHORDS, jobs_of, only
+from handoff_queue.chaos.plan import FACT_CHECKER, SPECIALISTS, TROUBLE_SHARE, CallKey, PlannedJob
+from handoff_queue.chaos.shapes import CHORDS, MODES, Shape
+from handoff_queue.chaos.trial import OFTEN
+from handoff_queue.shared.specialists.reader import load_specialists, read_specialist
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import FACT_GATE, ROLES, SUB_SUPERVISOR
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.supervisor.cli.built_in import built_in_specialists
+from handoff_queue.supervisor.roles.planner import PlanReading
 
 ALL = len(EVERYTHING.shapes)
 
@@ -174,7 +174,9 @@ def test_what_a_join_may_leave_behind_is_not_needed_and_a_childs_calls_are_its_o
 def test_whatever_the_provider_does_no_handoff_needs_more_turns_than_it_has() -> None:
     specialists = load_specialists(built_in_specialists())
     others = {
-        name: read_specialist(Path(supervisor.roles.__file__).with_name(f"{name}.md"), reserved=())
+        name: read_specialist(
+            Path(handoff_queue.supervisor.roles.__file__).with_name(f"{name}.md"), reserved=()
+        )
         for name in ROLES
     }
     others[FACT_GATE] = specialists[FACT_CHECKER]

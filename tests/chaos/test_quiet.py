@@ -7,18 +7,18 @@ from math import inf
 
 import pytest
 
-from chaos.books import Books
-from chaos.course import OK
-from chaos.ends import NOT_WAITED_FOR, Story
-from chaos.faults import Fault, Strike
-from chaos.model import Call
-from chaos.ours import asked_in
-from chaos.plan import CallKey, PlannedJob, PlannedStep
-from chaos.quiet import SENT_WITHIN_S
-from chaos.report import broken_of
-from chaos.shapes import Shape
-from shared.wire.approval import ApprovalOf
-from shared.wire.events import ApprovalAsked, Approved, Event, Recorded, Rejected
+from handoff_queue.chaos.books import Books
+from handoff_queue.chaos.course import OK
+from handoff_queue.chaos.ends import NOT_WAITED_FOR, Story
+from handoff_queue.chaos.faults import Fault, Strike
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.ours import asked_in
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.quiet import SENT_WITHIN_S
+from handoff_queue.chaos.report import broken_of
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.events import ApprovalAsked, Approved, Event, Recorded, Rejected
 
 CHILD = PlannedJob("1-0-x", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed=1, parent="1-0")
 PARENT = PlannedJob("1-0", Shape.TEAMS, (PlannedStep("x", "supervisor", team=CHILD),), seed=1)

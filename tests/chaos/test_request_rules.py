@@ -10,7 +10,12 @@ import anthropic
 import pytest
 from anthropic.types import message_create_params
 
-from chaos.request_rules import FIELDS, header_violations, schema_violations, violations
+from handoff_queue.chaos.request_rules import (
+    FIELDS,
+    header_violations,
+    schema_violations,
+    violations,
+)
 
 Json = dict[str, Any]
 OBJECT = {"type": "object", "properties": {}, "additionalProperties": False}

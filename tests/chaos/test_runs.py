@@ -8,14 +8,20 @@ import sys
 
 import pytest
 
-from chaos.drawing import EVERYTHING
-from chaos.fleet import Size
-from chaos.holes import OURS_WITH_HOLES, PLAIN_WITH_HOLES, Hole
-from chaos.plain import PLAIN
-from chaos.report import broken_of, table_of
-from chaos.run import Options, holes_of, run, try_failpoints, try_failpoints_in_plain_celery
-from chaos.windows import Blow
-from shared.wire.mode import Mode
+from handoff_queue.chaos.drawing import EVERYTHING
+from handoff_queue.chaos.fleet import Size
+from handoff_queue.chaos.holes import OURS_WITH_HOLES, PLAIN_WITH_HOLES, Hole
+from handoff_queue.chaos.plain import PLAIN
+from handoff_queue.chaos.report import broken_of, table_of
+from handoff_queue.chaos.run import (
+    Options,
+    holes_of,
+    run,
+    try_failpoints,
+    try_failpoints_in_plain_celery,
+)
+from handoff_queue.chaos.windows import Blow
+from handoff_queue.shared.wire.mode import Mode
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -34,7 +40,7 @@ def test_without_faults_exactly_the_calls_of_the_plan_are_made_and_the_command_s
     command = [
         sys.executable,
         "-m",
-        "supervisor.cli.main",
+        "handoff_queue.supervisor.cli.main",
         "chaos",
         "--jobs",
         str(ALL),

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.faults import Fault, Strike
-from chaos.stops import Stops
+from handoff_queue.chaos.faults import Fault, Strike
+from handoff_queue.chaos.stops import Stops
 from tests.waiting import wait_until
 
 MEANT_S = 0.02

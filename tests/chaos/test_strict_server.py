@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import BrokenRules, MessagesServer, Reply, says
-from chaos.signatures import Signatures
+from handoff_queue.chaos.messages_server import BrokenRules, MessagesServer, Reply, says
+from handoff_queue.chaos.signatures import Signatures
 
 Json = dict[str, Any]
 HEADERS = {

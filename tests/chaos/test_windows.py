@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.fleet import SUPERVISOR, WORKER
-from chaos.windows import CLIENT, PUBLISHES, SCRIPTS, UNTRIED, Blow, Case, cases, scripts
-from shared.wire import names
+from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
+from handoff_queue.chaos.windows import (
+    CLIENT,
+    PUBLISHES,
+    SCRIPTS,
+    UNTRIED,
+    Blow,
+    Case,
+    cases,
+    scripts,
+)
+from handoff_queue.shared.wire import names
 
 CASES = cases()
 

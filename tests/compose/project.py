@@ -48,7 +48,7 @@ class Project:
     def handoff(self, *arguments: str) -> str:
         """The command as someone on the host types it."""
         return run(
-            [sys.executable, "-m", "supervisor.cli.main", *arguments],
+            [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
             {"HANDOFF_REDIS_URL": self.redis_url},
         )
 

@@ -15,11 +15,11 @@ from itertools import pairwise
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, said_in
-from shared.config import Settings
-from shared.local.processes import Processes
-from shared.wire.ids import JobId
-from supervisor import client
+from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, said_in
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor import client
 from tests.compose.project import Project, run, running_project
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import RunningSystem

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from chaos.messages_server import MessagesServer, Reply, calls, says
-from shared.agent.model import Model, ModelCall, Pulse
-from shared.wire.errors import Cancelled
+from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, says
+from handoff_queue.shared.agent.model import Model, ModelCall, Pulse
+from handoff_queue.shared.wire.errors import Cancelled
 from tests.doubles.model import ScriptedModel, one_by_one
 from tests.doubles.served_model import model_at
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.agent.turns import Turns
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import CallFailed, WorstCase
-from shared.wire.pace import NOTHING_SAID, Allowance, Expected, RateLimits, Wait
-from shared.wire.usage import NOTHING_USED
+from handoff_queue.shared.agent.turns import Turns
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import CallFailed, WorstCase
+from handoff_queue.shared.wire.pace import NOTHING_SAID, Allowance, Expected, RateLimits, Wait
+from handoff_queue.shared.wire.usage import NOTHING_USED
 from tests.doubles.jobs import a_job, granted, issue
 from tests.doubles.pace import MemoryPace
 from tests.doubles.turns import MemoryTurns

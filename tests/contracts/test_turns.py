@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.agent.turns import Turns
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import (
+from handoff_queue.shared.agent.turns import Turns
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import (
     Called,
     CallFailed,
     Checkpoint,
@@ -18,9 +18,9 @@ from shared.wire.checkpoints import (
     Replied,
     WorstCase,
 )
-from shared.wire.errors import Cancelled, Interrupted, LimitReached
-from shared.wire.events import CancelRequested
-from shared.wire.usage import Usage
+from handoff_queue.shared.wire.errors import Cancelled, Interrupted, LimitReached
+from handoff_queue.shared.wire.events import CancelRequested
+from handoff_queue.shared.wire.usage import Usage
 from tests.doubles.jobs import a_job, claim, issue, let_lease_run_out
 from tests.doubles.turns import NO_MORE, MemoryTurns
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor.cli.flower import OPTIONS
+from handoff_queue.supervisor.cli.flower import OPTIONS
 from tests.docs.pages import ROOT, coded, rows, sections, text_of
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())[

@@ -8,20 +8,20 @@ from typing import Any
 
 import yaml
 
-from shared.agent.retry import MOST_TRIES
-from shared.celery_app import DEFAULT_THREADS
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
-from shared.ledger.frozen import FROZEN_AFTER_LEASES
-from shared.ledger.roles import ANNOUNCED_FOR_S
-from shared.local.redis_server import OLDEST
-from shared.specialists import load_specialists
-from shared.wire.handoff import StopReason
-from supervisor.assembly import QUEUES
-from supervisor.cli.doctor import FULL
+from handoff_queue.shared.agent.retry import MOST_TRIES
+from handoff_queue.shared.celery_app import DEFAULT_THREADS
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
+from handoff_queue.shared.ledger.frozen import FROZEN_AFTER_LEASES
+from handoff_queue.shared.ledger.roles import ANNOUNCED_FOR_S
+from handoff_queue.shared.local.redis_server import OLDEST
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.supervisor.assembly import QUEUES
+from handoff_queue.supervisor.cli.doctor import FULL
+from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
-from workers.specialists import BUILT_IN
 
 PAGE = text_of("operations")
 PACING = (ROOT / "shared" / "ledger" / "scripts" / "pacing.lua").read_text()
@@ -35,7 +35,10 @@ def celery_commands() -> list[str]:
 
 
 def test_plain_celery_commands_name_apps_and_queues_that_exist() -> None:
-    queues = {"supervisor.app": {*QUEUES}, "workers.app": {*load_specialists(BUILT_IN), "ROLE"}}
+    queues = {
+        "handoff_queue.supervisor.app": {*QUEUES},
+        "handoff_queue.workers.app": {*load_specialists(BUILT_IN), "ROLE"},
+    }
     named = celery_commands()
 
     assert len(named) >= 5

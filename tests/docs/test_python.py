@@ -18,16 +18,16 @@ import httpx2
 import pytest
 import uvicorn
 
-from shared.ledger.connection import MAX_CONNECTIONS
-from shared.ledger.ledger import Ledger
-from shared.wire import errors
-from shared.wire.events import Event
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from supervisor import webhook
-from supervisor.client import Client, Request
-from supervisor.journal_following import FOLLOW_S
-from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
+from handoff_queue.shared.ledger.connection import MAX_CONNECTIONS
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire import errors
+from handoff_queue.shared.wire.events import Event
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.supervisor import webhook
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.journal_following import FOLLOW_S
+from handoff_queue.supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
 from tests.docs.pages import blocks, coded, rows, sections, text_of
 from tests.doubles.jobs import a_job
 from tests.waiting import wait_until

@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shared.config import Settings
-from shared.specialists import load_specialists, read_specialist
-from shared.specialists.lint import lint
-from supervisor.assembly import QUEUES
-from supervisor.cli.measures import gates_of, rubric_of
-from supervisor.evaluation.golden import read_golden
-from supervisor.workflows import read_items, read_workflow
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.specialists import load_specialists, read_specialist
+from handoff_queue.shared.specialists.lint import lint
+from handoff_queue.supervisor.assembly import QUEUES
+from handoff_queue.supervisor.cli.measures import gates_of, rubric_of
+from handoff_queue.supervisor.evaluation.golden import read_golden
+from handoff_queue.supervisor.workflows import read_items, read_workflow
+from handoff_queue.workers.specialists import BUILT_IN
+from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
+from handoff_queue.workers.tools.user_tools import load_tools
 from tests.docs.pages import ROOT
 from tests.docs.samples import Sample, assignments, calls, commands, samples
 from tests.docs.test_cli import COMMANDS
 from tests.docs.test_tools import OWN_TOOLS
-from workers.specialists import BUILT_IN
-from workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
-from workers.tools.user_tools import load_tools
 
 Check = Callable[[Sample, Path], None]
 SAMPLES = samples()
@@ -90,7 +90,10 @@ def check_docker(arguments: list[str]) -> None:
 
 def check_celery(arguments: list[str]) -> None:
     app = arguments[arguments.index("-A") + 1]
-    known = {"supervisor.app": {*QUEUES}, "workers.app": set(load_specialists(BUILT_IN))}[app]
+    known = {
+        "handoff_queue.supervisor.app": {*QUEUES},
+        "handoff_queue.workers.app": set(load_specialists(BUILT_IN)),
+    }[app]
     if "-Q" in arguments:
         assert set(arguments[arguments.index("-Q") + 1].split(",")) <= known
 
@@ -258,7 +261,7 @@ def test_the_specialists_of_all_pages_serve_together_without_a_remark(tmp_path: 
         ("console", "$ export HANDOFF_LEASES=15\n"),
         ("console", "$ docker compose up --scale reseacher=3\n"),
         ("console", "$ docker run handoff-queue worker --al\n"),
-        ("console", "$ celery -A workers.app worker -Q supervisor\n"),
+        ("console", "$ celery -A handoff_queue.workers.app worker -Q supervisor\n"),
         ("console", "$ make everything\n"),
         ("console", "$ pip install handoff\n"),
         ("console", "$ pip install 'handoff-queue[everything]'\n"),

@@ -9,17 +9,17 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 import redis
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.fair import FOR
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.publishing import TaskMessage, publish_each
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.events import JobEnded, JobStatus
-from shared.wire.ids import new_job_id
-from shared.wire.presence import Announcement
-from supervisor import client
-from supervisor.dispatch import SHOWN_CHARS
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.fair import FOR
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.publishing import TaskMessage, publish_each
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.events import JobEnded, JobStatus
+from handoff_queue.shared.wire.ids import new_job_id
+from handoff_queue.shared.wire.presence import Announcement
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.dispatch import SHOWN_CHARS
 from tests.docs.pages import sections, text_of
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, replied

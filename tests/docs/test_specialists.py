@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from shared.specialists import front_matter, lint, load_specialists, read_specialist
-from shared.specialists.reader import FIELDS
-from shared.wire.handoff import ResultStatus
-from shared.wire.names import RESERVED
-from shared.wire.specialist import SpecialistSpec
-from tests.docs.pages import blocks, coded, rows, sections, text_of
+from handoff_queue.shared.specialists import front_matter, lint, load_specialists, read_specialist
+from handoff_queue.shared.specialists.reader import FIELDS
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.names import RESERVED
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.workers.specialists import BUILT_IN
+from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
+from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
 from tests.docs.test_tools import OWN_TOOLS
-from workers.specialists import BUILT_IN
-from workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
 
 PAGE = text_of("specialists")
 SECTIONS = sections(PAGE)
@@ -48,7 +48,7 @@ def test_the_example_leaves_nothing_to_remark_beside_the_built_in_ones(example: 
 
 
 def test_the_readme_shows_a_specialist(tmp_path: Path) -> None:
-    (text,) = blocks((BUILT_IN.parents[1] / "README.md").read_text(), "markdown")
+    (text,) = blocks((ROOT / "README.md").read_text(), "markdown")
     path = tmp_path / "historian.md"
     path.write_text(text)
 

@@ -6,14 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from shared.agent import tool_calls, tool_threads
-from shared.agent.tool import Tool
-from shared.documents import elsewhere
+from handoff_queue.shared.agent import tool_calls, tool_threads
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.documents import elsewhere
+from handoff_queue.workers.tools import (
+    fetch_url,
+    marks,
+    read_document,
+    search_documents,
+    web_search,
+)
+from handoff_queue.workers.tools.registry import BUILT_IN
+from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
 from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
 from tests.workers.tools.contexts import Desk
-from workers.tools import fetch_url, marks, read_document, search_documents, web_search
-from workers.tools.registry import BUILT_IN
-from workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
 
 PAGE = text_of("tools")
 SECTIONS = sections(PAGE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.wire.plan import DEFAULT_FALLBACK, Synthesis
-from supervisor.workflows import (
+from handoff_queue.shared.wire.plan import DEFAULT_FALLBACK, Synthesis
+from handoff_queue.supervisor.workflows import (
     Each,
     Items,
     Workflow,
@@ -13,12 +13,21 @@ from supervisor.workflows import (
     read_items,
     read_workflow,
 )
-from supervisor.workflows.items import MOST_BYTES as MOST_ITEM_BYTES
-from supervisor.workflows.reading import FIELDS, MOST_BYTES, MOST_WRITTEN_STEPS, STEP_FIELDS
-from supervisor.workflows.template import ITEM, REQUEST
-from supervisor.workflows.workflow import MOST_DEPENDENCIES, MOST_PLAN_CHARS, MOST_STEPS
+from handoff_queue.supervisor.workflows.items import MOST_BYTES as MOST_ITEM_BYTES
+from handoff_queue.supervisor.workflows.reading import (
+    FIELDS,
+    MOST_BYTES,
+    MOST_WRITTEN_STEPS,
+    STEP_FIELDS,
+)
+from handoff_queue.supervisor.workflows.template import ITEM, REQUEST
+from handoff_queue.supervisor.workflows.workflow import (
+    MOST_DEPENDENCIES,
+    MOST_PLAN_CHARS,
+    MOST_STEPS,
+)
+from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import blocks, coded, rows, sections, spans, text_of
-from workers.specialists import BUILT_IN
 
 PAGE = text_of("workflows")
 SECTIONS = sections(PAGE)

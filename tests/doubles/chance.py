@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
-from shared.wire.ids import StepId
-from shared.wire.join import Join
-from shared.wire.names import SUB_SUPERVISOR
-from shared.wire.patch import Patch, Repeat
-from shared.wire.plan import OnFailure, Plan, Step, Synthesis
+from handoff_queue.shared.wire.approval import ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.wire.patch import Patch, Repeat
+from handoff_queue.shared.wire.plan import OnFailure, Plan, Step, Synthesis
 
 
 def any_approvals(dice: Random) -> Approvals:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from shared.wire.events import Event, FactsChecked
-from shared.wire.ids import StepId
-from shared.wire.names import FACT_GATE
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.events import Event, FactsChecked
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.supervisor.lifecycle.commands import (
     FactCheckCommand,
     IssueFactCheck,
     SkipFactCheck,
     TakeFactCheck,
 )
-from supervisor.lifecycle.fact_gate import taken
-from supervisor.lifecycle.state import JobState
-from supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.lifecycle.fact_gate import taken
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.words import Words
 from tests.doubles.results import an_issue
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from shared.wire.conflicts import Settlement, Settlements
-from shared.wire.events import ConflictsFound, HandoffIssued, Judged, RetryRequested
-from shared.wire.handoff import Citation, Claim
-from supervisor.lifecycle.disputes import disputes_of, section
+from handoff_queue.shared.wire.conflicts import Settlement, Settlements
+from handoff_queue.shared.wire.events import ConflictsFound, HandoffIssued, Judged, RetryRequested
+from handoff_queue.shared.wire.handoff import Citation, Claim
+from handoff_queue.supervisor.lifecycle.disputes import disputes_of, section
 from tests.doubles.life import Life
 
 

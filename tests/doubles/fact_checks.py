@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from shared.wire.events import FactsChecked, JobStatus
-from shared.wire.fact_check import CheckVerdict
-from shared.wire.names import FACT_GATE
-from supervisor.lifecycle.gates import MOST_GATE_ROUNDS
-from supervisor.lifecycle.state import Phase
+from handoff_queue.shared.wire.events import FactsChecked, JobStatus
+from handoff_queue.shared.wire.fact_check import CheckVerdict
+from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.life import Life
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.wire.documents import Document, Manifest
-from shared.wire.handoff import AgentHandoff, BlobRef, ContextResult, HandoffResult, ResultStatus
-from shared.wire.ids import JobId, StepId, handoff_id
-from shared.wire.limits import HandoffLimits
-from shared.wire.message import digest_of
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.wire.documents import Document, Manifest
+from handoff_queue.shared.wire.handoff import (
+    AgentHandoff,
+    BlobRef,
+    ContextResult,
+    HandoffResult,
+    ResultStatus,
+)
+from handoff_queue.shared.wire.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 
 JOB = JobId("j-0123456789ab")
 STEP = StepId("find")

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.claims import Claiming
-from shared.ledger.ends import Finished
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import Replied, WorstCase
-from shared.wire.errors import Interrupted
-from shared.wire.events import Child, Event, HandoffFinished, HandoffIssued, JobSubmitted
-from shared.wire.handoff import HandoffResult, ResultStatus, ref
-from shared.wire.ids import HandoffId, JobId, StepId, new_job_id
-from shared.wire.limits import JobLimits
-from shared.wire.message import digest_of
-from shared.wire.usage import Usage
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.ends import Finished
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import Replied, WorstCase
+from handoff_queue.shared.wire.errors import Interrupted
+from handoff_queue.shared.wire.events import (
+    Child,
+    Event,
+    HandoffFinished,
+    HandoffIssued,
+    JobSubmitted,
+)
+from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, ref
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, new_job_id
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.usage import Usage
 
 
 def submission(

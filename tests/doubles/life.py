@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
-from shared.ending import finished_event
-from shared.wire.events import (
+from handoff_queue.shared.ending import finished_event
+from handoff_queue.shared.wire.events import (
     Abandoned,
     AnswerMethod,
     Approved,
@@ -27,16 +27,22 @@ from shared.wire.events import (
     WebhookTried,
     parse_event,
 )
-from shared.wire.handoff import AgentHandoff, BlobRef, HandoffResult, ResultStatus, ref
-from shared.wire.ids import HandoffId, JobId, StepId
-from shared.wire.limits import JobLimits
-from shared.wire.patch import Patch
-from shared.wire.plan import Plan, Step, Synthesis
-from shared.wire.quote import Quote
-from shared.wire.verdict import Decision, Revision, Verdict
-from supervisor.lifecycle.arbitration import is_for_arbitration
-from supervisor.lifecycle.beginning import one_step
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.handoff import (
+    AgentHandoff,
+    BlobRef,
+    HandoffResult,
+    ResultStatus,
+    ref,
+)
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.plan import Plan, Step, Synthesis
+from handoff_queue.shared.wire.quote import Quote
+from handoff_queue.shared.wire.verdict import Decision, Revision, Verdict
+from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration
+from handoff_queue.supervisor.lifecycle.beginning import one_step
+from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
     AskUser,
@@ -66,20 +72,20 @@ from supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from supervisor.lifecycle.conditions import conditions_checked, steps_skipped
-from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.disputes import JUDGE, found_in
-from supervisor.lifecycle.evolve import begin, evolve
-from supervisor.lifecycle.gates import checked
-from supervisor.lifecycle.handoffs import step_handoff
-from supervisor.lifecycle.seen import HandoffSeen, Seen
-from supervisor.lifecycle.state import JobState, StepState
-from supervisor.lifecycle.words import Words
-from supervisor.patching import patch_made
-from supervisor.prepared import Prepared
-from supervisor.preparing import end_task_begun
-from supervisor.questions import record_question
-from supervisor.roles.outcomes import plan_made
+from handoff_queue.supervisor.lifecycle.conditions import conditions_checked, steps_skipped
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE, found_in
+from handoff_queue.supervisor.lifecycle.evolve import begin, evolve
+from handoff_queue.supervisor.lifecycle.gates import checked
+from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
+from handoff_queue.supervisor.lifecycle.seen import HandoffSeen, Seen
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.patching import patch_made
+from handoff_queue.supervisor.prepared import Prepared
+from handoff_queue.supervisor.preparing import end_task_begun
+from handoff_queue.supervisor.questions import record_question
+from handoff_queue.supervisor.roles.outcomes import plan_made
 from tests.doubles.checking import event_of_check
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.jobs import submission

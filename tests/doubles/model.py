@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chaos.messages_server import Reply
-from shared.agent.anthropic_stream import usage_of
-from shared.agent.model import Block, ModelCall, ModelReply, Pulse
-from shared.wire.errors import ModelError
+from handoff_queue.chaos.messages_server import Reply
+from handoff_queue.shared.agent.anthropic_stream import usage_of
+from handoff_queue.shared.agent.model import Block, ModelCall, ModelReply, Pulse
+from handoff_queue.shared.wire.errors import ModelError
 
 
 class ScriptedModel:

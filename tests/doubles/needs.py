@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.wire.events import NeedsResolved
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import StepId
-from shared.wire.plan import OnFailure, Plan, Step
-from shared.wire.resolutions import Resolution, Resolutions
-from supervisor.lifecycle.state import JobState
-from supervisor.roles.outcomes import with_helpers
+from handoff_queue.shared.wire.events import NeedsResolved
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import OnFailure, Plan, Step
+from handoff_queue.shared.wire.resolutions import Resolution, Resolutions
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.outcomes import with_helpers
 
 Known = tuple[JobState, Plan | None]
 """A job, and its plan."""

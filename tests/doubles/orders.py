@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from shared.wire.ids import HandoffId, StepId
-from supervisor.lifecycle.commands import AbandonSteps, IssueGroup, PublishAgain, RunRole
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.supervisor.lifecycle.commands import (
+    AbandonSteps,
+    IssueGroup,
+    PublishAgain,
+    RunRole,
+)
 
 
 def group(name: str, *steps: str) -> IssueGroup:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.agent.retry import FIRST_DELAY_S
-from shared.wire.pace import Allowance, RateLimits, Wait
+from handoff_queue.shared.agent.retry import FIRST_DELAY_S
+from handoff_queue.shared.wire.pace import Allowance, RateLimits, Wait
 
 ON_THE_WAY_S = 1.0
 """What refills in this time is kept back."""

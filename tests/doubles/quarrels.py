@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from shared.wire.events import Arbitrated, HandoffIssued, RetryRequested, Reviewed
-from shared.wire.ids import StepId
-from shared.wire.rulings import Ruling, Rulings, Side
-from shared.wire.verdict import Decision, Revision, Verdict
-from supervisor.lifecycle.arbitration import quarrels
+from handoff_queue.shared.wire.events import Arbitrated, HandoffIssued, RetryRequested, Reviewed
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.rulings import Ruling, Rulings, Side
+from handoff_queue.shared.wire.verdict import Decision, Revision, Verdict
+from handoff_queue.supervisor.lifecycle.arbitration import quarrels
 from tests.doubles.life import Life
 
 

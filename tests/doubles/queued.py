@@ -8,9 +8,9 @@ from typing import Any
 
 from celery import Celery
 
-from shared.fair import FIRST, FOR
-from shared.ledger.ledger import Ledger
-from shared.wire.ids import JobId
+from handoff_queue.shared.fair import FIRST, FOR
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.ids import JobId
 from tests.doubles.jobs import issue
 from tests.doubles.sweeps import QUEUE
 

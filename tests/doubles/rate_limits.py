@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
-from chaos.messages_server import Json, Reply, Script, fails
+from handoff_queue.chaos.messages_server import Json, Reply, Script, fails
 
 
 @dataclass(slots=True)

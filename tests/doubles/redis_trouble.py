@@ -12,9 +12,9 @@ from typing import Any
 
 import redis
 
-from shared.local.processes import Processes
-from shared.local.redis_access import access_from
-from shared.local.redis_server import find_server
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_access import access_from
+from handoff_queue.shared.local.redis_server import find_server
 from tests.waiting import wait_until
 
 HIGHEST_PORT = 55_536

@@ -18,8 +18,8 @@ from typing import Any
 
 import redis
 
-from shared.local.processes import ChildSpec, Processes
-from shared.local.redis_server import find_server, version_of
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import find_server, version_of
 from tests.doubles.tls_door import ADDRESS, INSIDE, a_certificate
 from tests.waiting import wait_until
 

@@ -6,8 +6,8 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.events import (
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.events import (
     ApprovalAsked,
     Approved,
     CancelRequested,
@@ -19,15 +19,15 @@ from shared.wire.events import (
     Reviewed,
     Routed,
 )
-from shared.wire.gates import Gates
-from shared.wire.handoff import Claim, ResultStatus, StopReason
-from shared.wire.ids import HandoffId, JobId, StepId
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.mode import Mode
-from shared.wire.names import CLOSING_ROLES, FACT_GATE
-from shared.wire.plan import Plan, Step
-from shared.wire.usage import Usage
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.handoff import Claim, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import CLOSING_ROLES, FACT_GATE
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.lifecycle.commands import (
     Command,
     EndJob,
     IssueFactCheck,
@@ -38,12 +38,12 @@ from supervisor.lifecycle.commands import (
     RunRole,
     StartChild,
 )
-from supervisor.lifecycle.effects import after_review
-from supervisor.lifecycle.ending import next_due
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.finding_out import helpers_of, room
-from supervisor.lifecycle.seen import HandoffSeen, Seen
-from supervisor.lifecycle.state import StepStatus
+from handoff_queue.supervisor.lifecycle.effects import after_review
+from handoff_queue.supervisor.lifecycle.ending import next_due
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.finding_out import helpers_of, room
+from handoff_queue.supervisor.lifecycle.seen import HandoffSeen, Seen
+from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.chance import any_approvals, any_patch, any_plan
 from tests.doubles.contradictions import a_claim, check_disputes, settles_by_chance
 from tests.doubles.effects import acts_by_chance, check_begins_once, with_marks

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from importlib import import_module
 
-from shared.config import load_settings
-from supervisor.assembly import make_supervisor_app
-from supervisor.lifecycle.commands import Command
-from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.config import load_settings
+from handoff_queue.supervisor.assembly import make_supervisor_app
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 FREEZES = "freezing"
 """What the request of such a job has in it."""
@@ -23,5 +23,5 @@ def decide_or_freeze(state: JobState, seen: Seen, now: float) -> tuple[Command, 
     return decide(state, seen, now)
 
 
-vars(import_module("supervisor.deciding"))["decide"] = decide_or_freeze
+vars(import_module("handoff_queue.supervisor.deciding"))["decide"] = decide_or_freeze
 app = make_supervisor_app(load_settings())

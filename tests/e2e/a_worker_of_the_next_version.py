@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.config import load_settings
-from workers.assembly import make_workers_app
+from handoff_queue.shared.config import load_settings
+from handoff_queue.workers.assembly import make_workers_app
 
 NEXT = "@2"
 """At the end of the next version's names."""

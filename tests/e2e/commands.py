@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.local.nursery import Forked
+from handoff_queue.shared.local.nursery import Forked
 from tests import warm
 from tests.waiting import wait_until
 
@@ -66,7 +66,7 @@ class Handoff:
         return (self.folder / where).read_text()
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-P", "-m", "supervisor.cli.main", *arguments]
+        return [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *arguments]
 
     def environment(self, **more: str) -> dict[str, str]:
         own = {

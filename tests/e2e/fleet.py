@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from chaos.leaks import keys_for_ever
-from chaos.messages_server import (
+from handoff_queue.chaos.leaks import keys_for_ever
+from handoff_queue.chaos.messages_server import (
     Json,
     MessagesServer,
     Reply,
@@ -28,13 +28,13 @@ from chaos.messages_server import (
     said_in,
     says_json,
 )
-from shared.fair import is_for
-from shared.ledger import keys
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
-from shared.wire.ids import HandoffId, JobId
-from supervisor.client import Client, Request
-from supervisor.report import JobResult
+from handoff_queue.shared.fair import is_for
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.report import JobResult
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until
 

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from chaos.messages_server import Json, Reply, asked_for, said_in, says_json
+from handoff_queue.chaos.messages_server import Json, Reply, asked_for, said_in, says_json
 
 SINGLE, TEAM = "One agent says so.", "A team says so, at length."
 

@@ -9,7 +9,15 @@ import re
 import threading
 from typing import Any
 
-from chaos.messages_server import Json, Reply, asked_for, calls, said_in, says, says_json
+from handoff_queue.chaos.messages_server import (
+    Json,
+    Reply,
+    asked_for,
+    calls,
+    said_in,
+    says,
+    says_json,
+)
 
 SECRET = "canary-of-a-model-9920"
 STEPS = {

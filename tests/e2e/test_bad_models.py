@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, asked_for, fails, says, says_json
-from shared.wire.events import JobStatus
-from supervisor.cli.run import print_outcome
-from supervisor.client import Request
-from supervisor.report import JobResult
+from handoff_queue.chaos.messages_server import (
+    Json,
+    MessagesServer,
+    Reply,
+    asked_for,
+    fails,
+    says,
+    says_json,
+)
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.supervisor.cli.run import print_outcome
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.report import JobResult
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.running_system import RunningSystem, over, running_system
 

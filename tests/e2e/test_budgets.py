@@ -13,14 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, asked_for, calls, said_in, says_json
-from shared.config import Settings
-from shared.wire.errors import BudgetSpent
-from shared.wire.events import JobStatus
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.mode import Mode
-from supervisor import client
-from supervisor.client import Client, NewLimits, Request
+from handoff_queue.chaos.messages_server import (
+    Json,
+    MessagesServer,
+    Reply,
+    asked_for,
+    calls,
+    said_in,
+    says_json,
+)
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import BudgetSpent
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.client import Client, NewLimits, Request
 from tests.e2e.fleet import ENVELOPE, PASS, QUICK
 from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, over, running_system
 from tests.waiting import wait_until

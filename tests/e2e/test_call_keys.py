@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
+from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
 
@@ -24,7 +24,7 @@ import json
 import os
 import signal
 
-from workers.tools.marks import CallContext
+from handoff_queue.workers.tools.marks import CallContext
 
 
 def pay(to: str, context: CallContext) -> str:
@@ -82,7 +82,9 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     ):
         for number in range(2):
             options = ("-n", f"worker{number}@%h", "-Q", "payer", "-c", "1")
-            command = system.celery(f"worker{number}", "-A", "workers.app", "worker", *options)
+            command = system.celery(
+                f"worker{number}", "-A", "handoff_queue.workers.app", "worker", *options
+            )
             system.processes.start(command)
         system.processes.wait_until_ready()
         jobs = system.jobs()

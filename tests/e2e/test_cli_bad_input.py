@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import Settings
-from supervisor import client
+from handoff_queue.shared.config import Settings
+from handoff_queue.supervisor import client
 from tests.e2e.commands import BAD_INPUT, Handoff, said
 
 pytestmark = pytest.mark.slow

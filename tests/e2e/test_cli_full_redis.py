@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger.connection import FULL, READ_ONLY
-from shared.ledger.ledger import open_ledger
-from shared.local.processes import Processes
-from shared.local.redis_server import PrivateRedis
-from shared.wire.errors import UserError
-from shared.wire.ids import JobId
-from supervisor import client
-from supervisor.cli.errors import FAILED, NO_REDIS
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.connection import FULL, READ_ONLY
+from handoff_queue.shared.ledger.ledger import open_ledger
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.cli.errors import FAILED, NO_REDIS
 from tests.e2e.commands import Handoff, said
 from tests.e2e.test_redis_refuses import make_read_only
 

@@ -17,8 +17,16 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, Script, asked_for, says, says_json
-from supervisor.cli.errors import PARTIAL
+from handoff_queue.chaos.messages_server import (
+    Json,
+    MessagesServer,
+    Reply,
+    Script,
+    asked_for,
+    says,
+    says_json,
+)
+from handoff_queue.supervisor.cli.errors import PARTIAL
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.waiting import wait_until
 

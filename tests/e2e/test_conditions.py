@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.wire.events import ConditionsChecked, HandoffIssued, JobStatus
-from supervisor.client import Request
-from supervisor.workflows import Items, read_workflow
+from handoff_queue.shared.wire.events import ConditionsChecked, HandoffIssued, JobStatus
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.workflows import Items, read_workflow
 from tests.e2e.fleet import ENVELOPE, Fleet
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import MessagesServer
+from handoff_queue.chaos.messages_server import MessagesServer
 from tests.doubles.redis_trouble import snapshot
 from tests.e2e.fleet import QUICK, SPECIALIST, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
@@ -23,7 +23,7 @@ def test_what_the_journal_no_longer_knows_is_done_again_and_the_job_ends_once(
 ) -> None:
     script = Script()
     later = ORDER[ORDER.index(back_to) + 1]
-    workers = (SUPERVISOR, ("w", "workers.app", SPECIALIST))
+    workers = (SUPERVISOR, ("w", "handoff_queue.workers.app", SPECIALIST))
     with (
         MessagesServer(script) as server,
         running_system(tmp_path, workers, over(server, **QUICK)) as system,

@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, asked_for, fails, says_json
-from supervisor.client import Request
+from handoff_queue.chaos.messages_server import (
+    Json,
+    MessagesServer,
+    Reply,
+    asked_for,
+    fails,
+    says_json,
+)
+from handoff_queue.supervisor.client import Request
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.e2e.commands import Handoff
 from tests.running_system import EVERYONE, RunningSystem, over, running_system

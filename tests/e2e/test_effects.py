@@ -12,14 +12,14 @@ from random import Random
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
-from shared.agent.tool_calls import MAY_HAVE_RUN
-from shared.config import Settings
-from shared.wire.events import JobStatus
-from shared.wire.ids import JobId
-from supervisor import client
-from supervisor.client import Request
-from supervisor.workflows import Workflow, read_workflow
+from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
+from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.workflows import Workflow, read_workflow
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
 from tests.waiting import wait_until
@@ -32,7 +32,7 @@ TOOLS = '''
 import os
 import threading
 
-from workers.tools.marks import tool
+from handoff_queue.workers.tools.marks import tool
 
 
 @tool(repeatable=False)
@@ -119,7 +119,7 @@ def post(tmp_path: Path) -> Iterator[Post]:
         MessagesServer(script) as server,
         running_system(tmp_path, (), over(server, **QUICK, **own)) as system,
     ):
-        everyone = ("workers.app", "mailer,generalist", "2")
+        everyone = ("handoff_queue.workers.app", "mailer,generalist", "2")
         members = {"s1": (*SUPERVISOR[1:], "4"), "w1": everyone, "w2": everyone, "w3": everyone}
         for name, (app, queues, slots) in members.items():
             spec = system.celery(

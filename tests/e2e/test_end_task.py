@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from shared.local.processes import ChildSpec
-from shared.wire.events import EndTaskTried
-from shared.wire.ids import JobId
-from supervisor.client import Request
+from handoff_queue.shared.local.processes import ChildSpec
+from handoff_queue.shared.wire.events import EndTaskTried
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.client import Request
 from tests.doubles.gate import Gate
 from tests.e2e.a_host_with_a_task import CALLS, notify
 from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chaos.messages_server import Json, Reply, said_in, says_json
-from shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals
-from shared.wire.errors import UserError
-from shared.wire.events import JobStatus
-from shared.wire.gates import Gates
-from shared.wire.ids import JobId
-from shared.wire.mode import Mode
-from supervisor.client import Request
-from supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.chaos.messages_server import Json, Reply, said_in, says_json
+from handoff_queue.shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from tests.e2e.fleet import Fleet, Held
 from tests.waiting import wait_until
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from shared.fair import PURGE
-from shared.ledger import keys
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import JobStatus
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.limits import JobLimits
-from shared.wire.priority import Priority
-from supervisor.client import Request
-from supervisor.workflows import Items, read_workflow
+from handoff_queue.shared.fair import PURGE
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.workflows import Items, read_workflow
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
 

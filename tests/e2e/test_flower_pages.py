@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from shared.ports import free_port
-from shared.specialists import load_specialists
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE, UNROUTED_QUEUE
+from handoff_queue.shared.ports import free_port
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.wire.names import (
+    SUBMISSIONS_QUEUE,
+    SUPERVISOR_QUEUE,
+    THINK_QUEUE,
+    UNROUTED_QUEUE,
+)
+from handoff_queue.workers.specialists import BUILT_IN
 from tests.e2e.commands import Handoff
 from tests.waiting import wait_until
-from workers.specialists import BUILT_IN
 
 pytestmark = pytest.mark.slow
 LOG_IN = "admin:a-word-of-this-test"

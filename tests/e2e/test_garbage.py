@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from chaos.leaks import UNACKED, UNACKED_INDEX
-from shared.ledger.dead import MOST_BODY_CHARS, DeadLetter
-from shared.wire.names import ADVANCE, SUPERVISOR_QUEUE, task_of
+from handoff_queue.chaos.leaks import UNACKED, UNACKED_INDEX
+from handoff_queue.shared.ledger.dead import MOST_BODY_CHARS, DeadLetter
+from handoff_queue.shared.wire.names import ADVANCE, SUPERVISOR_QUEUE, task_of
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
 

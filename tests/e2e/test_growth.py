@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, says_json
-from shared.wire.events import HandoffIssued, JobStatus
-from shared.wire.ids import JobId
-from shared.wire.mode import Mode
-from supervisor.client import Client, Request
-from supervisor.lifecycle.decide import MOST_IN_A_SLICE
+from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, says_json
+from handoff_queue.shared.wire.events import HandoffIssued, JobStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from tests.running_system import EVERYONE, over, running_system
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 from tests.waiting import wait_until
@@ -57,7 +57,7 @@ def test_a_small_job_gets_its_turn_between_the_slices_of_a_large_one(tmp_path: P
         )
         arguments = (
             "-A",
-            "supervisor.app",
+            "handoff_queue.supervisor.app",
             "worker",
             "-n",
             "supervisor@%h",

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import redis
 
-from shared.local.processes import ChildSpec
-from shared.wire.events import JobStatus
-from supervisor.client import Request
-from supervisor.workflows import read_workflow
+from handoff_queue.shared.local.processes import ChildSpec
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.workflows import read_workflow
 from tests.e2e.a_host_with_a_task import CALLS
 from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system
 from tests.waiting import wait_until
@@ -44,7 +44,7 @@ description: Looks up an article in stock.
 steps:
   - {id: look, specialist: stock, task: "A-1042"}
 """
-WORKER = ("stock", "workers.app", "stock")
+WORKER = ("stock", "handoff_queue.workers.app", "stock")
 
 
 def settings_of(folder: Path, host: str) -> dict[str, str]:
@@ -110,7 +110,16 @@ def test_a_worker_without_the_hosts_broker_does_not_start(redis_url: str, tmp_pa
     settings = settings_of(tmp_path, redis_url) | {"HANDOFF_REDIS_URL": redis_url}
     del settings["HANDOFF_HOST_BROKER_URL"]
     done = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", "workers.app", "worker", "-Q", "stock"],
+        [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "handoff_queue.workers.app",
+            "worker",
+            "-Q",
+            "stock",
+        ],
         capture_output=True,
         text=True,
         timeout=120,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, says_json
-from shared.foreign_environment import NAME_A_BROKER, READ_BY_CELERY, SET_BY_CELERY
-from shared.local.processes import ChildSpec, Processes
+from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, says_json
+from handoff_queue.shared.foreign_environment import NAME_A_BROKER, READ_BY_CELERY, SET_BY_CELERY
+from handoff_queue.shared.local.processes import ChildSpec, Processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, said
 
 pytestmark = pytest.mark.slow
@@ -173,7 +173,10 @@ def test_celerys_command_line_takes_no_option_from_the_environment(
 ) -> None:
     """But for those of `celery` itself, which it has read when our app is imported: it says what is wrong with them."""
     own = {name: value for name, value in CELERY_OPTIONS.items() if "WORKER_" in name}
-    for app, queues in (("supervisor.app", "supervisor"), ("workers.app", "researcher")):
+    for app, queues in (
+        ("handoff_queue.supervisor.app", "supervisor"),
+        ("handoff_queue.workers.app", "researcher"),
+    ):
         processes.start(
             ChildSpec(
                 app,
@@ -194,7 +197,7 @@ def test_celerys_command_line_takes_no_option_from_the_environment(
 @pytest.mark.parametrize("name", sorted(READ_BY_CELERY - SET_BY_CELERY)[::9])
 def test_celerys_command_line_refuses_what_our_app_cannot_ignore(tmp_path: Path, name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", "workers.app", "report"],
+        [sys.executable, "-m", "celery", "-A", "handoff_queue.workers.app", "report"],
         env=Handoff(tmp_path).environment(**{name: "1"}),
         cwd=tmp_path,
         capture_output=True,

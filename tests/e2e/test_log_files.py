@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-APPS = {"supervisor.app": "supervisor", "workers.app": "researcher"}
+APPS = {"handoff_queue.supervisor.app": "supervisor", "handoff_queue.workers.app": "researcher"}
 READY = "ready."
 """The end of Celery's line `NODE ready.`"""
 
@@ -117,7 +117,17 @@ def test_each_node_of_celery_multi_logs_to_its_own_file(tmp_path: Path, redis_ur
     nodes = ("first", "second")
     with ended(tmp_path / "first.pid"), ended(tmp_path / "second.pid"):
         run(
-            *(tmp_path, redis_url, "multi", "start", *nodes, "-A", "workers.app", "-l", "INFO"),
+            *(
+                tmp_path,
+                redis_url,
+                "multi",
+                "start",
+                *nodes,
+                "-A",
+                "handoff_queue.workers.app",
+                "-l",
+                "INFO",
+            ),
             *("-Q", "researcher", f"--logfile={tmp_path}/%n.log", f"--pidfile={tmp_path}/%n.pid"),
         )
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from shared.ledger import keys
-from shared.wire.events import JobStatus, NeedsResolved
-from shared.wire.ids import JobId
-from supervisor.client import Request
-from supervisor.export import Export
-from supervisor.report import JobResult, report_of
-from supervisor.tracing.timeline import timeline_of
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.wire.events import JobStatus, NeedsResolved
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.export import Export
+from handoff_queue.supervisor.report import JobResult, report_of
+from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 
 pytestmark = pytest.mark.slow

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from chaos.messages_server import MessagesServer
-from shared.config import Settings
-from shared.trace_ids import handoff_span, job_span
-from shared.wire.ids import HandoffId, JobId
-from supervisor import client
-from supervisor.submitting import FLUSH_S
+from handoff_queue.chaos.messages_server import MessagesServer
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.trace_ids import handoff_span, job_span
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.submitting import FLUSH_S
 from tests.doubles.collector import Collector, Told
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.e2e.fleets import CANARY
@@ -34,7 +34,7 @@ SAID = "mellifluous"
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """As a person types it."""
-    line = [sys.executable, "-m", "supervisor.cli.main", *words]
+    line = [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *words]
     return subprocess.run(
         line,
         env={**os.environ, **environment},
@@ -85,7 +85,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
                     system.celery(
                         name,
                         "-A",
-                        "workers.app",
+                        "handoff_queue.workers.app",
                         "worker",
                         "-n",
                         f"{name}@%h",

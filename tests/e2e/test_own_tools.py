@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
-from shared.wire.errors import UserError
-from supervisor.cli.celery_process import check_app
+from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.cli.celery_process import check_app
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import ROOT, SUPERVISOR, over, running_system
 from tests.waiting import wait_until
@@ -26,7 +26,7 @@ TOOLS = '''
 import asyncio
 import threading
 
-from workers.tools.marks import tool
+from handoff_queue.workers.tools.marks import tool
 
 
 class OfTheirOwn(BaseException):
@@ -102,7 +102,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     ):
         worker = (
             "-A",
-            "workers.app",
+            "handoff_queue.workers.app",
             "worker",
             "-n",
             "worker@%h",
@@ -146,7 +146,7 @@ def test_a_file_of_tools_may_start_a_thread_while_it_is_imported(
     )
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    check_app("workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)})
+    check_app("handoff_queue.workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)})
 
 
 def test_a_file_of_tools_that_waits_while_it_is_imported_is_told_in_a_line(
@@ -156,4 +156,4 @@ def test_a_file_of_tools_that_waits_while_it_is_imported_is_told_in_a_line(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     with pytest.raises(UserError, match="must not wait for anything while it is imported"):
-        check_app("workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)}, within_s=1.0)
+        check_app("handoff_queue.workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)}, within_s=1.0)

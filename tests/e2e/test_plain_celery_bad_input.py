@@ -12,7 +12,11 @@ import pytest
 from tests.e2e.commands import BAD_INPUT, said
 
 pytestmark = pytest.mark.slow
-COMMANDS = [("workers.app", "worker"), ("supervisor.app", "worker"), ("supervisor.app", "flower")]
+COMMANDS = [
+    ("handoff_queue.workers.app", "worker"),
+    ("handoff_queue.supervisor.app", "worker"),
+    ("handoff_queue.supervisor.app", "flower"),
+]
 
 
 def celery(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -51,7 +55,7 @@ def test_a_placeholder_as_the_password_of_flower_is_refused(given: str) -> None:
     option = [f"--basic_auth={log_in}"] if given == "option" else []
     variable = {"FLOWER_BASIC_AUTH": log_in} if given == "variable" else {}
 
-    line = said(celery("supervisor.app", "flower", *option, **variable), BAD_INPUT)
+    line = said(celery("handoff_queue.supervisor.app", "flower", *option, **variable), BAD_INPUT)
 
     assert "FLOWER_BASIC_AUTH" in line
     assert "change-me" not in line
@@ -63,7 +67,9 @@ def test_a_port_of_flower_that_is_taken_is_named_with_what_changes_it(given: str
         port = str(other.getsockname()[1])
         option = [f"--port={port}"] if given == "option" else []
         variable = {"FLOWER_PORT": port} if given == "variable" else {}
-        ended = celery("supervisor.app", "flower", "--address=127.0.0.1", *option, **variable)
+        ended = celery(
+            "handoff_queue.supervisor.app", "flower", "--address=127.0.0.1", *option, **variable
+        )
 
     line = said(ended, BAD_INPUT)
 
@@ -73,4 +79,4 @@ def test_a_port_of_flower_that_is_taken_is_named_with_what_changes_it(given: str
 
 @pytest.mark.parametrize("option", ["--port=99999", "--port=http", "--max_tasks=many"])
 def test_an_option_that_flower_cannot_use_is_one_line(option: str) -> None:
-    assert "Flower" in said(celery("supervisor.app", "flower", option), BAD_INPUT)
+    assert "Flower" in said(celery("handoff_queue.supervisor.app", "flower", option), BAD_INPUT)

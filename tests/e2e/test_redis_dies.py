@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import MessagesServer
+from handoff_queue.chaos.messages_server import MessagesServer
 from tests.doubles.redis_trouble import kill_redis
 from tests.e2e.fleet import QUICK, SPECIALIST, Fleet, Script
 from tests.running_system import over, running_system
@@ -24,8 +24,8 @@ def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(
         running_system(tmp_path, (), over(server, **QUICK), append_only=True) as system,
     ):
         for name, app, queues in (
-            ("s", "supervisor.app", "supervisor,submissions,think"),
-            ("w", "workers.app", SPECIALIST),
+            ("s", "handoff_queue.supervisor.app", "supervisor,submissions,think"),
+            ("w", "handoff_queue.workers.app", SPECIALIST),
         ):
             system.processes.start(
                 system.celery(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import MessagesServer
-from shared.ledger.connection import READ_ONLY
-from shared.wire.errors import LedgerUnavailable
-from supervisor.client import Request
+from handoff_queue.chaos.messages_server import MessagesServer
+from handoff_queue.shared.ledger.connection import READ_ONLY
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.supervisor.client import Request
 from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
 from tests.waiting import wait_until
@@ -25,7 +25,7 @@ BALLAST_BYTES = 16_000_000
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     """A supervisor and a worker over a Redis of their own."""
     script = Script()
-    workers = (SUPERVISOR, ("w", "workers.app", SPECIALIST))
+    workers = (SUPERVISOR, ("w", "handoff_queue.workers.app", SPECIALIST))
     with (
         MessagesServer(script) as server,
         running_system(tmp_path, workers, over(server, **QUICK)) as system,

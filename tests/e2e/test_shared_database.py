@@ -11,19 +11,19 @@ import pytest
 import redis
 from celery import Celery
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.local.processes import ChildSpec, Processes
-from shared.wire.events import JobStatus
-from shared.wire.mode import Mode
-from supervisor import client
-from supervisor.client import Request
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.client import Request
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-APPS = {"supervisor.app": "supervisor", "workers.app": "researcher"}
+APPS = {"handoff_queue.supervisor.app": "supervisor", "handoff_queue.workers.app": "researcher"}
 
 
 def start_fleet(processes: Processes, url: str, folder: Path, name: str = "ours") -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import MessagesServer
+from handoff_queue.chaos.messages_server import MessagesServer
 from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script
 from tests.running_system import SUPERVISOR, RunningSystem, over, running_system
 from tests.waiting import wait_until
@@ -40,7 +40,7 @@ def start_worker(system: RunningSystem, pool: str, name: str) -> int:
     """Its process id."""
     arguments = (
         "-A",
-        "workers.app",
+        "handoff_queue.workers.app",
         "worker",
         "-n",
         f"{name}@%h",

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from shared.wire.events import JobStatus
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from supervisor.client import Request
-from supervisor.report import JobResult
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.report import JobResult
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.e2e.test_teams import a_team, calls, children
 

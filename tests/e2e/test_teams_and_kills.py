@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.fleet import arm
-from chaos.messages_server import MessagesServer
-from shared.config import Settings
-from shared.failpoints import FAILPOINTS
-from shared.wire.events import (
+from handoff_queue.chaos.fleet import arm
+from handoff_queue.chaos.messages_server import MessagesServer
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.failpoints import FAILPOINTS
+from handoff_queue.shared.wire.events import (
     HandoffFinished,
     HandoffIssued,
     JobStatus,
@@ -21,9 +21,9 @@ from shared.wire.events import (
     ParentTold,
     RetryRequested,
 )
-from shared.wire.ids import JobId
-from supervisor import client
-from supervisor.client import Request
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.client import Request
 from tests.e2e.fleet import ENVELOPE, QUICK, Fleet, Script
 from tests.e2e.test_teams import a_team, begun, calls, children
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
-from shared.config import Settings
-from shared.wire.events import JobStatus
-from shared.wire.mode import Mode
-from supervisor.client import Request
-from supervisor.export import export_of
+from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.export import export_of
 from tests.e2e.fleet import QUICK
 from tests.running_system import SUPERVISOR, over, running_system
 
@@ -66,7 +66,9 @@ def test_a_result_of_a_users_tool_is_a_source_of_the_answer_and_is_exported(tmp_
         MessagesServer(script) as server,
         running_system(tmp_path, (SUPERVISOR,), over(server, **QUICK, **folders)) as system,
     ):
-        system.processes.start(system.celery("worker", "-A", "workers.app", "worker", "-Q", "shop"))
+        system.processes.start(
+            system.celery("worker", "-A", "handoff_queue.workers.app", "worker", "-Q", "shop")
+        )
         system.processes.wait_until_ready()
         jobs = system.jobs()
         job_id = jobs.submit(Request("Where is order A-2?", mode=Mode.SINGLE))

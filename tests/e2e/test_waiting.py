@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import MessagesServer
-from shared.config import Settings
-from shared.ledger.roles import ANNOUNCED_FOR_S
-from shared.wire.presence import Announcement
-from supervisor import client
-from supervisor.cli.fleet_state import require_somebody
+from handoff_queue.chaos.messages_server import MessagesServer
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.roles import ANNOUNCED_FOR_S
+from handoff_queue.shared.wire.presence import Announcement
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.cli.fleet_state import require_somebody
 from tests.doubles.handoffs import a_spec
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Script

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.messages_server import MessagesServer
-from shared.wire.ids import JobId
+from handoff_queue.chaos.messages_server import MessagesServer
+from handoff_queue.shared.wire.ids import JobId
 from tests.doubles.redis_trouble import kill_redis
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script
@@ -41,7 +41,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     ):
         for name, app, queues in (
             ("s", SUPERVISOR[1], SUPERVISOR[2]),
-            ("w", "workers.app", SPECIALIST),
+            ("w", "handoff_queue.workers.app", SPECIALIST),
         ):
             system.processes.start(
                 system.celery(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shared.agent.offline.statements import markers_in, unmarked_statements
+from handoff_queue.shared.agent.offline.statements import markers_in, unmarked_statements
 from tests.shared.agent.offline.asking_the_model import EXAMPLES, Job, Library, run_job
 
 FIRST_REQUEST = (

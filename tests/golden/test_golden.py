@@ -9,14 +9,14 @@ import pytest
 import yaml
 from pydantic import Field
 
-from shared.specialists import load_specialists
-from shared.specialists.lint import sections_of
-from shared.wire.handoff import AgentHandoff
-from shared.wire.ids import StepId, handoff_id, new_job_id
-from shared.wire.message import Message
-from shared.wire.specialist import SpecialistSpec
-from supervisor.roles.instructions import read_role
-from workers.specialists import BUILT_IN
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.specialists.lint import sections_of
+from handoff_queue.shared.wire.handoff import AgentHandoff
+from handoff_queue.shared.wire.ids import StepId, handoff_id, new_job_id
+from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.workers.specialists import BUILT_IN
 
 HERE = Path(__file__).parent
 ROLES_WITH_INSTRUCTIONS = ("planner", "replanner", "judge", "assessor", "synthesizer")

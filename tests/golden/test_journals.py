@@ -10,12 +10,12 @@ from typing import Any, get_args
 
 import pytest
 
-from shared.wire.errors import MalformedMessage
-from shared.wire.events import Event, Recorded, parse_event
-from shared.wire.handoff import BlobRef
-from shared.wire.ids import JobId
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.events import Event, Recorded, parse_event
+from handoff_queue.shared.wire.handoff import BlobRef
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.handoffs import JOB
 
 DIGESTS = {

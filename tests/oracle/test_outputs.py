@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.commands import ENTRIES
+from handoff_queue.supervisor.cli.commands import ENTRIES
 from tests.e2e.commands import ROOT
 from tests.oracle.fixed_jobs import FixedJobs, fixed_jobs
 from tests.oracle.normalized import normalized

@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import shared
-from shared.wire.limits import JobLimits
-from supervisor.async_client import connect_async
-from supervisor.client import Request, connect
+import handoff_queue
+from handoff_queue import Limits, Request, connect, connect_async
 
 QUESTION = "Compare Qdrant and pgvector"
 DOCUMENTS = {"notes.md": b"# Qdrant\n\nQdrant is a vector database.\n"}
@@ -20,7 +18,7 @@ DOCUMENTS = {"notes.md": b"# Qdrant\n\nQdrant is a vector database.\n"}
 def by_thread(folder: Path) -> dict[str, Any]:
     """Use the client for threads."""
     jobs = connect()
-    job_id = jobs.submit(Request(QUESTION, documents=folder, limits=JobLimits(max_turns=60)))
+    job_id = jobs.submit(Request(QUESTION, documents=folder, limits=Limits(max_turns=60)))
     events = [recorded.event.type for recorded in jobs.events(job_id)]
     result = jobs.result(job_id, wait_s=60)
     jobs.delete(job_id)
@@ -39,4 +37,4 @@ async def by_event_loop() -> dict[str, Any]:
 
 if __name__ == "__main__":
     results = [by_thread(Path(sys.argv[1])), asyncio.run(by_event_loop())]
-    print(json.dumps({"installed": shared.__file__, "results": results}))
+    print(json.dumps({"installed": handoff_queue.__file__, "results": results}))

@@ -6,14 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared.wire.approval import ApprovalOf, Approvals
-from shared.wire.errors import UserError
-from shared.wire.events import JobEnded, JobStatus, Recorded
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from supervisor import client
-from supervisor.async_client import AsyncClient, connect_async
-from supervisor.client import Client, JobOutline, JobResult, Request, Row, UnknownJob
+import handoff_queue
+from handoff_queue import (
+    ApprovalOf,
+    Approvals,
+    AsyncClient,
+    Client,
+    JobEnded,
+    JobId,
+    JobOutline,
+    JobResult,
+    JobStatus,
+    Limits,
+    Recorded,
+    Request,
+    Row,
+    UnknownJob,
+    UserError,
+    connect_async,
+)
 
 
 def submit(jobs: Client, question: str, folder: Path, signature: Mapping[str, Any]) -> JobId:
@@ -21,7 +32,7 @@ def submit(jobs: Client, question: str, folder: Path, signature: Mapping[str, An
     request = Request(
         question,
         documents=folder,
-        limits=JobLimits(max_turns=40),
+        limits=Limits(max_turns=40),
         approvals=Approvals(what=(ApprovalOf.PLAN,)),
         on_end=signature,
     )
@@ -50,7 +61,9 @@ async def ask(question: str) -> str:
     jobs: AsyncClient
     async with connect_async() as jobs:
         try:
-            job_id = await jobs.submit(client.Request(question, on_end={"task": "shop.answered"}))
+            job_id = await jobs.submit(
+                handoff_queue.Request(question, on_end={"task": "shop.answered"})
+            )
         except (UserError, UnknownJob) as error:
             return str(error)
         types = [recorded.event.type async for recorded in jobs.events(job_id)]

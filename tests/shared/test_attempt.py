@@ -13,27 +13,27 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from chaos.messages_server import calls
-from shared.agent.envelope import EnvelopeReading
-from shared.agent.model import Model
-from shared.agent.prompt import Loaded
-from shared.attempt import Attempts
-from shared.config import Settings
-from shared.ending import Ended, Ending
-from shared.fitting import Consequences, Fitting
-from shared.ledger import keys
-from shared.ledger.blobs import packed
-from shared.ledger.claims import MAX_CLAIMS
-from shared.ledger.journal import Commit
-from shared.ledger.leases import Leases
-from shared.ledger.ledger import Ledger
-from shared.library import JobLibrary, Library
-from shared.logs import logged_as, merge_whose
-from shared.models import Models
-from shared.wire.checkpoints import Called
-from shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
-from shared.wire.events import HandoffIssued
-from shared.wire.handoff import (
+from handoff_queue.chaos.messages_server import calls
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.model import Model
+from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.attempt import Attempts
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ending import Ended, Ending
+from handoff_queue.shared.fitting import Consequences, Fitting
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.blobs import packed
+from handoff_queue.shared.ledger.claims import MAX_CLAIMS
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.leases import Leases
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.library import JobLibrary, Library
+from handoff_queue.shared.logs import logged_as, merge_whose
+from handoff_queue.shared.models import Models
+from handoff_queue.shared.wire.checkpoints import Called
+from handoff_queue.shared.wire.errors import InvalidTool, LedgerUnavailable, MissingCredentials
+from handoff_queue.shared.wire.events import HandoffIssued
+from handoff_queue.shared.wire.handoff import (
     AgentHandoff,
     ContextResult,
     HandoffResult,
@@ -41,11 +41,11 @@ from shared.wire.handoff import (
     StopReason,
     ref,
 )
-from shared.wire.ids import StepId
-from shared.wire.limits import HandoffLimits
-from shared.wire.message import digest_of
-from shared.wire.results import UNREADABLE as RESULT_UNREADABLE
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.results import UNREADABLE as RESULT_UNREADABLE
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_handoff, a_spec, a_tool
 from tests.doubles.jobs import a_job, version_of
 from tests.doubles.model import ScriptedModel, one_by_one

@@ -13,12 +13,12 @@ from celery.worker import WorkController
 from kombu.asynchronous import Hub
 from kombu.exceptions import OperationalError
 
-from shared.broker import LastingChannel, SentinelTransport, Transport
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.consumer import EVENTS_AT_ONCE, EVENTS_EVERY_S, WorkerConsumer
-from shared.wire.ids import NAME_PATTERN
-from shared.wire.names import RESERVED
+from handoff_queue.shared.broker import LastingChannel, SentinelTransport, Transport
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.consumer import EVENTS_AT_ONCE, EVENTS_EVERY_S, WorkerConsumer
+from handoff_queue.shared.wire.ids import NAME_PATTERN
+from handoff_queue.shared.wire.names import RESERVED
 
 
 class CountingDispatcher:

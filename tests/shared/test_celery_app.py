@@ -14,11 +14,11 @@ import pytest
 import redis
 from celery.exceptions import QueueNotFound
 
-from shared.celery_app import declare_queues, make_app
-from shared.config import Settings
-from shared.local.processes import ChildSpec, Processes
-from shared.wire.errors import UserError
-from shared.wire.names import UNROUTED_QUEUE
+from handoff_queue.shared.celery_app import declare_queues, make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.names import UNROUTED_QUEUE
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -10,14 +10,14 @@ import pytest
 from celery import Celery
 from celery.app.task import Context
 
-from shared.celery_app import make_app
-from shared.chords import LedgerBackend, tell_parts_left
-from shared.config import Settings
-from shared.ledger.ledger import Ledger
-from shared.publishing import signature_of
-from shared.wake_ups import wake_up
-from shared.wire.ids import JobId
-from shared.wire.names import SUPERVISOR_QUEUE
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.chords import LedgerBackend, tell_parts_left
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.publishing import signature_of
+from handoff_queue.shared.wake_ups import wake_up
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE
 
 JOB = JobId("j-000000000001")
 

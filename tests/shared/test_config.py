@@ -11,8 +11,8 @@ import pytest
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
-from shared.config import Settings, load_settings
-from shared.wire.errors import UserError
+from handoff_queue.shared.config import Settings, load_settings
+from handoff_queue.shared.wire.errors import UserError
 from tests.bounds import bounds_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from shared.allowed_values import Duration
-from shared.durations import (
+from handoff_queue.shared.allowed_values import Duration
+from handoff_queue.shared.durations import (
     DurationRange,
     InvalidDuration,
     in_units,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.extras import PACKAGES, check_extra
-from shared.wire.errors import UserError
-from supervisor.cli.commands import STARTS_PROCESSES, loaded
-from supervisor.cli.errors import BAD_INPUT, guarded
+from handoff_queue.shared.extras import PACKAGES, check_extra
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.cli.commands import STARTS_PROCESSES, loaded
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, guarded
 
 ROOT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from shared import failpoints
-from shared.failpoints import FAILPOINTS
+from handoff_queue.shared import failpoints
+from handoff_queue.shared.failpoints import FAILPOINTS
 from tests.waiting import wait_until
 
 PASSING = """
-from shared.failpoints import around
+from handoff_queue.shared.failpoints import around
 
 class Lost(Exception): pass
 

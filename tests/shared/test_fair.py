@@ -14,7 +14,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.fair import (
+from handoff_queue.shared.fair import (
     ALONE,
     DEQUEUE,
     ENQUEUE,
@@ -25,9 +25,9 @@ from shared.fair import (
     enqueue_order,
     take_order,
 )
-from shared.ledger import keys
-from shared.wire.ids import JobId
-from shared.wire.priority import Priority
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.priority import Priority
 from tests.doubles.sweeps import QUEUE
 
 TENANTS = ("ann", "bob", "cyd")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.fair import FOR
-from shared.ledger.ledger import Ledger
-from shared.wire.names import THINK_QUEUE
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.fair import FOR
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.names import THINK_QUEUE
 from tests.doubles.jobs import a_job, issue
 from tests.doubles.queued import send, step_of, taking
 from tests.doubles.sweeps import QUEUE

@@ -10,16 +10,16 @@ import pytest
 from celery import Celery
 from redis.exceptions import ConnectionError  # noqa: A004
 
-from shared.broker import MOST_AT_ONCE
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.fair import FOR
-from shared.ledger import keys
-from shared.ledger.jobs import LOST_AFTER_S
-from shared.ledger.ledger import Ledger
-from shared.publishing import TaskMessage, publish_each
-from shared.wire.ids import HandoffId, new_job_id
-from shared.wire.priority import Priority
+from handoff_queue.shared.broker import MOST_AT_ONCE
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.fair import FOR
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import LOST_AFTER_S
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.publishing import TaskMessage, publish_each
+from handoff_queue.shared.wire.ids import HandoffId, new_job_id
+from handoff_queue.shared.wire.priority import Priority
 from tests.doubles.jobs import a_job, granted
 from tests.doubles.queued import send, step_of, taking
 from tests.doubles.sweeps import QUEUE, issued_ago, time_passes

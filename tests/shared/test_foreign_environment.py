@@ -6,7 +6,7 @@ import re
 from importlib.metadata import distribution
 from pathlib import Path
 
-from shared.foreign_environment import (
+from handoff_queue.shared.foreign_environment import (
     NAME_A_BROKER,
     READ_BY_CELERY,
     forget_celery_variables,

@@ -11,11 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 from kombu import Connection
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.fair import FOR
-from shared.frames import deliverable, problem_with, problem_with_arguments, problem_with_task
-from shared.ledger.ledger import Ledger
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.fair import FOR
+from handoff_queue.shared.frames import (
+    deliverable,
+    problem_with,
+    problem_with_arguments,
+    problem_with_task,
+)
+from handoff_queue.shared.ledger.ledger import Ledger
 
 JSON = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats() | some.text(),

@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from shared.gently import AT_A_TIME, gently
+from handoff_queue.shared.gently import AT_A_TIME, gently
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.http_values import (
+from handoff_queue.shared.http_values import (
     check_header_value,
     check_headers,
     check_server_url,

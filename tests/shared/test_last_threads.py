@@ -13,7 +13,7 @@ SCRIPT = """
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from shared.last_threads import limit_wait_for_threads
+from handoff_queue.shared.last_threads import limit_wait_for_threads
 
 {leaves_behind}
 limit_wait_for_threads({exit_code})

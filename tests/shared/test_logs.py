@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from celery.exceptions import Reject
 
-from shared.agent.tool import Tool
-from shared.agent.tool_threads import ToolThreads
-from shared.config import Settings
-from shared.logs import configure_logging, log_of, logged_as
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_threads import ToolThreads
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.logs import configure_logging, log_of, logged_as
 from tests.doubles.handoffs import a_tool_context
 
 CANARY = "canary-8b1d77"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.agent.model import ModelCall, ModelReply, Pulse
-from shared.model_calls import ModelCallLog, RecordedModel
-from shared.wire.errors import LimitReached, ModelBusy, ModelUnreachable
-from shared.wire.presence import MOST_MODELS, MOST_WORDS
-from shared.wire.usage import NOTHING_USED
+from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.model_calls import ModelCallLog, RecordedModel
+from handoff_queue.shared.wire.errors import LimitReached, ModelBusy, ModelUnreachable
+from handoff_queue.shared.wire.presence import MOST_MODELS, MOST_WORDS
+from handoff_queue.shared.wire.usage import NOTHING_USED
 
 
 @dataclass

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from shared.agent.model import Model
-from shared.config import OFFLINE_MODEL, Settings
-from shared.models import Models, provider_models
-from shared.wire.errors import MissingCredentials, UserError
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.agent.model import Model
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.shared.models import Models, provider_models
+from handoff_queue.shared.wire.errors import MissingCredentials, UserError
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_spec
 from tests.doubles.model import ScriptedModel, one_by_one
 

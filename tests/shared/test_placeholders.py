@@ -7,8 +7,8 @@ import secrets
 
 import pytest
 
-from shared.placeholders import check_log_ins, is_placeholder, load_process_settings
-from shared.wire.errors import UserError
+from handoff_queue.shared.placeholders import check_log_ins, is_placeholder, load_process_settings
+from handoff_queue.shared.wire.errors import UserError
 
 PLACEHOLDERS = [
     "change-me", "changeme", "CHANGE_ME", "change-me-redis", "change-me-flower",

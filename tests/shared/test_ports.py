@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from shared.ports import check_port, free_port, is_free, unusable_port
-from shared.wire.errors import UserError
+from handoff_queue.shared.ports import check_port, free_port, is_free, unusable_port
+from handoff_queue.shared.wire.errors import UserError
 
 
 def test_a_port_on_which_another_process_listens_is_taken() -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from shared.process import allow_files
+from handoff_queue.shared.process import allow_files
 
 
 def test_a_process_opens_as_many_files_as_its_system_lets_it_ask_for() -> None:
@@ -17,7 +17,7 @@ def test_a_process_opens_as_many_files_as_its_system_lets_it_ask_for() -> None:
     said = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
     )
-    code = f"{said}; from shared.process import allow_files; allow_files(); print(*r.getrlimit(r.RLIMIT_NOFILE))"
+    code = f"{said}; from handoff_queue.shared.process import allow_files; allow_files(); print(*r.getrlimit(r.RLIMIT_NOFILE))"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

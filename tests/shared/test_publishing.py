@@ -13,13 +13,20 @@ import pytest
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.fair import FOR
-from shared.publishing import Part, TaskMessage, message_in, publish, publish_each, signature_of
-from shared.wake_ups import wake_up
-from shared.wire.ids import JobId
-from shared.wire.names import SUPERVISOR_QUEUE
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.fair import FOR
+from handoff_queue.shared.publishing import (
+    Part,
+    TaskMessage,
+    message_in,
+    publish,
+    publish_each,
+    signature_of,
+)
+from handoff_queue.shared.wake_ups import wake_up
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE
 from tests.doubles.handoffs import JOB
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from shared.config import Settings
-from shared.redaction import HIDDEN, Redactor, secrets_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.redaction import HIDDEN, Redactor, secrets_of
 
 CANARY = "canary-5f0c1e"
 

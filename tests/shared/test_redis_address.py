@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.redis_address import SENTINEL_TIMEOUT_S, RedisAddress, read_address
+from handoff_queue.shared.redis_address import SENTINEL_TIMEOUT_S, RedisAddress, read_address
 
 
 def test_what_is_not_said_is_as_with_redis_own_tools() -> None:

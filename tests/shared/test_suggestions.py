@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.suggestions import close_names, suggestion
+from handoff_queue.shared.suggestions import close_names, suggestion
 
 ROLES = ["analyst", "coder", "researcher", "reviewer", "writer"]
 

@@ -9,9 +9,9 @@ import pytest
 from celery import Celery
 from celery.worker import WorkController
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.taking import LOOK_AGAIN_S, Taking
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.taking import LOOK_AGAIN_S, Taking
 
 USUAL_S = 1
 

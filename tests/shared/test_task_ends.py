@@ -11,9 +11,9 @@ from celery import Celery
 from celery.app.trace import build_tracer
 from celery.worker import state as worker_state
 
-from shared.slots import Slots
-from shared.task_ends import register
-from shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.slots import Slots
+from handoff_queue.shared.task_ends import register
+from handoff_queue.shared.wire.errors import LedgerUnavailable
 
 
 class OfTheirOwn(BaseException):

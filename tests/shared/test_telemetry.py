@@ -8,20 +8,21 @@ import sys
 
 import pytest
 
-from shared.otel.variables import problems_of_exporter
-from shared.telemetry import Telemetry, is_wanted, telemetry
-from shared.wire.ids import JobId
+from handoff_queue.shared.otel.variables import problems_of_exporter
+from handoff_queue.shared.telemetry import Telemetry, is_wanted, telemetry
+from handoff_queue.shared.wire.ids import JobId
 from tests.running_system import ROOT
 
 START = """
 import sys
 {first}
-import supervisor.app, workers.app
-from shared.config import Settings
-from shared.telemetry import start_telemetry, telemetry
+import handoff_queue.supervisor.app, handoff_queue.workers.app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.telemetry import start_telemetry, telemetry
 start_telemetry("handoff", Settings())
 start_telemetry("handoff", Settings())
-ours = ("shared.otel", "opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.instrumentation", "google.protobuf")
+theirs = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.instrumentation")
+ours = ("handoff_queue.shared.otel", "google.protobuf", *theirs)
 loaded = sorted(name for name in sys.modules if name.startswith(ours))
 print(telemetry().is_on, loaded)
 """

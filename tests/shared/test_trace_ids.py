@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.trace_ids import Kept, handoff_span, job_span, place_of, traceparent
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.trace_ids import Kept, handoff_span, job_span, place_of, traceparent
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 
 JOB, CHILD, GRANDCHILD = JobId("j-000000000001"), JobId("j-000000000002"), JobId("j-000000000003")
 SUBMIT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

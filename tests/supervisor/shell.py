@@ -8,30 +8,36 @@ from dataclasses import dataclass, field
 from celery import Celery
 from pydantic import JsonValue
 
-from shared.attempt import Attempts
-from shared.config import Settings
-from shared.drain import Drain
-from shared.ending import finished_event
-from shared.ledger.claim import Claim
-from shared.ledger.claims import Claiming
-from shared.ledger.leases import Leases
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.library import Library
-from shared.models import Models
-from shared.wire.events import Event, HandoffIssued
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, StopReason, failed
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.limits import JobLimits
-from shared.wire.presence import Announcement
-from shared.wire.specialist import SpecialistSpec
-from supervisor.advance import Advance
-from supervisor.client import Client, Request
-from supervisor.dispatch import Dispatcher, Outgoing
-from supervisor.end_tasks import EndTasks
-from supervisor.lifecycle.state import JobState
-from supervisor.preparing import Preparing
-from supervisor.thinking import Thinker
-from supervisor.webhook import Webhooks
+from handoff_queue.shared.attempt import Attempts
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.drain import Drain
+from handoff_queue.shared.ending import finished_event
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.leases import Leases
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.models import Models
+from handoff_queue.shared.wire.events import Event, HandoffIssued
+from handoff_queue.shared.wire.handoff import (
+    AgentHandoff,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+    failed,
+)
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.presence import Announcement
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.supervisor.advance import Advance
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.dispatch import Dispatcher, Outgoing
+from handoff_queue.supervisor.end_tasks import EndTasks
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.preparing import Preparing
+from handoff_queue.supervisor.thinking import Thinker
+from handoff_queue.supervisor.webhook import Webhooks
 from tests.doubles.handoffs import a_spec
 
 SETTINGS = Settings(offline=True)

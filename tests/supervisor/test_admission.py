@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.ledger import keys
-from shared.wire.errors import UserError
-from shared.wire.events import JobStatus
-from shared.wire.gates import Gates
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.cli.asking import Asked, request_of
-from supervisor.client import Request
-from supervisor.measures.gates import GateSet
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.cli.asking import Asked, request_of
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.measures.gates import GateSet
 from tests.supervisor.shell import SETTINGS, Shell
 
 ASKED = Request("How high is it?", gates=Gates(fact_checker="legal"))

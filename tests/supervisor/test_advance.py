@@ -10,16 +10,16 @@ from contextlib import ExitStack
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.ending import Ending
-from shared.ledger import keys
-from shared.ledger.jobs import LOST_AFTER_S
-from shared.wire.events import HandoffIssued, JobStatus
-from shared.wire.handoff import AgentHandoff, ResultStatus
-from shared.wire.ids import HandoffId, JobId, new_job_id
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.sweeper import Sweeper
-from supervisor.thinking import Thinker
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.ending import Ending
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import LOST_AFTER_S
+from handoff_queue.shared.wire.events import HandoffIssued, JobStatus
+from handoff_queue.shared.wire.handoff import AgentHandoff, ResultStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.sweeper import Sweeper
+from handoff_queue.supervisor.thinking import Thinker
 from tests.doubles.sweeps import messages_vanish
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until

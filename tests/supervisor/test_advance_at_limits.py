@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from shared.ledger import keys
-from shared.ledger.blobs import packed
-from shared.ledger.journal import STUMBLE_AT_MOST_MS
-from shared.wire.events import JobEnded, JobStatus, PlanMade
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from shared.wire.message import digest_of
-from supervisor.client import Request
-from supervisor.giving_up import MOST_STUMBLES
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.blobs import packed
+from handoff_queue.shared.ledger.journal import STUMBLE_AT_MOST_MS
+from handoff_queue.shared.wire.events import JobEnded, JobStatus, PlanMade
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.giving_up import MOST_STUMBLES
 from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import Shell
 from tests.waiting import wait_until

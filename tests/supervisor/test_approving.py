@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from shared.celery_app import make_app
-from shared.ledger import keys
-from shared.ledger.jobs import JobFilter
-from shared.wire.approval import ApprovalOf, Approvals, OnTimeout
-from shared.wire.errors import UserError
-from shared.wire.events import JobStatus
-from shared.wire.ids import JobId, StepId
-from shared.wire.join import Join
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from shared.wire.plan import Plan
-from supervisor.client import Request
-from supervisor.request import check_request
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import JobFilter
+from handoff_queue.shared.wire.approval import ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import JobId, StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.request import check_request
 from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import workflow

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.wire.approval import ApprovalOf, Approvals
-from shared.wire.errors import UserError
-from shared.wire.events import JobStatus
-from shared.wire.ids import JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from supervisor.client import Request
-from supervisor.workflows import Items
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.workflows import Items
 from tests.doubles.hook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow

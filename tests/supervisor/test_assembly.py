@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from shared.agent.anthropic_clients import model_from
-from shared.celery_app import make_app
-from shared.config import Settings
-from supervisor.assembly import QUEUES, _Once
+from handoff_queue.shared.agent.anthropic_clients import model_from
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.supervisor.assembly import QUEUES, _Once
 
 
 def test_a_signal_that_comes_while_the_supervisor_is_built_is_heeded_when_it_is(

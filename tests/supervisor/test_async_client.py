@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import HandoffError, LedgerUnavailable, UnknownJob, UserError
-from shared.wire.events import CancelRequested, JobEnded, JobStatus, RetryRequested
-from shared.wire.ids import JobId, new_job_id
-from supervisor import event_hub
-from supervisor.async_client import AsyncClient, connect_async
-from supervisor.client import Client, Request
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.wire.errors import HandoffError, LedgerUnavailable, UnknownJob, UserError
+from handoff_queue.shared.wire.events import CancelRequested, JobEnded, JobStatus, RetryRequested
+from handoff_queue.shared.wire.ids import JobId, new_job_id
+from handoff_queue.supervisor import event_hub
+from handoff_queue.supervisor.async_client import AsyncClient, connect_async
+from handoff_queue.supervisor.client import Client, Request
 from tests.doubles.jobs import a_job
 from tests.doubles.redis_trouble import OwnRedis
 
@@ -341,7 +341,7 @@ def test_a_redis_that_restarts_costs_a_follower_nothing(own: OwnRedis) -> None:
 def test_a_redis_that_stays_away_is_an_error_of_every_follower(
     own: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("supervisor.reconnecting.Patience.bear", _refuse)
+    monkeypatch.setattr("handoff_queue.supervisor.reconnecting.Patience.bear", _refuse)
 
     async def follow() -> list[BaseException | list[str]]:
         async with connect_async(own.url, Settings(offline=True)) as jobs:

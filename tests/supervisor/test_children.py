@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.ledger import keys
-from shared.wire.errors import UserError
-from shared.wire.events import (
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import (
     CancelRequested,
     HandoffFinished,
     HandoffIssued,
@@ -16,11 +16,11 @@ from shared.wire.events import (
     JobSubmitted,
     ParentTold,
 )
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from shared.wire.priority import Priority
-from supervisor.request import Request
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.supervisor.request import Request
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import workflow
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.days import Caps
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import (
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.days import Caps
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import (
     BudgetSpent,
     Conflict,
     InvalidDocuments,
@@ -24,14 +24,14 @@ from shared.wire.errors import (
     UnknownJob,
     UserError,
 )
-from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from shared.wire.message import digest_of
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from shared.wire.priority import Priority
-from supervisor import client
-from supervisor.client import Client, NewLimits, Request
+from handoff_queue.shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.client import Client, NewLimits, Request
 from tests.doubles.jobs import finish, granted, issue, replied
 
 

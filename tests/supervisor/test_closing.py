@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from shared.agent.price import Prices
-from shared.agent.prompt import MOST_SHOWN_BYTES
-from shared.config import Settings
-from shared.ledger import keys
-from shared.models import Models
-from shared.wire.checkpoints import WorstCase
-from shared.wire.events import HandoffIssued
-from shared.wire.gates import Gates
-from shared.wire.handoff import AgentHandoff, ResultStatus
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from supervisor.client import Request
-from supervisor.closing import UNWRITTEN_CHARS, Closing
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.agent.price import Prices
+from handoff_queue.shared.agent.prompt import MOST_SHOWN_BYTES
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.models import Models
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.events import HandoffIssued
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.handoff import AgentHandoff, ResultStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.closing import UNWRITTEN_CHARS, Closing
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import A_ROW, rows, workflow
 

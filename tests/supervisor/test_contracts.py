@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
-from shared.wire.handoff import AgentHandoff, ResultStatus, StopReason
-from shared.wire.ids import JobId, StepId
-from shared.wire.patch import Patch
-from shared.wire.plan import Plan, Step
-from shared.wire.presence import Announcement
-from shared.wire.specialist import SpecialistSpec
-from supervisor.client import Request
-from supervisor.lifecycle.handoffs import step_handoff
-from supervisor.lifecycle.words import Words
-from supervisor.roles.replanner import PatchReading
+from handoff_queue.shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
+from handoff_queue.shared.wire.handoff import AgentHandoff, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import JobId, StepId
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.shared.wire.presence import Announcement
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
+from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.roles.replanner import PatchReading
 from tests.doubles.handoffs import a_spec
 from tests.doubles.life import Life, a_plan
 from tests.supervisor.shell import Shell

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from shared.ledger.claims import Followed
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.events import CancelRequested, JobStatus, NeedsResolved
-from shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
-from shared.wire.ids import JobId, StepId
-from supervisor.lifecycle.commands import Command
-from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState
-from supervisor.request import Request
-from supervisor.roles.outcomes import outcome_of
+from handoff_queue.shared.ledger.claims import Followed
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.events import CancelRequested, JobStatus, NeedsResolved
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.wire.ids import JobId, StepId
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.request import Request
+from handoff_queue.supervisor.roles.outcomes import outcome_of
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow
 
@@ -48,7 +48,7 @@ def once_there_is_a_plan(
             happens(state.job_id)
         return decide(state, seen, now)
 
-    monkeypatch.setattr("supervisor.deciding.decide", decide_then)
+    monkeypatch.setattr("handoff_queue.supervisor.deciding.decide", decide_then)
 
 
 def test_a_plan_and_its_first_handoffs_stand_in_the_journal_at_once(shell: Shell) -> None:
@@ -151,7 +151,7 @@ def test_a_step_begins_though_what_it_waits_for_ended_while_a_role_was_thinking(
             ),
         ), ()
 
-    monkeypatch.setattr("supervisor.thinking.outcome_of", meanwhile)
+    monkeypatch.setattr("handoff_queue.supervisor.thinking.outcome_of", meanwhile)
     shell.advance(job_id)
 
     assert {event.handoff_id for event in shell.open(job_id)} == {"n1.2", "d.1"}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.fair import FOR
-from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.dispatch import SHOWN_CHARS, Dispatcher, Outgoing
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.fair import FOR
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.dispatch import SHOWN_CHARS, Dispatcher, Outgoing
 from tests.doubles.handoffs import JOB, a_handoff
 
 A_TRY_S = 3.0

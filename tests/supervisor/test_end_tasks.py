@@ -11,19 +11,19 @@ import pytest
 from kombu import Connection
 from structlog.testing import capture_logs
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.host_tasks import check_transport
-from shared.ledger.ledger import Ledger
-from shared.library import Library
-from shared.wire.errors import UserError
-from shared.wire.events import EndTaskTried, JobEnded, JobStatus
-from shared.wire.handoff import ref
-from supervisor.end_tasks import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
-from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
-from supervisor.lifecycle.state import JobState
-from supervisor.signatures import end_task_of
-from supervisor.states import States
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.host_tasks import check_transport
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import EndTaskTried, JobEnded, JobStatus
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.supervisor.end_tasks import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
+from handoff_queue.supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.signatures import end_task_of
+from handoff_queue.supervisor.states import States
 from tests.doubles.jobs import a_job
 
 SETTINGS = Settings(offline=True)

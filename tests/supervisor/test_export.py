@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.ledger import keys
-from shared.wire.events import HandoffIssued, JobEnded
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.client import Client, Request
-from supervisor.export import Export
-from supervisor.report import JobResult, report_of
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.wire.events import HandoffIssued, JobEnded
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.export import Export
+from handoff_queue.supervisor.report import JobResult, report_of
 from tests.doubles.jobs import replied
 from tests.supervisor.shell import SETTINGS, Shell
 

@@ -10,9 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.wire.errors import ManyProblems, UserError
-from shared.wire.facts import KnownFact
-from supervisor.measures.facts import MOST_BYTES, MOST_FACTS, MOST_PROBLEMS, read_facts
+from handoff_queue.shared.wire.errors import ManyProblems, UserError
+from handoff_queue.shared.wire.facts import KnownFact
+from handoff_queue.supervisor.measures.facts import (
+    MOST_BYTES,
+    MOST_FACTS,
+    MOST_PROBLEMS,
+    read_facts,
+)
 from tests.doubles.facts import HEADER, a_database, a_fact
 
 CSV = "subject,attribute,value,unit,date,source\n"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shared.ledger.days import Spent
-from shared.ledger.load import AtWork, Lane, Load, Waiting
-from shared.ledger.roles import Served
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import THINK_QUEUE
-from shared.wire.pace import Allowance
-from supervisor.fleet_stats import NEWEST, FleetStats, RoleStats, stats_of
+from handoff_queue.shared.ledger.days import Spent
+from handoff_queue.shared.ledger.load import AtWork, Lane, Load, Waiting
+from handoff_queue.shared.ledger.roles import Served
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import THINK_QUEUE
+from handoff_queue.shared.wire.pace import Allowance
+from handoff_queue.supervisor.fleet_stats import NEWEST, FleetStats, RoleStats, stats_of
 from tests.doubles.handoffs import a_spec
 
 NOW = 1_000.0

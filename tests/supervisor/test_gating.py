@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import Settings
-from shared.wire.errors import UserError
-from shared.wire.gates import Gates, GatesFrom
-from supervisor.request import Request, check_request
-from supervisor.submission import Submission, submission_of
-from supervisor.workflows import Workflow, read_workflow
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.gates import Gates, GatesFrom
+from handoff_queue.supervisor.request import Request, check_request
+from handoff_queue.supervisor.submission import Submission, submission_of
+from handoff_queue.supervisor.workflows import Workflow, read_workflow
 from tests.doubles.facts import a_fact, a_table
 
 STEPS = "description: Looks.\nsteps:\n  - {id: look, specialist: researcher, task: Look.}\n"

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.ledger import keys
-from shared.ledger.claims import MAX_LOOKS
-from shared.ledger.frozen import FROZEN_AFTER_LEASES
-from shared.ledger.journal import Commit
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.events import CancelRequested, JobEnded, JobStatus, Recorded
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.giving_up import MOST_CONFLICTS, MOST_STUMBLES
-from supervisor.lifecycle.commands import Command
-from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.seen import Seen
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claims import MAX_LOOKS
+from handoff_queue.shared.ledger.frozen import FROZEN_AFTER_LEASES
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.events import CancelRequested, JobEnded, JobStatus, Recorded
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.giving_up import MOST_CONFLICTS, MOST_STUMBLES
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import run_out
 from tests.doubles.sweeps import looks_begun_ago, looks_noted
 from tests.supervisor.shell import SETTINGS, Shell
@@ -73,7 +73,7 @@ def test_a_look_that_dies_deciding_stays_noted(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
-    monkeypatch.setattr("supervisor.deciding.decide", never_comes_back)
+    monkeypatch.setattr("handoff_queue.supervisor.deciding.decide", never_comes_back)
 
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
@@ -87,7 +87,7 @@ def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide_or_die(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
         return never_comes_back() if state.plan else decide(state, seen, now)
 
-    monkeypatch.setattr("supervisor.deciding.decide", decide_or_die)
+    monkeypatch.setattr("handoff_queue.supervisor.deciding.decide", decide_or_die)
 
 
 def test_what_follows_from_a_roles_result_is_decided_under_its_claim(
@@ -142,7 +142,7 @@ def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(
     job_id = shell.submit()
     shell.advance(job_id)
     out = shell.open(job_id)
-    monkeypatch.setattr("supervisor.deciding.decide", never_comes_back)
+    monkeypatch.setattr("handoff_queue.supervisor.deciding.decide", never_comes_back)
 
     froze(fresh := shell.another(), job_id)
 
@@ -226,7 +226,7 @@ def test_the_same_of_a_job_at_which_our_code_fails(
 ) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    monkeypatch.setattr("supervisor.deciding.decide", lambda *_: 1 / 0)
+    monkeypatch.setattr("handoff_queue.supervisor.deciding.decide", lambda *_: 1 / 0)
     for _ in range(MOST_STUMBLES - 1):
         shell.advance(job_id)
     commit = shell.ledger.journal.commit

@@ -10,11 +10,11 @@ from types import FrameType
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.wire.ids import JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.client import Request
-from supervisor.workflows import Workflow
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.workflows import Workflow
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 

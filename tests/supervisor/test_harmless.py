@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from supervisor.harmless import json_for_all, plain
+from handoff_queue.supervisor.harmless import json_for_all, plain
 
 OBEYED = ["\x1b[31m", "\x9b31m", "\x00", "\u202e", "\u2066"]
 """Colours in two spellings, an end of text, and what turns the reading direction."""

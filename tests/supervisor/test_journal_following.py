@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.events import JobEnded, JobStatus
-from supervisor.journal_following import wait_for_end
-from supervisor.reconnecting import Patience
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.events import JobEnded, JobStatus
+from handoff_queue.supervisor.journal_following import wait_for_end
+from handoff_queue.supervisor.reconnecting import Patience
 from tests.doubles.jobs import a_job
 from tests.doubles.redis_trouble import OwnRedis
 from tests.waiting import wait_until

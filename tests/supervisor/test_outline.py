@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.ledger import keys
-from shared.wire.errors import UnknownJob, UserError
-from shared.wire.events import JobStatus
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.cli.show import show
-from supervisor.handoff_report import handoffs_on
-from supervisor.outline import (
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.wire.errors import UnknownJob, UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.cli.show import show
+from handoff_queue.supervisor.handoff_report import handoffs_on
+from handoff_queue.supervisor.outline import (
     MOST_NAMED,
     MOST_NEWEST,
     outline_on,
 )
-from supervisor.plan_in_short import FEW_STEPS
+from handoff_queue.supervisor.plan_in_short import FEW_STEPS
 from tests.supervisor.many_rows import begun
 from tests.supervisor.shell import SETTINGS, Shell
 

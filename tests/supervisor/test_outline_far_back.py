@@ -8,18 +8,18 @@ from secrets import token_hex
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.ending import finished_event
-from shared.ledger.glances import TAIL_EVENTS
-from shared.wire.handoff import AgentHandoff, StopReason, failed
-from shared.wire.ids import StepId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.client import Request
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.layers import Layers
-from supervisor.lifecycle.state import StepState
-from supervisor.outline import MOST_PAYLOAD_BYTES, outline_on
-from supervisor.plan_in_short import plan_fields
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.ending import finished_event
+from handoff_queue.shared.ledger.glances import TAIL_EVENTS
+from handoff_queue.shared.wire.handoff import AgentHandoff, StopReason, failed
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.layers import Layers
+from handoff_queue.supervisor.lifecycle.state import StepState
+from handoff_queue.supervisor.outline import MOST_PAYLOAD_BYTES, outline_on
+from handoff_queue.supervisor.plan_in_short import plan_fields
 from tests.supervisor.many_rows import LIMITS, begun
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow

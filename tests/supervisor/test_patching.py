@@ -6,13 +6,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from shared.ending import Ending
-from shared.wire.events import HandoffIssued
-from shared.wire.handoff import AgentHandoff, ResultStatus
-from shared.wire.ids import JobId
-from shared.wire.mode import Mode
-from supervisor.client import Request
-from supervisor.lifecycle.evolve import fold
+from handoff_queue.shared.ending import Ending
+from handoff_queue.shared.wire.events import HandoffIssued
+from handoff_queue.shared.wire.handoff import AgentHandoff, ResultStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.lifecycle.evolve import fold
 from tests.supervisor.shell import Shell
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.wire.errors import UserError
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from tests.supervisor.shell import Shell
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.errors import LedgerUnavailable
-from supervisor.reconnecting import Patience
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.supervisor.reconnecting import Patience
 
 AWAY = LedgerUnavailable("Redis cannot be reached")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shared.config import Settings
-from shared.wire.errors import UnknownJob, UserError
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.names import RESERVED
-from supervisor.client import Client, Request
-from supervisor.request import check_request
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import UnknownJob, UserError
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import RESERVED
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.request import check_request
 from tests.supervisor.workflows.writing import workflow
 
 SETTINGS = Settings(offline=True)

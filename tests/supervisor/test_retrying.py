@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger.jobs import JobStanding
-from shared.wire.events import CancelRequested, JobStatus
-from shared.wire.handoff import StopReason
-from shared.wire.limits import JobLimits, NewLimits, OnLimit
-from supervisor.retrying import retry_commit
+from handoff_queue.shared.ledger.jobs import JobStanding
+from handoff_queue.shared.wire.events import CancelRequested, JobStatus
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.limits import JobLimits, NewLimits, OnLimit
+from handoff_queue.supervisor.retrying import retry_commit
 from tests.doubles.life import Life, planned
 
 LIMITS = JobLimits(max_turns=12, on_limit=OnLimit.ASK)

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from shared.wire.errors import UserError
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from shared.wire.plan import Plan
-from supervisor.cli.errors import NOT_ENDED
-from supervisor.cli.jobs import result
-from supervisor.client import Request, Row
-from supervisor.rows import written_rows
-from supervisor.workflows import Items
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.supervisor.cli.errors import NOT_ENDED
+from handoff_queue.supervisor.cli.jobs import result
+from handoff_queue.supervisor.client import Request, Row
+from handoff_queue.supervisor.rows import written_rows
+from handoff_queue.supervisor.workflows import Items
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED
 from tests.supervisor.workflows.writing import workflow as a_workflow

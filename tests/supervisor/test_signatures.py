@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from celery import Celery, chain, group
 
-from shared.config import Settings
-from shared.wire.end_task import EndTask
-from shared.wire.errors import UserError
-from supervisor.client import Request
-from supervisor.request import check_request
-from supervisor.signatures import MOST_ARGUMENT_CHARS, end_task_of
-from supervisor.submission import submission_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.end_task import EndTask
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.request import check_request
+from handoff_queue.supervisor.signatures import MOST_ARGUMENT_CHARS, end_task_of
+from handoff_queue.supervisor.submission import submission_of
 
 HOST = Celery("host", set_as_current=False)
 HOST.conf.task_routes = {"host.routed": {"queue": "billing"}}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.ledger import keys
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.events import CancelRequested, JobStatus, WebhookTried
-from shared.wire.ids import JobId, new_job_id
-from supervisor.states import KEPT, States
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.events import CancelRequested, JobStatus, WebhookTried
+from handoff_queue.shared.wire.ids import JobId, new_job_id
+from handoff_queue.supervisor.states import KEPT, States
 from tests.doubles.jobs import a_job, submission
 
 

@@ -9,9 +9,9 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
-from shared.wire.errors import LedgerRefuses
-from shared.wire.ids import JobId
-from supervisor.client import Client, Request
+from handoff_queue.shared.wire.errors import LedgerRefuses
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.client import Client, Request
 from tests.shared.otel.test_spans import Told, in_force
 
 MANY = [Request(f"Compare {number}.") for number in range(3)]

@@ -8,16 +8,21 @@ from random import Random
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger.connection import READ_ONLY
-from shared.ledger.days import Caps
-from shared.wire.errors import BudgetSpent, LedgerRefuses, LedgerUnavailable, UserError
-from shared.wire.events import JobStatus
-from shared.wire.ids import JobId
-from shared.wire.names import SUBMISSIONS_QUEUE
-from supervisor import client
-from supervisor.client import Client, Request
-from supervisor.submitting import SLICE
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.connection import READ_ONLY
+from handoff_queue.shared.ledger.days import Caps
+from handoff_queue.shared.wire.errors import (
+    BudgetSpent,
+    LedgerRefuses,
+    LedgerUnavailable,
+    UserError,
+)
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.submitting import SLICE
 from tests.doubles.jobs import granted, issue, replied
 
 BROKEN = Request(" ")

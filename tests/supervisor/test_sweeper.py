@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.days import Caps, caps_from
-from shared.ledger.ledger import Ledger
-from shared.wire.names import SUPERVISOR_QUEUE
-from supervisor.dispatch import Dispatcher
-from supervisor.sweeper import Sweeper
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.days import Caps, caps_from
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE
+from handoff_queue.supervisor.dispatch import Dispatcher
+from handoff_queue.supervisor.sweeper import Sweeper
 from tests.supervisor.shell import SETTINGS
 from tests.waiting import wait_until
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from shared.library import Library
-from shared.wire.errors import VersionConflict
-from shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import JobId
-from shared.wire.limits import JobLimits
-from supervisor.children import Children
-from supervisor.cli.view import News, View, heard, look, look_below
-from supervisor.lifecycle.evolve import fold
-from supervisor.request import Request
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.wire.errors import VersionConflict
+from handoff_queue.shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.supervisor.children import Children
+from handoff_queue.supervisor.cli.view import News, View, heard, look, look_below
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.request import Request
 from tests.supervisor.shell import Shell
 from tests.supervisor.test_children import children, run_all
 from tests.supervisor.workflows.writing import workflow

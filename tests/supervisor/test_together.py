@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from shared.wire.ids import HandoffId, JobId, new_job_id
-from supervisor.client import Request
-from supervisor.dispatch import Outgoing
-from supervisor.together import Together
+from handoff_queue.shared.wire.ids import HandoffId, JobId, new_job_id
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.dispatch import Outgoing
+from handoff_queue.supervisor.together import Together
 from tests.supervisor.shell import DyingDispatcher, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 from tests.waiting import wait_until

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger.claim import Claim
-from shared.ledger.jobs import JobStanding
-from shared.ledger.ledger import Ledger
-from shared.ledger.pauses import Pause
-from shared.ledger.roles import Presence
-from shared.wire.events import HandoffIssued, JobEnded, JobStatus
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.presence import Announcement
-from supervisor import client
-from supervisor.waiting import Missing, missing, missing_for, with_waiting
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.jobs import JobStanding
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.pauses import Pause
+from handoff_queue.shared.ledger.roles import Presence
+from handoff_queue.shared.wire.events import HandoffIssued, JobEnded, JobStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.presence import Announcement
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.waiting import Missing, missing, missing_for, with_waiting
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
 

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from shared.ledger.ledger import Ledger
-from shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
-from supervisor.lifecycle.state import JobState
-from supervisor.states import States
-from supervisor.webhook import SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhooks, signature
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.events import JobEnded, JobStatus, RetryRequested, WebhookTried
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.states import States
+from handoff_queue.supervisor.webhook import SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhooks, signature
 from tests.doubles.hook_server import HookServer
 from tests.doubles.jobs import a_job, version_of
 

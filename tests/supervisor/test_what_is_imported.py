@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import Settings
-from supervisor import client
+from handoff_queue.shared.config import Settings
+from handoff_queue.supervisor import client
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ AGENTS = {*SDK, "genai_prices", "httpx2", "jsonschema", "re2"}
 PUBLISHING = {"celery", "kombu", "structlog"}
 TYPED = """
 import sys
-from supervisor.cli.main import main
+from handoff_queue.supervisor.cli.main import main
 try:
     main()
 finally:
@@ -38,7 +38,7 @@ print(*sys.modules)
 """
 """Celery sends that signal in a process that is to be a worker, before it connects."""
 OWN_MODELS = """
-from shared.config import load_settings
+from handoff_queue.shared.config import load_settings
 from {room}.assembly import make_{room}_app
 app = make_{room}_app(load_settings(), lambda settings: None)
 """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shared.wire.approval import ApprovalOf, Approvals
-from shared.wire.events import JobEnded, JobStatus, RetryRequested
-from shared.wire.limits import JobLimits
-from supervisor.lifecycle.evolve import fold
-from supervisor.working_time import worked_in
+from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
+from handoff_queue.shared.wire.events import JobEnded, JobStatus, RetryRequested
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.working_time import worked_in
 from tests.doubles.life import Life
 
 MANY_S = 90_000.0

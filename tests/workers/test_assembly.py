@@ -13,17 +13,17 @@ import pytest
 import redis
 from celery.worker import state as worker_state
 
-from shared.agent.anthropic_clients import model_from
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.ledger import Ledger
-from shared.process import GENERATIONS, SWITCH_EVERY_S
+from handoff_queue.shared.agent.anthropic_clients import model_from
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.process import GENERATIONS, SWITCH_EVERY_S
+from handoff_queue.workers.assembly import Worker, _Once
+from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.tools.registry import build_registry
 from tests.doubles.handoffs import a_spec
 from tests.waiting import wait_until
-from workers.assembly import Worker, _Once
-from workers.documents.index import DocumentIndex
-from workers.tools.registry import build_registry
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> No
 def test_slots_that_are_lost_are_announced(
     once: _Once, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.assembly.ANNOUNCED_FOR_S", 0.3)
+    monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)
     monkeypatch.setattr(worker_state, "active_requests", [SimpleNamespace(id="never-ends")])
     once.started(consumer(once))
 
@@ -126,7 +126,7 @@ def test_nothing_that_is_raised_ends_the_announcements(
 def test_what_goes_wrong_once_is_announced_later(
     once: _Once, ledger: Ledger, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.assembly.ANNOUNCED_FOR_S", 0.3)
+    monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)
     with redis.Redis.from_url(redis_url) as admin:
         admin.set(keys.SERVING, "no sorted set", ex=60)
         once.started(consumer(once))

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from shared.agent.envelope import EnvelopeReading
-from shared.agent.prompt import Loaded
-from shared.agent.sources import Sources
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.specialists.granting import granted_spec
-from shared.wire.checkpoints import Called, Checkpoint, Observed
-from shared.wire.errors import LeaseLost, UserError
-from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
-from shared.wire.ids import StepId
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.specialists.granting import granted_spec
+from handoff_queue.shared.wire.checkpoints import Called, Checkpoint, Observed
+from handoff_queue.shared.wire.errors import LeaseLost, UserError
+from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.workers.host_step import MOST_RESULT_CHARS, HostStep, HostTasks
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
 from tests.doubles.turns import MemoryTurns
-from workers.host_step import MOST_RESULT_CHARS, HostStep, HostTasks
 
 QUEUE = "warehouse"
 PASSWORD = "canary-of-a-host-7713"

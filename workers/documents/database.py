@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 4 << 30

@@ -8,11 +8,11 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from shared.agent.tool import ToolFailed
-from shared.wire.documents import Manifest
-from workers.documents.database import Database
-from workers.documents.passages import passages
-from workers.documents.queries import spaced
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.wire.documents import Manifest
+from handoff_queue.workers.documents.database import Database
+from handoff_queue.workers.documents.passages import passages
+from handoff_queue.workers.documents.queries import spaced
 
 BATCH_DOCUMENTS = 250
 BATCH_CHARS = 4_000_000

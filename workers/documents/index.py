@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.wire.documents import Manifest
-from workers.documents import matching
-from workers.documents.database import Database
-from workers.documents.filling import fill, indexed_ids
+from handoff_queue.shared.wire.documents import Manifest
+from handoff_queue.workers.documents import matching
+from handoff_queue.workers.documents.database import Database
+from handoff_queue.workers.documents.filling import fill, indexed_ids
 
 _REMEMBERED_SCOPES = 32
 """Manifests whose documents are known to be indexed; each handoff in progress has one."""

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from workers.documents.filling import ORDINAL_BITS
-from workers.documents.queries import any_beginning_with, any_of, words_of
+from handoff_queue.workers.documents.filling import ORDINAL_BITS
+from handoff_queue.workers.documents.queries import any_beginning_with, any_of, words_of
 
 _HEADING_WEIGHT = 3.0
 _PATH_BOOST = 0.5

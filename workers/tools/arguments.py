@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.wire.message import problems_of
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.wire.message import problems_of
 
 
 class Arguments(BaseModel):

@@ -18,14 +18,20 @@ import httpcore2
 import httpx2
 from pydantic import Field
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.documents.extraction import extract
-from shared.documents.media import PDF, is_text
-from shared.documents.refused import Refused
-from shared.wire.documents import Document
-from workers.tools.addresses import AddressRefused, Policy, Resolver, is_public, system_resolver
-from workers.tools.arguments import Arguments, built_in
-from workers.tools.pinned_http import Deadline, PinnedTransport
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.documents.extraction import extract
+from handoff_queue.shared.documents.media import PDF, is_text
+from handoff_queue.shared.documents.refused import Refused
+from handoff_queue.shared.wire.documents import Document
+from handoff_queue.workers.tools.addresses import (
+    AddressRefused,
+    Policy,
+    Resolver,
+    is_public,
+    system_resolver,
+)
+from handoff_queue.workers.tools.arguments import Arguments, built_in
+from handoff_queue.workers.tools.pinned_http import Deadline, PinnedTransport
 
 MAX_BYTES = 5_000_000
 """Of one page, after decompression."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from shared.agent.tool import CallContext, ToolFailed
+from handoff_queue.shared.agent.tool import CallContext, ToolFailed
 
 __all__ = ["CallContext", "ToolFailed", "tool"]
 

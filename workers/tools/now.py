@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from shared.agent.tool import Tool, ToolContext
-from workers.tools.arguments import Arguments, built_in
+from handoff_queue.shared.agent.tool import Tool, ToolContext
+from handoff_queue.workers.tools.arguments import Arguments, built_in
 
 
 class _Nothing(Arguments):

@@ -14,7 +14,7 @@ from typing import Any
 import httpcore2
 import httpx2
 
-from workers.tools.addresses import Policy, Resolver, allowed_addresses
+from handoff_queue.workers.tools.addresses import Policy, Resolver, allowed_addresses
 
 _CONNECT_S = 5.0
 """Of one address; a host may have several."""

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.suggestions import close_names
-from shared.wire.characters import composed
-from shared.wire.documents import Document
-from workers.tools.arguments import Arguments, built_in
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.suggestions import close_names
+from handoff_queue.shared.wire.characters import composed
+from handoff_queue.shared.wire.documents import Document
+from handoff_queue.workers.tools.arguments import Arguments, built_in
 
 MOST_CHARS = 12_000
 """Of one answer: about 3,000 tokens."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shared.agent.prompt import READ_RESULT
-from shared.agent.tool import Tool
-from shared.config import Settings
-from shared.suggestions import suggestion
-from shared.wire.errors import InvalidTool
-from workers.documents.index import DocumentIndex
-from workers.tools.fetch_url import fetch_url_tool
-from workers.tools.now import now_tool
-from workers.tools.read_document import read_document_tool
-from workers.tools.search_documents import search_documents_tool
-from workers.tools.user_tools import installed_tools, load_tools
-from workers.tools.web_search import web_search_tool
+from handoff_queue.shared.agent.prompt import READ_RESULT
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.suggestions import suggestion
+from handoff_queue.shared.wire.errors import InvalidTool
+from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.tools.fetch_url import fetch_url_tool
+from handoff_queue.workers.tools.now import now_tool
+from handoff_queue.workers.tools.read_document import read_document_tool
+from handoff_queue.workers.tools.search_documents import search_documents_tool
+from handoff_queue.workers.tools.user_tools import installed_tools, load_tools
+from handoff_queue.workers.tools.web_search import web_search_tool
 
 BUILT_IN = ("fetch_url", "now", "read_document", "search_documents", "web_search")
 """Names that no user's tool can take."""

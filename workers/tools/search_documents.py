@@ -8,10 +8,10 @@ from dataclasses import asdict
 
 from pydantic import Field
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.wire.errors import UserError
-from workers.documents.index import DocumentIndex, Found
-from workers.tools.arguments import Arguments, built_in
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.workers.documents.index import DocumentIndex, Found
+from handoff_queue.workers.tools.arguments import Arguments, built_in
 
 MOST_HITS = 20
 _DESCRIPTION = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool import Tool
 
 MAX_USES = 5
 """Searches in one model call; each is paid."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from shared.agent.offline.aspects import content_words
-from shared.agent.offline.statements import CANNOT_ANSWER
+from handoff_queue.shared.agent.offline.aspects import content_words
+from handoff_queue.shared.agent.offline.statements import CANNOT_ANSWER
 
 _POLITE = (
     r"(?:(?:please|bitte|now|then|also|ok|hi|hello)[,!]?\s+|(?:can|could|would|will) you (?:please )?"

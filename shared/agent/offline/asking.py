@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from itertools import takewhile
 
-from shared.agent.offline.aspects import aspect, content_words, known_aspects
-from shared.agent.offline.sentences import split
+from handoff_queue.shared.agent.offline.aspects import aspect, content_words, known_aspects
+from handoff_queue.shared.agent.offline.sentences import split
 
 _CUE = (
     r"\b(?:for|in terms of|with regards? to|with respect to|regarding|concerning|in|on|by|when|where|if|so that|focus\w*|covering"

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shared.agent.offline.sentences import words_of
-from shared.agent.offline.stems import has_stem, stems_of
-from shared.stems import stem
+from handoff_queue.shared.agent.offline.sentences import words_of
+from handoff_queue.shared.agent.offline.stems import has_stem, stems_of
+from handoff_queue.shared.stems import stem
 
 _STRONG_WEIGHT, _WEAK_WEIGHT = 2.0, 1.0
 

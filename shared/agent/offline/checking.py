@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from shared.agent.offline.conversation import Conversation, KnownClaim
+from handoff_queue.shared.agent.offline.conversation import Conversation, KnownClaim
 
 _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 _FIELDS = {"verdict", "wrong", "why"}

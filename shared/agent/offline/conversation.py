@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.agent.offline.payloads import claims_and_output, json_in, text_of
+from handoff_queue.shared.agent.offline.payloads import claims_and_output, json_in, text_of
 
 
 class BadRequest(Exception):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import log
 
-from shared.agent.offline.aspects import content_words
-from shared.agent.offline.stems import has_stem
-from shared.stems import stem
+from handoff_queue.shared.agent.offline.aspects import content_words
+from handoff_queue.shared.agent.offline.stems import has_stem
+from handoff_queue.shared.stems import stem
 
 _NOT_THEIRS = re.compile(
     r"\b(?:Not for|Never|It cannot|Only when|General information|Executes nothing)\b.*", re.DOTALL

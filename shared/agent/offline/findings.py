@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shared.agent.offline.aspects import all_aspects
-from shared.agent.offline.sentences import Sentence, title_of
-from shared.agent.offline.stems import has_stem, stems_of
-from shared.agent.offline.topic import (
+from handoff_queue.shared.agent.offline.aspects import all_aspects
+from handoff_queue.shared.agent.offline.sentences import Sentence, title_of
+from handoff_queue.shared.agent.offline.stems import has_stem, stems_of
+from handoff_queue.shared.agent.offline.topic import (
     FIT,
     Topic,
     aspect_score,

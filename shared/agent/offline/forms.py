@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.agent.offline.conversation import KnownClaim
-from shared.agent.offline.schema_parts import DEEPEST, Schema, is_valid, resolve, type_of
-from shared.agent.offline.statements import marked
-from shared.agent.offline.topic import FIT
-from shared.agent.offline.values import (
+from handoff_queue.shared.agent.offline.conversation import KnownClaim
+from handoff_queue.shared.agent.offline.schema_parts import (
+    DEEPEST,
+    Schema,
+    is_valid,
+    resolve,
+    type_of,
+)
+from handoff_queue.shared.agent.offline.statements import marked
+from handoff_queue.shared.agent.offline.topic import FIT
+from handoff_queue.shared.agent.offline.values import (
     choices_in,
     formatted_in,
     number_in,
@@ -18,7 +24,7 @@ from shared.agent.offline.values import (
     wanted_by,
     yes_or_no_in,
 )
-from shared.patterns import UnusablePattern, matches
+from handoff_queue.shared.patterns import UnusablePattern, matches
 
 _MOST_ITEMS = 50
 _MOST_TOGETHER = 3

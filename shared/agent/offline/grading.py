@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shared.agent.offline.asking import request_in
-from shared.agent.offline.aspects import content_words
-from shared.agent.offline.conversation import Conversation
-from shared.agent.offline.stems import has_stem, stems_of
-from shared.stems import stem
+from handoff_queue.shared.agent.offline.asking import request_in
+from handoff_queue.shared.agent.offline.aspects import content_words
+from handoff_queue.shared.agent.offline.conversation import Conversation
+from handoff_queue.shared.agent.offline.stems import has_stem, stems_of
+from handoff_queue.shared.stems import stem
 
 _LOWEST, _HIGHEST = 1, 5
 

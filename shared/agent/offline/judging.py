@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.agent.offline.conversation import Conversation
+from handoff_queue.shared.agent.offline.conversation import Conversation
 
 
 def judge(conversation: Conversation) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.agent.offline import (
+from handoff_queue.shared.agent.offline import (
     checking,
     grading,
     judging,
@@ -19,11 +19,11 @@ from shared.agent.offline import (
     synthesis,
     writing,
 )
-from shared.agent.offline.asking import joined
-from shared.agent.offline.conversation import Conversation
-from shared.agent.offline.forms import Filled, fill_in
-from shared.agent.offline.placeholders import placeholder
-from shared.agent.offline.schema_parts import property_schema, resolve
+from handoff_queue.shared.agent.offline.asking import joined
+from handoff_queue.shared.agent.offline.conversation import Conversation
+from handoff_queue.shared.agent.offline.forms import Filled, fill_in
+from handoff_queue.shared.agent.offline.placeholders import placeholder
+from handoff_queue.shared.agent.offline.schema_parts import property_schema, resolve
 
 Block = dict[str, Any]
 _MOST_NAMED = 20

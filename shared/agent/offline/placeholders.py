@@ -6,8 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared.agent.offline.schema_parts import DEEPEST, Schema, is_valid, resolve, type_of
-from shared.patterns import UnusablePattern, matches
+from handoff_queue.shared.agent.offline.schema_parts import (
+    DEEPEST,
+    Schema,
+    is_valid,
+    resolve,
+    type_of,
+)
+from handoff_queue.shared.patterns import UnusablePattern, matches
 
 _FORMATS = {
     "date": "1970-01-01",

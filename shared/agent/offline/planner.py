@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.agent.offline.answerable import why_not_answerable
-from shared.agent.offline.asking import Asking, joined, request_in, understand
-from shared.agent.offline.aspects import content_words
-from shared.agent.offline.conversation import Conversation
-from shared.agent.offline.findings import heading_of
-from shared.agent.offline.placeholders import placeholder
-from shared.agent.offline.schema_parts import property_schema, resolve
-from shared.wire.names import SUB_SUPERVISOR
+from handoff_queue.shared.agent.offline.answerable import why_not_answerable
+from handoff_queue.shared.agent.offline.asking import Asking, joined, request_in, understand
+from handoff_queue.shared.agent.offline.aspects import content_words
+from handoff_queue.shared.agent.offline.conversation import Conversation
+from handoff_queue.shared.agent.offline.findings import heading_of
+from handoff_queue.shared.agent.offline.placeholders import placeholder
+from handoff_queue.shared.agent.offline.schema_parts import property_schema, resolve
+from handoff_queue.shared.wire.names import SUB_SUPERVISOR
 
 _MOST_STEPS = 8
 """Unless the request says otherwise: more questions than that are put together."""

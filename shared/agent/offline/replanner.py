@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.agent.offline.conversation import Conversation, Result
-from shared.agent.offline.research import SEARCH, ToolCall
-from shared.agent.offline.statements import gaps_in
+from handoff_queue.shared.agent.offline.conversation import Conversation, Result
+from handoff_queue.shared.agent.offline.research import SEARCH, ToolCall
+from handoff_queue.shared.agent.offline.statements import gaps_in
 
 _HAND_OFF = "hand_off_to_"
 _FURTHER = "_further"

@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.agent.offline import writing
-from shared.agent.offline.answerable import why_not_answerable
-from shared.agent.offline.asking import joined, request_in
-from shared.agent.offline.aspects import content_words, known_aspects
-from shared.agent.offline.conversation import Conversation, KnownClaim, Result
-from shared.agent.offline.findings import Finding, find
-from shared.agent.offline.payloads import hits_in, json_in, page_in
-from shared.agent.offline.sentences import Sentence, sentences_of, title_of
-from shared.agent.offline.statements import marked, not_found
-from shared.agent.offline.stems import has_stem, stems_of
-from shared.agent.offline.tables import delimiter_of
-from shared.agent.offline.topic import FIT, Topic, mentions, topics_of
+from handoff_queue.shared.agent.offline import writing
+from handoff_queue.shared.agent.offline.answerable import why_not_answerable
+from handoff_queue.shared.agent.offline.asking import joined, request_in
+from handoff_queue.shared.agent.offline.aspects import content_words, known_aspects
+from handoff_queue.shared.agent.offline.conversation import Conversation, KnownClaim, Result
+from handoff_queue.shared.agent.offline.findings import Finding, find
+from handoff_queue.shared.agent.offline.payloads import hits_in, json_in, page_in
+from handoff_queue.shared.agent.offline.sentences import Sentence, sentences_of, title_of
+from handoff_queue.shared.agent.offline.statements import marked, not_found
+from handoff_queue.shared.agent.offline.stems import has_stem, stems_of
+from handoff_queue.shared.agent.offline.tables import delimiter_of
+from handoff_queue.shared.agent.offline.topic import FIT, Topic, mentions, topics_of
 
 SEARCH, READ = "search_documents", "read_document"
 _MOST_SEARCHES = 6

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.agent.offline.asking import Asking, request_in, understand
-from shared.agent.offline.aspects import aspect
-from shared.agent.offline.conversation import Conversation, Result
-from shared.agent.offline.schema_parts import property_schema
-from shared.agent.offline.statements import NOT_FOUND, gaps_in, markers_in, unmarked_statements
-from shared.agent.offline.topic import mentions
+from handoff_queue.shared.agent.offline.asking import Asking, request_in, understand
+from handoff_queue.shared.agent.offline.aspects import aspect
+from handoff_queue.shared.agent.offline.conversation import Conversation, Result
+from handoff_queue.shared.agent.offline.schema_parts import property_schema
+from handoff_queue.shared.agent.offline.statements import (
+    NOT_FOUND,
+    gaps_in,
+    markers_in,
+    unmarked_statements,
+)
+from handoff_queue.shared.agent.offline.topic import mentions
 
 _MOST_QUOTED = 3
 _QUOTED_CHARS = 160

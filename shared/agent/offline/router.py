@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.agent.offline.asking import joined, request_in
-from shared.agent.offline.conversation import Conversation
-from shared.agent.offline.fields import Field, best, fields_in
-from shared.agent.offline.schema_parts import property_schema, resolve
-from shared.agent.offline.shapes import (
+from handoff_queue.shared.agent.offline.asking import joined, request_in
+from handoff_queue.shared.agent.offline.conversation import Conversation
+from handoff_queue.shared.agent.offline.fields import Field, best, fields_in
+from handoff_queue.shared.agent.offline.schema_parts import property_schema, resolve
+from handoff_queue.shared.agent.offline.shapes import (
     clauses,
     documents_in,
     is_fixed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared.agent.schemas import BrokenSchema, problem_with
+from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 
 Schema = Mapping[str, Any]
 DEEPEST = 12

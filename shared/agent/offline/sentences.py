@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
 
-from shared.agent.offline.tables import (
+from handoff_queue.shared.agent.offline.tables import (
     cells_of,
     delimiter_of,
     rows_of_file,

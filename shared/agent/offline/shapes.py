@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
-from shared.agent.offline.asking import listed, understand
+from handoff_queue.shared.agent.offline.asking import listed, understand
 
 _POLITE = r"^(?:(?:please|kindly|now)[, ]+|(?:can|could|would|will) you (?:please )?|i (?:want|need|would like) you to )*"
 _FIXED = re.compile(

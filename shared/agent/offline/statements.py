@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shared.agent.offline.sentences import CLOSING, split
-from shared.agent.offline.tables import cells_of
-from shared.wire.markers import MARKER
+from handoff_queue.shared.agent.offline.sentences import CLOSING, split
+from handoff_queue.shared.agent.offline.tables import cells_of
+from handoff_queue.shared.wire.markers import MARKER
 
 NOT_FOUND = "Not found in the documents"
 CANNOT_ANSWER = "The offline model cannot answer this"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import lru_cache
 
-from shared.agent.offline.sentences import words_of
-from shared.stems import stem
+from handoff_queue.shared.agent.offline.sentences import words_of
+from handoff_queue.shared.stems import stem
 
 _LONG_ENOUGH = 5
 """Letters of a stem from which one more makes no other word of it: weigh, weight."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from shared.agent.offline.conversation import Conversation, KnownClaim
-from shared.agent.offline.sentences import words_of
-from shared.agent.offline.statements import gaps_in, marked, not_found
-from shared.agent.offline.topic import similar
+from handoff_queue.shared.agent.offline.conversation import Conversation, KnownClaim
+from handoff_queue.shared.agent.offline.sentences import words_of
+from handoff_queue.shared.agent.offline.statements import gaps_in, marked, not_found
+from handoff_queue.shared.agent.offline.topic import similar
 
 _SAME_SUBJECT = 0.5
 """Share of words from which two claims speak of the same thing, and must agree."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from shared.agent.offline.asking import listed, request_in, understand
-from shared.agent.offline.aspects import Aspect, aspect, content_words, known_aspects
-from shared.agent.offline.sentences import Sentence, words_of
-from shared.stems import stem
+from handoff_queue.shared.agent.offline.asking import listed, request_in, understand
+from handoff_queue.shared.agent.offline.aspects import Aspect, aspect, content_words, known_aspects
+from handoff_queue.shared.agent.offline.sentences import Sentence, words_of
+from handoff_queue.shared.stems import stem
 
 FIT = Aspect(
     "which to choose",

@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx2
 
-from shared.agent.offline import sse
-from shared.agent.offline.conversation import BadRequest, Conversation
-from shared.agent.offline.parts import reply_to
-from shared.agent.offline.tokens import cut_to, estimate, estimate_input
-from shared.config import OFFLINE_MODEL
+from handoff_queue.shared.agent.offline import sse
+from handoff_queue.shared.agent.offline.conversation import BadRequest, Conversation
+from handoff_queue.shared.agent.offline.parts import reply_to
+from handoff_queue.shared.agent.offline.tokens import cut_to, estimate, estimate_input
+from handoff_queue.shared.config import OFFLINE_MODEL
 
 _ERROR_TYPES = {400: "invalid_request_error", 404: "not_found_error", 405: "invalid_request_error"}
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shared.agent.offline.aspects import Aspect, aspect
-from shared.agent.offline.sentences import words_of
+from handoff_queue.shared.agent.offline.aspects import Aspect, aspect
+from handoff_queue.shared.agent.offline.sentences import words_of
 
 _SPEAKS = 2.0
 """Points of an aspect from which a statement speaks of it."""

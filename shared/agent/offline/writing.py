@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from shared.agent.offline.asking import Asking, joined, request_in, understand
-from shared.agent.offline.aspects import Aspect, all_aspects, aspect, content_words
-from shared.agent.offline.conversation import Conversation, KnownClaim, Result
-from shared.agent.offline.findings import heading_of
-from shared.agent.offline.forms import Subject
-from shared.agent.offline.sentences import title_of
-from shared.agent.offline.statements import gaps_in, marked, not_found
-from shared.agent.offline.topic import FIT, defines, mentions, similar
-from shared.wire.markers import MARKER
+from handoff_queue.shared.agent.offline.asking import Asking, joined, request_in, understand
+from handoff_queue.shared.agent.offline.aspects import Aspect, all_aspects, aspect, content_words
+from handoff_queue.shared.agent.offline.conversation import Conversation, KnownClaim, Result
+from handoff_queue.shared.agent.offline.findings import heading_of
+from handoff_queue.shared.agent.offline.forms import Subject
+from handoff_queue.shared.agent.offline.sentences import title_of
+from handoff_queue.shared.agent.offline.statements import gaps_in, marked, not_found
+from handoff_queue.shared.agent.offline.topic import FIT, defines, mentions, similar
+from handoff_queue.shared.wire.markers import MARKER
 
 _SAME = 0.9
 _NONE = "not found"

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from chaos.messages_server import MessagesServer, Script
-from shared.agent.anthropic_model import AnthropicModel
+from handoff_queue.chaos.messages_server import MessagesServer, Script
+from handoff_queue.shared.agent.anthropic_model import AnthropicModel
 from tests.doubles.served_model import model_at
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from chaos.messages_server import MessagesServer, Reply, Script, in_turn
-from shared.agent.anthropic_model import AnthropicModel
-from shared.agent.model import ModelCall, Pulse
-from shared.wire.errors import ModelError
+from handoff_queue.chaos.messages_server import MessagesServer, Reply, Script, in_turn
+from handoff_queue.shared.agent.anthropic_model import AnthropicModel
+from handoff_queue.shared.agent.model import ModelCall, Pulse
+from handoff_queue.shared.wire.errors import ModelError
 
 SCHEMA = {
     "type": "object",

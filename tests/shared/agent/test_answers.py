@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.answers import draft_in, json_object_in, partial_object_in, what_came
+from handoff_queue.shared.agent.answers import (
+    draft_in,
+    json_object_in,
+    partial_object_in,
+    what_came,
+)
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -6,12 +6,12 @@ from typing import Any
 import anthropic
 import pytest
 
-from chaos.messages_server import MessagesServer, says
-from shared.agent.anthropic_clients import model_from
-from shared.agent.anthropic_model import AnthropicModel
-from shared.agent.model import ModelCall
-from shared.config import Settings
-from shared.wire.errors import MissingCredentials, UserError
+from handoff_queue.chaos.messages_server import MessagesServer, says
+from handoff_queue.shared.agent.anthropic_clients import model_from
+from handoff_queue.shared.agent.anthropic_model import AnthropicModel
+from handoff_queue.shared.agent.model import ModelCall
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import MissingCredentials, UserError
 from tests.doubles.raw_server import REPLY, Conversation, RawServer
 from tests.doubles.served_model import model_at
 

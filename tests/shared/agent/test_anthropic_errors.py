@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.agent.anthropic_errors import error_of_event
+from handoff_queue.shared.agent.anthropic_errors import error_of_event
 
 CANARY = "canary-90f3e1"
 

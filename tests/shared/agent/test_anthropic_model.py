@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.messages_server import MessagesServer, Reply, calls, fails, in_turn, says
-from shared.agent.model import ModelCall, Pulse
-from shared.wire.errors import (
+from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, fails, in_turn, says
+from handoff_queue.shared.agent.model import ModelCall, Pulse
+from handoff_queue.shared.wire.errors import (
     Draining,
     LimitReached,
     ModelBusy,

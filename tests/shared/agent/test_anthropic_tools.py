@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from shared.agent.anthropic_tools import tool_from
-from shared.agent.tool import CallContext, ToolFailed, ToolOutput
-from shared.wire.errors import InvalidTool
-from shared.wire.ids import JobId, handoff_id
+from handoff_queue.shared.agent.anthropic_tools import tool_from
+from handoff_queue.shared.agent.tool import CallContext, ToolFailed, ToolOutput
+from handoff_queue.shared.wire.errors import InvalidTool
+from handoff_queue.shared.wire.ids import JobId, handoff_id
 from tests.doubles.handoffs import a_tool_context
 
 

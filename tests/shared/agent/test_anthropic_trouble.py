@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from shared.agent.anthropic_model import AnthropicModel
-from shared.agent.model import ModelCall, Pulse
-from shared.wire.errors import Cancelled, ModelUnreachable, NeverSent
+from handoff_queue.shared.agent.anthropic_model import AnthropicModel
+from handoff_queue.shared.agent.model import ModelCall, Pulse
+from handoff_queue.shared.wire.errors import Cancelled, ModelUnreachable, NeverSent
 from tests.doubles.raw_server import (
     HEADERS,
     PING,

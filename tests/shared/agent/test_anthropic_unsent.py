@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.agent.model import ModelCall, Pulse
-from shared.wire.errors import ModelError, ModelRejected, ModelUnreachable, NeverSent, Unsendable
+from handoff_queue.shared.agent.model import ModelCall, Pulse
+from handoff_queue.shared.wire.errors import (
+    ModelError,
+    ModelRejected,
+    ModelUnreachable,
+    NeverSent,
+    Unsendable,
+)
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.doubles.served_model import model_at
 from tests.doubles.tls_door import a_certificate

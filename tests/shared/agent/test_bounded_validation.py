@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.agent.schemas import BrokenSchema, check_schema, problem_with
+from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema, problem_with
 
 MOST_S = 20.0
 """Processor seconds. The limit of a validation is 4 s; without a limit, each case takes minutes."""

@@ -7,9 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.conversation import LAST_TURN, TOO_LONG, UNUSABLE, Conversation, text_of
-from shared.wire.checkpoints import CallFailed, Checkpoint, Observed, Prompted, Replied
-from shared.wire.usage import Usage
+from handoff_queue.shared.agent.conversation import (
+    LAST_TURN,
+    TOO_LONG,
+    UNUSABLE,
+    Conversation,
+    text_of,
+)
+from handoff_queue.shared.wire.checkpoints import (
+    CallFailed,
+    Checkpoint,
+    Observed,
+    Prompted,
+    Replied,
+)
+from handoff_queue.shared.wire.usage import Usage
 
 OPENING = {"role": "user", "content": [{"type": "text", "text": "task"}]}
 TALK = Conversation(OPENING)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.messages_server import Reply, calls, says_json
-from shared.agent.model import Block
-from shared.agent.reading import NotAcceptable, Read
-from shared.agent.tool import Tool, ToolContext, ToolFailed
-from shared.wire.handoff import ResultStatus, StopReason
-from shared.wire.limits import HandoffLimits
+from handoff_queue.chaos.messages_server import Reply, calls, says_json
+from handoff_queue.shared.agent.model import Block
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
+from handoff_queue.shared.wire.limits import HandoffLimits
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.runs import Run, running
 from tests.doubles.turns import MemoryTurns

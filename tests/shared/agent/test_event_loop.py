@@ -12,12 +12,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from shared.agent.event_loop import LONGEST_BREATH_S, EventLoop, Unhurried
-from shared.agent.model import pulse_every_s
+from handoff_queue.shared.agent.event_loop import LONGEST_BREATH_S, EventLoop, Unhurried
+from handoff_queue.shared.agent.model import pulse_every_s
 
 IN_A_CHILD = """
 import os
-from shared.agent.event_loop import EventLoop
+from handoff_queue.shared.agent.event_loop import EventLoop
 
 async def work():
     pass

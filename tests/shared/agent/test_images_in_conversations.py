@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.agent.conversation import (
+from handoff_queue.shared.agent.conversation import (
     MOST_IMAGE_CHARS,
     MOST_IMAGES,
     NO_ROOM_FOR_IMAGE,
     Conversation,
 )
-from shared.wire.checkpoints import Observed, ObservedImage, checkpoint_adapter
+from handoff_queue.shared.wire.checkpoints import Observed, ObservedImage, checkpoint_adapter
 
 
 def result(*images: ObservedImage) -> Observed:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.messages_server import Reply, calls, says
-from shared.agent.conversation import LAST_TURN
-from shared.agent.model import ModelCall, ModelReply, Pulse
-from shared.agent.price import Prices
-from shared.agent.tool import Tool
-from shared.wire.errors import (
+from handoff_queue.chaos.messages_server import Reply, calls, says
+from handoff_queue.shared.agent.conversation import LAST_TURN
+from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.agent.price import Prices
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.wire.errors import (
     Cancelled,
     Draining,
     ModelBusy,
@@ -26,9 +26,9 @@ from shared.wire.errors import (
     NeverSent,
     Unsendable,
 )
-from shared.wire.handoff import ResultStatus, StopReason
-from shared.wire.limits import HandoffLimits
-from shared.wire.usage import Usage
+from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
+from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.wire.usage import Usage
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.model import one_by_one
 from tests.doubles.runs import Run, answers, running

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import Reply, calls, says, says_json
-from shared.agent.conversation import TOO_LONG
-from shared.agent.tool import Tool, ToolFailed
-from shared.agent.tool_calls import MOST_RESULT_CHARS
-from shared.wire.errors import LimitReached
-from shared.wire.handoff import ResultStatus, StopReason
-from shared.wire.limits import HandoffLimits
+from handoff_queue.chaos.messages_server import Reply, calls, says, says_json
+from handoff_queue.shared.agent.conversation import TOO_LONG
+from handoff_queue.shared.agent.tool import Tool, ToolFailed
+from handoff_queue.shared.agent.tool_calls import MOST_RESULT_CHARS
+from handoff_queue.shared.wire.errors import LimitReached
+from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
+from handoff_queue.shared.wire.limits import HandoffLimits
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.runs import Run, answers, envelope, running
 from tests.doubles.turns import MemoryTurns

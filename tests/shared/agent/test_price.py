@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.model import ModelCall
-from shared.agent.price import Prices, prices_from, request_bytes
-from shared.config import OFFLINE_MODEL, Settings
-from shared.wire.usage import Usage
+from handoff_queue.shared.agent.model import ModelCall
+from handoff_queue.shared.agent.price import Prices, prices_from, request_bytes
+from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.shared.wire.usage import Usage
 
 tokens = st.integers(0, 2_000_000)
 PRICES = Prices()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.prompt import (
+from handoff_queue.shared.agent.prompt import (
     LEAST_PASTED_CHARS,
     MOST_PASTED_CHARS,
     MOST_SHOWN_BYTES,
@@ -17,11 +17,18 @@ from shared.agent.prompt import (
     data_of,
     opening_of,
 )
-from shared.agent.tool import ToolFailed
-from shared.wire.documents import Document, Manifest
-from shared.wire.handoff import BlobRef, Citation, Claim, Feedback, HandoffResult, ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.message import digest_of
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.wire.documents import Document, Manifest
+from handoff_queue.shared.wire.handoff import (
+    BlobRef,
+    Citation,
+    Claim,
+    Feedback,
+    HandoffResult,
+    ResultStatus,
+)
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
 
 

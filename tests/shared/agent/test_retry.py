@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.retry import LONGEST_RETRY_AFTER_S, MOST_TRIES, delay_s, reason_of
-from shared.wire.errors import (
+from handoff_queue.shared.agent.retry import LONGEST_RETRY_AFTER_S, MOST_TRIES, delay_s, reason_of
+from handoff_queue.shared.wire.errors import (
     ModelBusy,
     ModelRefused,
     ModelRejected,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chaos.messages_server import Reply, fails, in_turn, says
-from shared.agent.anthropic_stream import Gathering
-from shared.wire.checkpoints import Replied
-from shared.wire.errors import ModelBusy, ModelUnreachable
-from shared.wire.pace import NOTHING_SAID
+from handoff_queue.chaos.messages_server import Reply, fails, in_turn, says
+from handoff_queue.shared.agent.anthropic_stream import Gathering
+from handoff_queue.shared.wire.checkpoints import Replied
+from handoff_queue.shared.wire.errors import ModelBusy, ModelUnreachable
+from handoff_queue.shared.wire.pace import NOTHING_SAID
 from tests.shared.agent.serving import CALL, Serve, error_of, ignore
 
 

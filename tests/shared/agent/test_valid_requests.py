@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.messages_server import MessagesServer, Reply, calls, in_turn
-from shared.agent.conversation import LAST_TURN
-from shared.wire.handoff import HandoffResult, ResultStatus
-from shared.wire.limits import HandoffLimits
+from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, in_turn
+from handoff_queue.shared.agent.conversation import LAST_TURN
+from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.wire.limits import HandoffLimits
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.runs import Run, answers
 from tests.doubles.served_model import model_at

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.documents.decoding import decode, tidied
-from shared.documents.refused import Refused
+from handoff_queue.shared.documents.decoding import decode, tidied
+from handoff_queue.shared.documents.refused import Refused
 
 PRINTABLE = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.documents.elsewhere import HeavyFile, text_elsewhere, texts_elsewhere
-from shared.documents.media import HTML, PDF
-from shared.documents.refused import Refused
+from handoff_queue.shared.documents.elsewhere import HeavyFile, text_elsewhere, texts_elsewhere
+from handoff_queue.shared.documents.media import HTML, PDF
+from handoff_queue.shared.documents.refused import Refused
 from tests.shared.documents.building import pdf_saying
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.documents.extraction import extract
-from shared.documents.refused import Refused
+from handoff_queue.shared.documents.extraction import extract
+from handoff_queue.shared.documents.refused import Refused
 from tests.shared.documents.building import pdf_saying
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.documents.html import declared_charset, html_text
+from handoff_queue.shared.documents.html import declared_charset, html_text
 
 
 def test_structure_is_kept_as_lines_and_inline_marks_vanish() -> None:

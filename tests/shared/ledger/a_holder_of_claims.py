@@ -10,10 +10,10 @@ import sys
 import threading
 from contextlib import ExitStack
 
-from shared.config import Settings
-from shared.ledger.frozen import FROZEN_AFTER_LEASES
-from shared.ledger.leases import Leases
-from shared.ledger.ledger import open_ledger
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.frozen import FROZEN_AFTER_LEASES
+from handoff_queue.shared.ledger.leases import Leases
+from handoff_queue.shared.ledger.ledger import open_ledger
 from tests.doubles.jobs import a_job, granted, issue
 
 NAMES = ("find.1", "look.1", "read.1")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger.ledger import Ledger
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import a_job, issue
 
 ONE = HandoffId("find.1")

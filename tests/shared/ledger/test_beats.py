@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from shared.ledger.claim import BEAT_EVERY_S
-from shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.claim import BEAT_EVERY_S
+from handoff_queue.shared.ledger.ledger import Ledger
 from tests.doubles.jobs import a_job, granted, issue
 
 

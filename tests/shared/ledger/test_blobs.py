@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.tool import ToolFailed
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.blobs import COMPRESS_FROM, packed, unpacked
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.library import Library
-from shared.wire.documents import Document
-from shared.wire.errors import LedgerError, UnreadablePayload
-from shared.wire.events import CancelRequested
-from shared.wire.handoff import ref
-from shared.wire.ids import JobId
-from shared.wire.message import digest_of
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.blobs import COMPRESS_FROM, packed, unpacked
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.library import Library
+from handoff_queue.shared.wire.documents import Document
+from handoff_queue.shared.wire.errors import LedgerError, UnreadablePayload
+from handoff_queue.shared.wire.events import CancelRequested
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.jobs import a_job
 
 WORK_S = 600

@@ -13,14 +13,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from shared.ledger import keys
-from shared.ledger.claim import Claim
-from shared.ledger.days import Caps
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.events import CancelRequested
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.days import Caps
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.events import CancelRequested
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     claim,

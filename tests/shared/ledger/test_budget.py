@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.ledger.claim import Claim
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import CallFailed, WorstCase
-from shared.wire.errors import LimitReached
-from shared.wire.events import CancelRequested
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.usage import Usage
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import CallFailed, WorstCase
+from handoff_queue.shared.wire.errors import LimitReached
+from handoff_queue.shared.wire.events import CancelRequested
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.usage import Usage
 from tests.doubles.jobs import (
     a_job,
     books,

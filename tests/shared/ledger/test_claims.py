@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.claim import ClaimVerdict
-from shared.ledger.claims import MAX_CLAIMS, Claiming
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import Observed, WorstCase
-from shared.wire.errors import Cancelled, Draining, LeaseLost
-from shared.wire.events import CancelRequested
-from shared.wire.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import ClaimVerdict
+from handoff_queue.shared.ledger.claims import MAX_CLAIMS, Claiming
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import Observed, WorstCase
+from handoff_queue.shared.wire.errors import Cancelled, Draining, LeaseLost
+from handoff_queue.shared.wire.events import CancelRequested
+from handoff_queue.shared.wire.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import (
     a_job,
     claim,

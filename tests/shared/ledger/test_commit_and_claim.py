@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from shared.ledger.claim import ClaimVerdict
-from shared.ledger.claims import Claiming
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import VersionConflict
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
+from handoff_queue.shared.ledger.claim import ClaimVerdict
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import VersionConflict
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.jobs import a_job, claim, issued, text_of, version_of
 
 ROLE = HandoffId("planner.1")

@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from shared.ledger.connection import MAX_CONNECTIONS, Connection, in_our_words, insisted
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
+from handoff_queue.shared.ledger.connection import (
+    MAX_CONNECTIONS,
+    Connection,
+    in_our_words,
+    insisted,
+)
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import LedgerError, LedgerUnavailable, UserError
 from tests.doubles.jobs import a_job, granted, issue
 from tests.waiting import wait_until
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shared.ledger.claim import Claim
-from shared.ledger.days import Caps
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LimitReached
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.days import Caps
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import LimitReached
 from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out, replied, verdict
 
 WORST = WorstCase(500, 100, 50)

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from shared import failpoints
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.claim import ClaimVerdict
-from shared.ledger.claims import Claiming
-from shared.ledger.dead import MOST_BODY_CHARS
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import LedgerUnavailable, UserError
-from shared.wire.handoff import ref
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
-from supervisor import client
+from handoff_queue.shared import failpoints
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import ClaimVerdict
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.dead import MOST_BODY_CHARS
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.supervisor import client
 from tests.doubles.jobs import a_job, issued
 from tests.doubles.sweeps import QUEUE, issued_ago, looked_at
 

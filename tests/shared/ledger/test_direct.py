@@ -18,10 +18,10 @@ from redis.connection import HiredisRespSerializer
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from shared.ledger import direct
-from shared.ledger.clients import client_for
-from shared.ledger.direct import DirectClient, DirectPacker, ManagedConnection
-from shared.ledger.patient_socket import PatientSocket
+from handoff_queue.shared.ledger import direct
+from handoff_queue.shared.ledger.clients import client_for
+from handoff_queue.shared.ledger.direct import DirectClient, DirectPacker, ManagedConnection
+from handoff_queue.shared.ledger.patient_socket import PatientSocket
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.waiting import wait_until
 
@@ -300,7 +300,7 @@ def test_one_after_another_use_one_connection(client: Any, admin: Any) -> None:
 
 FORKS = """
 import os, sys
-from shared.ledger.clients import client_for
+from handoff_queue.shared.ledger.clients import client_for
 client = client_for(sys.argv[1], 30.0, 3)
 ours = client.client_id()
 if (child := os.fork()) == 0:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.ids import JobId
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.ids import JobId
 from tests.doubles.jobs import everything, finish, granted, version_of
 from tests.shared.ledger.conftest import ONE
 

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.claims import Claiming, Followed
-from shared.ledger.ends import End
-from shared.ledger.glances import Tally
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LeaseLost
-from shared.wire.events import CancelRequested, JobEnded, JobStatus
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.claims import Claiming, Followed
+from handoff_queue.shared.ledger.ends import End
+from handoff_queue.shared.ledger.glances import Tally
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import LeaseLost
+from handoff_queue.shared.wire.events import CancelRequested, JobEnded, JobStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     claim,

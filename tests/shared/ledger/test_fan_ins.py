@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.claim import Claim
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.events import Counted
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import JobId
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.events import Counted
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import JobId
 from tests.doubles.jobs import a_job, ended, granted, issued, result_of, version_of
 
 

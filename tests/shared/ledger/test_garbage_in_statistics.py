@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.claims import Claiming
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.ids import HandoffId
-from shared.wire.message import digest_of
-from shared.wire.pace import Allowance, Expected, RateLimits
-from shared.wire.usage import Usage
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.ids import HandoffId
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.pace import Allowance, Expected, RateLimits
+from handoff_queue.shared.wire.usage import Usage
 from tests.doubles.jobs import a_job, ended, issue, replied, result_of, text_of
 
 LANE = "account:some-model"

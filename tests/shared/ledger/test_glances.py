@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from shared.ledger import keys
-from shared.ledger.blobs import packed
-from shared.ledger.glances import MOST_EVENT_BYTES, TAIL_EVENTS, Tally
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.events import CancelRequested, JobSubmitted, PlanMade, StepOutline
-from shared.wire.handoff import ref
-from shared.wire.ids import HandoffId, JobId, StepId
-from shared.wire.message import digest_of
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.blobs import packed
+from handoff_queue.shared.ledger.glances import MOST_EVENT_BYTES, TAIL_EVENTS, Tally
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.events import CancelRequested, JobSubmitted, PlanMade, StepOutline
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     finish,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from shared.config import Settings
-from shared.ledger.health import QueueDepth
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.errors import LedgerUnavailable, UnusableRedis
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.health import QueueDepth
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UnusableRedis
 from tests.doubles.jobs import a_job, granted, issue
 from tests.doubles.redis_trouble import OwnRedis
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.claims import Claiming
-from shared.ledger.history import MOST
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
-from shared.wire.pace import Allowance, Expected, RateLimits
-from shared.wire.usage import Usage
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.history import MOST
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.pace import Allowance, Expected, RateLimits
+from handoff_queue.shared.wire.usage import Usage
 from tests.doubles.jobs import (
     a_job,
     claim,

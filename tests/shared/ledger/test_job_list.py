@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from shared.ledger import keys
-from shared.ledger.jobs import LOOK_AT, JobFilter
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.events import JobStatus
-from shared.wire.ids import JobId, new_job_id
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import LOOK_AT, JobFilter
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import JobId, new_job_id
 from tests.doubles.jobs import a_job, submission
 
 

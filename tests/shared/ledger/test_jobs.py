@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shared.ledger import keys
-from shared.ledger.ledger import Ledger
-from shared.wire.documents import Document
-from shared.wire.ids import HandoffId, new_job_id
-from shared.wire.message import digest_of
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.documents import Document
+from handoff_queue.shared.wire.ids import HandoffId, new_job_id
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
 
 

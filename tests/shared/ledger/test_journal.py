@@ -8,14 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from shared.ledger import keys
-from shared.ledger.connection import MAX_CONNECTIONS
-from shared.ledger.journal import READ_AT_MOST, Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import LedgerRefuses, UnknownJob, VersionConflict
-from shared.wire.events import CancelRequested, JobEnded, JobStatus, StepsAbandoned, WebhookTried
-from shared.wire.handoff import ref
-from shared.wire.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.connection import MAX_CONNECTIONS
+from handoff_queue.shared.ledger.journal import READ_AT_MOST, Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import LedgerRefuses, UnknownJob, VersionConflict
+from handoff_queue.shared.wire.events import (
+    CancelRequested,
+    JobEnded,
+    JobStatus,
+    StepsAbandoned,
+    WebhookTried,
+)
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.shared.wire.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import (
     a_job,
     everything,

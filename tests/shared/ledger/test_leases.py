@@ -11,14 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.types import EventDict
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.local.processes import Processes
-from shared.local.redis_server import PrivateRedis
-from shared.wire.errors import LeaseLost
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.wire.errors import LeaseLost
 from tests.doubles.jobs import a_job, claim, finish, granted, issue, replied
 from tests.waiting import wait_until
 

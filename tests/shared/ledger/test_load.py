@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger import keys, load
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.ids import JobId
-from shared.wire.pace import Allowance, Expected, RateLimits
-from shared.wire.presence import Announcement
+from handoff_queue.shared.ledger import keys, load
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.pace import Allowance, Expected, RateLimits
+from handoff_queue.shared.wire.presence import Announcement
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out
 from tests.doubles.sweeps import issued_ago, make_due

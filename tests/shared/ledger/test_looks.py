@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.claims import MAX_LOOKS, Claiming
-from shared.ledger.frozen import FROZEN_AFTER_LEASES
-from shared.ledger.journal import READ_AT_MOST, Commit
-from shared.ledger.leases import Leases
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.ledger.looks import TOGETHER_S
-from shared.wire.errors import LooksCrowded, LooksFrozen, VersionConflict
-from shared.wire.events import CancelRequested
-from shared.wire.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claims import MAX_LOOKS, Claiming
+from handoff_queue.shared.ledger.frozen import FROZEN_AFTER_LEASES
+from handoff_queue.shared.ledger.journal import READ_AT_MOST, Commit
+from handoff_queue.shared.ledger.leases import Leases
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.ledger.looks import TOGETHER_S
+from handoff_queue.shared.wire.errors import LooksCrowded, LooksFrozen, VersionConflict
+from handoff_queue.shared.wire.events import CancelRequested
+from handoff_queue.shared.wire.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import a_job, finish, issue, issued, version_of
 from tests.doubles.sweeps import looks_begun_ago, looks_noted, silent_for, woken_ago
 from tests.waiting import wait_until

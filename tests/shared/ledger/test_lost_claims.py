@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger.claims import MAX_CLAIMS
-from shared.ledger.jobs import handoff_standing
-from shared.ledger.ledger import Ledger
-from shared.ledger.stints import Left, Stint
-from shared.wire.ids import JobId
+from handoff_queue.shared.ledger.claims import MAX_CLAIMS
+from handoff_queue.shared.ledger.jobs import handoff_standing
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.stints import Left, Stint
+from handoff_queue.shared.wire.ids import JobId
 from tests.doubles.jobs import granted, let_lease_run_out, replied
 from tests.shared.ledger.conftest import ONE
 

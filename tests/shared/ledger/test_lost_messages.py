@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.jobs import LOST_AFTER_S, SWEEP_AT_MOST
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import Cancelled
-from shared.wire.events import CancelRequested
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import LOST_AFTER_S, SWEEP_AT_MOST
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import Cancelled
+from handoff_queue.shared.wire.events import CancelRequested
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     claim,

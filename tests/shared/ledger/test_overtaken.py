@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.errors import VersionConflict
-from shared.wire.events import (
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.errors import VersionConflict
+from handoff_queue.shared.wire.events import (
     CancelRequested,
     Event,
     JobEnded,
@@ -19,7 +19,7 @@ from shared.wire.events import (
     StepsAbandoned,
     StepsTriedAgain,
 )
-from shared.wire.ids import JobId, StepId
+from handoff_queue.shared.wire.ids import JobId, StepId
 from tests.doubles.jobs import a_job, finish, granted, issue, issued, version_of
 
 TRIED_AGAIN = StepsTriedAgain(steps=(SecondChance(step=StepId("third")),))

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.claim import Claim
-from shared.ledger.claims import Claiming
-from shared.ledger.ledger import Ledger
-from shared.ledger.pace import account_of
-from shared.wire.checkpoints import CallFailed, WorstCase
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
-from shared.wire.pace import NOTHING_SAID, Allowance, Expected, RateLimits, Wait
-from shared.wire.usage import NOTHING_USED
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.pace import account_of
+from handoff_queue.shared.wire.checkpoints import CallFailed, WorstCase
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.pace import NOTHING_SAID, Allowance, Expected, RateLimits, Wait
+from handoff_queue.shared.wire.usage import NOTHING_USED
 from tests.doubles.jobs import a_job, granted, issue, replied, text_of
 from tests.waiting import wait_until
 

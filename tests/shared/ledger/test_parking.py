@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import Interrupted
-from shared.wire.events import JobEnded, JobStatus
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.pace import Allowance, Expected, RateLimits
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import Interrupted
+from handoff_queue.shared.wire.events import JobEnded, JobStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.pace import Allowance, Expected, RateLimits
 from tests.doubles.jobs import (
     a_job,
     claim,

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.ledger.clients import client_for
-from shared.ledger.direct import DirectConnection, ManagedConnection
-from shared.ledger.patient_socket import PatientSocket, patient
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.clients import client_for
+from handoff_queue.shared.ledger.direct import DirectConnection, ManagedConnection
+from handoff_queue.shared.ledger.patient_socket import PatientSocket, patient
 
 TIMEOUT_S = 0.05
 Pair = tuple[socket.socket, socket.socket]

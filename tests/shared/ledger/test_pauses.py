@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.claims import Claiming
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.local.processes import Processes
-from shared.local.redis_server import PrivateRedis
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import Paused
-from shared.wire.events import CancelRequested
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import Paused
+from handoff_queue.shared.wire.events import CancelRequested
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     books,

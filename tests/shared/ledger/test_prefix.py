@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import redis
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.fair import FOR
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.ledger.prefix import NO_KEY, with_prefix
-from shared.publishing import TaskMessage, publish, publish_each
-from shared.redis_address import read_address
-from shared.wire.ids import new_job_id
-from shared.wire.presence import Announcement
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.fair import FOR
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.ledger.prefix import NO_KEY, with_prefix
+from handoff_queue.shared.publishing import TaskMessage, publish, publish_each
+from handoff_queue.shared.redis_address import read_address
+from handoff_queue.shared.wire.ids import new_job_id
+from handoff_queue.shared.wire.presence import Announcement
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
 from tests.doubles.sweeps import QUEUE

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.celery_app import make_app
-from shared.ledger import keys, queues
-from shared.ledger.connection import Connection
-from shared.wire.ids import JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from supervisor.deleting import delete_job
-from supervisor.sweeper import FORGET_EVERY, Sweeper
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.ledger import keys, queues
+from handoff_queue.shared.ledger.connection import Connection
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.deleting import delete_job
+from handoff_queue.supervisor.sweeper import FORGET_EVERY, Sweeper
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.claims import Claiming
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.approval import ApprovalOf
-from shared.wire.checkpoints import WorstCase
-from shared.wire.documents import Document
-from shared.wire.errors import Cancelled
-from shared.wire.events import ApprovalAsked, Event, JobEnded, JobStatus
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.documents import Document
+from handoff_queue.shared.wire.errors import Cancelled
+from handoff_queue.shared.wire.events import ApprovalAsked, Event, JobEnded, JobStatus
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     claim,

@@ -6,12 +6,17 @@ import json
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.ledger import Ledger
-from shared.ledger.pauses import UNREADABLE, Pause
-from shared.ledger.roles import ANNOUNCED_FOR_S, MOST_ANNOUNCED_BYTES, LiveProcess, Roles
-from shared.wire.presence import Announcement, Node
-from shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.pauses import UNREADABLE, Pause
+from handoff_queue.shared.ledger.roles import (
+    ANNOUNCED_FOR_S,
+    MOST_ANNOUNCED_BYTES,
+    LiveProcess,
+    Roles,
+)
+from handoff_queue.shared.wire.presence import Announcement, Node
+from handoff_queue.shared.wire.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_spec
 
 

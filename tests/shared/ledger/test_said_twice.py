@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.claims import Claiming
-from shared.ledger.connection import Connection
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LedgerUnavailable
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.message import digest_of
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.claims import Claiming
+from handoff_queue.shared.ledger.connection import Connection
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import LedgerUnavailable
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.message import digest_of
 from tests.doubles.jobs import a_job, finish, granted, issue, replied, result_of, text_of
 
 ONE = HandoffId("find.1")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.jobs import SWEEP_AT_MOST
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LedgerRefuses
-from shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.jobs import SWEEP_AT_MOST
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import LedgerRefuses
+from handoff_queue.shared.wire.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     books,

@@ -7,12 +7,12 @@ from importlib.resources import files
 
 import pytest
 
-from shared.ledger.ledger import Ledger
-from shared.ledger.sources import PARTS, source_of
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.ledger.sources import PARTS, source_of
 
 SCRIPTS = sorted(
     path.name.removesuffix(".lua")
-    for path in (files("shared.ledger") / "scripts").iterdir()
+    for path in (files("handoff_queue.shared.ledger") / "scripts").iterdir()
     if path.name.endswith(".lua") and path.name.removesuffix(".lua") not in PARTS
 )
 LUAS_OWN = set(
@@ -34,7 +34,9 @@ def defined_in(source: str) -> list[str]:
 SHARED_NAMES = {
     name
     for part in PARTS
-    for name in defined_in((files("shared.ledger") / "scripts" / f"{part}.lua").read_text())
+    for name in defined_in(
+        (files("handoff_queue.shared.ledger") / "scripts" / f"{part}.lua").read_text()
+    )
 }
 
 

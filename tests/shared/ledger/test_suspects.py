@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.jobs import ACTED_WITHIN_S, LOST_AFTER_S
-from shared.ledger.ledger import Ledger
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import ACTED_WITHIN_S, LOST_AFTER_S
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE, THINK_QUEUE
 from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
 from tests.doubles.sweeps import QUEUE, looked_at, published, taken_ago, time_passes
 

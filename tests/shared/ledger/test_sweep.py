@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.jobs import LOST_AFTER_S, SWEEP_AT_MOST
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LeaseLost
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import LOST_AFTER_S, SWEEP_AT_MOST
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import LeaseLost
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from tests.doubles.jobs import (
     a_job,
     books,

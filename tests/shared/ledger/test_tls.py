@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import redis
 
-from shared.celery_app import make_app
-from shared.config import Settings
-from shared.ledger import tls
-from shared.ledger.clients import client_for
+from handoff_queue.shared.celery_app import make_app
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import tls
+from handoff_queue.shared.ledger.clients import client_for
 from tests.doubles.tls_door import a_certificate
 
 pytestmark = pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.ledger.claim import Claim, ClaimVerdict
-from shared.ledger.claims import MAX_CLAIMS
-from shared.ledger.ledger import Ledger, open_ledger
-from shared.wire.checkpoints import Prompted, WorstCase
-from shared.wire.ids import HandoffId, JobId
-from shared.wire.pace import Allowance, Expected, RateLimits
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
+from handoff_queue.shared.ledger.claims import MAX_CLAIMS
+from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
+from handoff_queue.shared.wire.checkpoints import Prompted, WorstCase
+from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.wire.pace import Allowance, Expected, RateLimits
 from tests.doubles.jobs import a_job, claim, finish, granted, issue, let_lease_run_out, replied
 
 ONE = HandoffId("find.1")

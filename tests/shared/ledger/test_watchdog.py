@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.local.processes import Processes
-from shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
 
 LEASE_S = 1.0
 

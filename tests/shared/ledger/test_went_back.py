@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.journal import Commit
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.errors import LeaseLost, VersionConflict
-from shared.wire.events import CancelRequested, RetryRequested
-from shared.wire.ids import JobId
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.journal import Commit
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.errors import LeaseLost, VersionConflict
+from handoff_queue.shared.wire.events import CancelRequested, RetryRequested
+from handoff_queue.shared.wire.ids import JobId
 from tests.doubles.jobs import finish, granted, replied
 from tests.doubles.redis_trouble import snapshot
 from tests.shared.ledger.conftest import ONE

@@ -7,9 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
-from shared.local.processes import ChildSpec, Processes
-from shared.local.redis_server import PrivateRedis
-from shared.local.run_directory import RunDirectory
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.local.run_directory import RunDirectory
 
 DEAF = "import signal; [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]; signal.pause()"
 """A child that ends only when it is killed."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.local.nursery import Forked, Nursery
-from shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.nursery import Forked, Nursery
+from handoff_queue.shared.local.processes import ChildSpec, Processes
 from tests.shared.local.test_processes import is_gone
 from tests.waiting import wait_until
 
@@ -200,7 +200,10 @@ def test_a_child_that_nobody_holds_any_more_is_killed(nursery: Nursery, tmp_path
 
 def test_one_that_is_called_off_before_it_begins_never_does(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text("import pathlib, time\npathlib.Path('begun').touch()")
-    with Nursery(["supervisor.assembly"], HERE) as nursery, (tmp_path / "out").open("wb") as out:
+    with (
+        Nursery(["handoff_queue.supervisor.assembly"], HERE) as nursery,
+        (tmp_path / "out").open("wb") as out,
+    ):
         process = nursery.fork([sys.executable, "-m", "told"], HERE, out.fileno(), folder=tmp_path)
         process.send_signal(signal.SIGTERM)
         behind = nursery.fork(

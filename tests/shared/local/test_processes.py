@@ -13,10 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from shared.local import leash
-from shared.local.processes import MOST_RESTARTS, RESTART_WINDOW_S, ChildSpec, Deaths, Processes
-from shared.local.run_directory import RunDirectory
-from shared.wire.errors import UserError
+from handoff_queue.shared.local import leash
+from handoff_queue.shared.local.processes import (
+    MOST_RESTARTS,
+    RESTART_WINDOW_S,
+    ChildSpec,
+    Deaths,
+    Processes,
+)
+from handoff_queue.shared.local.run_directory import RunDirectory
+from handoff_queue.shared.wire.errors import UserError
 from tests.shared.local.a_parent import DEAF
 from tests.waiting import wait_until
 

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shared.local.redis_access import RedisAccess, access_from, read_access, write_access
-from shared.ports import is_free
+from handoff_queue.shared.local.redis_access import (
+    RedisAccess,
+    access_from,
+    read_access,
+    write_access,
+)
+from handoff_queue.shared.ports import is_free
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from celery import Celery, Task, signals
 from opentelemetry import trace
 from opentelemetry.instrumentation.celery import CeleryInstrumentor
 
-from shared.otel.celery_spans import CelerySpans
+from handoff_queue.shared.otel.celery_spans import CelerySpans
 from tests.shared.otel.test_spans import Told
 
 MESSAGE = "j-000000000001:a.1"

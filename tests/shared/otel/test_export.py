@@ -13,7 +13,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from shared.otel.export import (
+from handoff_queue.shared.otel.export import (
     _SAYS_OF_EACH,
     _SAYS_WHAT_IS_WRONG,
     Batches,
@@ -23,7 +23,7 @@ from shared.otel.export import (
     Sparing,
     make_provider,
 )
-from shared.redaction import Redactor
+from handoff_queue.shared.redaction import Redactor
 
 
 @pytest.mark.parametrize("name", _SAYS_OF_EACH)
@@ -89,7 +89,9 @@ def test_a_command_says_in_one_line_that_batches_failed_and_that_spans_are_lost(
     provider.shutdown()
     refusing.is_over.set()
 
-    assert len([one for one in caplog.records if one.name == "shared.otel.export"]) == 1
+    assert (
+        len([one for one in caplog.records if one.name == "handoff_queue.shared.otel.export"]) == 1
+    )
 
 
 @pytest.mark.parametrize(

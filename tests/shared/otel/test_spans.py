@@ -12,15 +12,15 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from chaos.messages_server import calls
-from shared.otel.export import Ids, Redacting
-from shared.otel.spans import OpenTelemetry
-from shared.redaction import HIDDEN, Redactor
-from shared.telemetry import Telemetry, _chosen
-from shared.trace_ids import Kept, Lifetime, handoff_span, job_span, place_of
-from shared.wire.errors import LedgerUnavailable, ModelRejected
-from shared.wire.handoff import StopReason
-from shared.wire.ids import JobId
+from handoff_queue.chaos.messages_server import calls
+from handoff_queue.shared.otel.export import Ids, Redacting
+from handoff_queue.shared.otel.spans import OpenTelemetry
+from handoff_queue.shared.redaction import HIDDEN, Redactor
+from handoff_queue.shared.telemetry import Telemetry, _chosen
+from handoff_queue.shared.trace_ids import Kept, Lifetime, handoff_span, job_span, place_of
+from handoff_queue.shared.wire.errors import LedgerUnavailable, ModelRejected
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.ids import JobId
 from tests.doubles.handoffs import JOB, a_handoff, a_result, a_tool
 from tests.doubles.runs import answers, running
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shared.specialists.granting import granted_limits, granted_spec
-from shared.wire.errors import MalformedMessage
-from shared.wire.limits import HandoffLimits
-from shared.wire.specialist import Tier, unannounced_spec
+from handoff_queue.shared.specialists.granting import granted_limits, granted_spec
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.wire.specialist import Tier, unannounced_spec
 from tests.doubles.handoffs import a_spec
 
 OWN = a_spec().model_copy(

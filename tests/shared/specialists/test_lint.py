@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.specialists import load_specialists
-from shared.specialists.lint import (
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.specialists.lint import (
     LONGEST_DESCRIPTION,
     LONGEST_INSTRUCTIONS,
     OVERLAP,
@@ -14,8 +14,8 @@ from shared.specialists.lint import (
     sections_of,
     similarity,
 )
-from shared.wire.specialist import SpecialistSpec
-from workers.specialists import BUILT_IN
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.workers.specialists import BUILT_IN
 
 SECTIONS = (
     "## What good looks like\nx\n## How to work\nx\n## When it cannot be done\nx\n## Output\nx\n"

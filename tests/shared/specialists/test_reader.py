@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.specialists import load_specialists, read_specialist
-from shared.wire.errors import InvalidSpecialist
-from shared.wire.names import RESERVED
-from shared.wire.specialist import Tier
+from handoff_queue.shared.specialists import load_specialists, read_specialist
+from handoff_queue.shared.wire.errors import InvalidSpecialist
+from handoff_queue.shared.wire.names import RESERVED
+from handoff_queue.shared.wire.specialist import Tier
 
 BODY = "You count words. Give the number, nothing else."
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.condition import (
+from handoff_queue.shared.wire.condition import (
     MOST_CHARS,
     InvalidCondition,
     Undecided,

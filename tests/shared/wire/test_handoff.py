@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.handoff import ResultStatus
 from tests.doubles.handoffs import a_result
 
 

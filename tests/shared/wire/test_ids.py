@@ -6,7 +6,7 @@ import os
 import random
 import re
 
-from shared.wire.ids import new_word
+from handoff_queue.shared.wire.ids import new_word
 
 
 def test_words_are_sixteen_hex_digits_and_none_comes_twice() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.wire.errors import MalformedMessage
-from shared.wire.handoff import HandoffResult, ResultStatus
-from shared.wire.json_values import MOST_LEVELS, check_storable
-from shared.wire.results import UNREADABLE, result_in, result_values
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.wire.json_values import MOST_LEVELS, check_storable
+from handoff_queue.shared.wire.results import UNREADABLE, result_in, result_values
 from tests.doubles.handoffs import a_result
 
 

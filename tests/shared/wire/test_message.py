@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from shared.wire.checkpoints import checkpoint_adapter
-from shared.wire.errors import MalformedMessage
-from shared.wire.events import parse_event
-from shared.wire.handoff import AgentHandoff, HandoffResult
-from shared.wire.usage import Usage
-from shared.wire.verdict import Verdict
-from supervisor.roles.assessment import VerdictAnswer
+from handoff_queue.shared.wire.checkpoints import checkpoint_adapter
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.events import parse_event
+from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.wire.verdict import Verdict
+from handoff_queue.supervisor.roles.assessment import VerdictAnswer
 from tests.doubles.handoffs import a_handoff
 
 SECRET = "what a model has written"

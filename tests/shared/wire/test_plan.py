@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shared.wire.errors import MalformedMessage
-from shared.wire.ids import StepId
-from shared.wire.names import ROLES
-from shared.wire.plan import Plan, Step, Synthesis, count_problems, name_problems, shape_problems
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.names import ROLES
+from handoff_queue.shared.wire.plan import (
+    Plan,
+    Step,
+    Synthesis,
+    count_problems,
+    name_problems,
+    shape_problems,
+)
 
 
 def step(name: str, *depends_on: str, specialist: str = "researcher") -> Step:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.wire.gates import Gates
-from shared.wire.limits import JobLimits
-from shared.wire.message import Message, problems_of
-from shared.wire.rubric import Rubric
-from supervisor.measures.facts import WrittenFacts
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.message import Message, problems_of
+from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.supervisor.measures.facts import WrittenFacts
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.usage import cost_usd, microusd
+from handoff_queue.shared.wire.usage import cost_usd, microusd
 
 
 @given(st.integers(0, 10**12))

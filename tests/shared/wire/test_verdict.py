@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shared.wire.ids import StepId
-from shared.wire.verdict import Decision, Revision, Verdict
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.verdict import Decision, Revision, Verdict
 
 AGAIN = Revision(step=StepId("a"), problem="No licence is named.")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.ending import finished_event
-from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.wire.events import (
+from handoff_queue.shared.ending import finished_event
+from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.wire.events import (
     Event,
     FactsChecked,
     HandoffFinished,
@@ -17,17 +17,17 @@ from shared.wire.events import (
     Reviewed,
     StepOutline,
 )
-from shared.wire.fact_check import CheckVerdict, FactCheck
-from shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, ref
-from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
-from shared.wire.limits import JobLimits
-from shared.wire.names import FACT_GATE
-from shared.wire.patch import Patch
-from shared.wire.usage import Usage
-from shared.wire.verdict import Verdict
-from supervisor.cli.view import View
-from supervisor.lifecycle.fact_gate import UNSURE
-from supervisor.lifecycle.words import Words, said_by
+from handoff_queue.shared.wire.fact_check import CheckVerdict, FactCheck
+from handoff_queue.shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.wire.verdict import Verdict
+from handoff_queue.supervisor.cli.view import View
+from handoff_queue.supervisor.lifecycle.fact_gate import UNSURE
+from handoff_queue.supervisor.lifecycle.words import Words, said_by
 from tests.doubles.handoffs import a_result
 
 JOB = JobId("j-0123456789ab")

@@ -10,14 +10,14 @@ import pytest
 from pydantic import JsonValue
 from rich.console import Console
 
-from shared.wire.events import JobStatus
-from shared.wire.handoff import Citation, Claim
-from shared.wire.mode import Mode
-from shared.wire.priority import Priority
-from supervisor.cli.answer import account, print_answer, sources_of, total, verdict_on
-from supervisor.cli.draft import settled_part
-from supervisor.cli.showing import print_everything, readable
-from supervisor.report import JobResult
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.handoff import Citation, Claim
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.supervisor.cli.answer import account, print_answer, sources_of, total, verdict_on
+from handoff_queue.supervisor.cli.draft import settled_part
+from handoff_queue.supervisor.cli.showing import print_everything, readable
+from handoff_queue.supervisor.report import JobResult
 
 MEASURED = {"calls": 0, "tokens": 0, "cost_usd": 0.0}
 USAGE = {"turns": 1, "input_tokens": 1_200, "output_tokens": 34, "cost_usd": None, "cut": MEASURED}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import Settings
-from shared.wire.errors import MissingCredentials, UserError
-from supervisor.cli.asking import (
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import MissingCredentials, UserError
+from handoff_queue.supervisor.cli.asking import (
     MOST_SCHEMA_BYTES,
     Asked,
     check_model,
@@ -17,9 +17,9 @@ from supervisor.cli.asking import (
     schema_of,
     text_of,
 )
-from supervisor.cli.kept import forget, job_named, keep, restore, surroundings_of
-from supervisor.cli.submit import asked_in
-from supervisor.cli.up import workers_of
+from handoff_queue.supervisor.cli.kept import forget, job_named, keep, restore, surroundings_of
+from handoff_queue.supervisor.cli.submit import asked_in
+from handoff_queue.supervisor.cli.up import workers_of
 
 KNOWN = ["analyst", "researcher", "writer"]
 

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from shared.ledger import keys
-from shared.ledger.jobs import EVERY_JOB
-from shared.wire.errors import UserError
-from shared.wire.events import JobStatus
-from shared.wire.ids import JobId, new_job_id
-from supervisor.cli.cancelling import Outcome, cancel, cancel_each
-from supervisor.cli.errors import BAD_INPUT, FAILED, OK
-from supervisor.client import Client, Request
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.jobs import EVERY_JOB
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.ids import JobId, new_job_id
+from handoff_queue.supervisor.cli.cancelling import Outcome, cancel, cancel_each
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
+from handoff_queue.supervisor.client import Client, Request
 
 
 @contextmanager

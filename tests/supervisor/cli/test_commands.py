@@ -14,16 +14,24 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import typer
 
-from shared.durations import DurationRange
-from shared.wire.errors import UserError
-from supervisor.cli.asking import Asked, limits_of, new_limits
-from supervisor.cli.commands import ENTRIES, loaded
+from handoff_queue.shared.durations import DurationRange
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.cli.asking import Asked, limits_of, new_limits
+from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("pydantic", "redis", "celery", "kombu", "yaml", "shared.config", "shared.wire.events")
+HEAVY = (
+    "pydantic",
+    "redis",
+    "celery",
+    "kombu",
+    "yaml",
+    "handoff_queue.shared.config",
+    "handoff_queue.shared.wire.events",
+)
 LOADED = f"""
 import sys
-from supervisor.cli.main import app
+from handoff_queue.supervisor.cli.main import app
 try:
     app(["--help"])
 except SystemExit:
@@ -84,7 +92,7 @@ def numbers() -> Iterator[tuple[str, str, Any]]:
     """Command, parameter and Typer's option, of each option that takes a number."""
     for name, entry in ENTRIES.items():
         module, _, function = entry.place.partition(":")
-        command = getattr(import_module(f"supervisor.cli.{module}"), function)
+        command = getattr(import_module(f"handoff_queue.supervisor.cli.{module}"), function)
         hints = get_type_hints(inspect.unwrap(command), include_extras=True)
         hints |= {
             one.name: one.annotation

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr
 
-from shared.config import Settings
-from shared.ledger.days import Caps, Spent, Today
-from shared.ledger.health import QueueDepth, RedisFacts
-from shared.ledger.ledger import Ledger
-from shared.wire.presence import Announcement, Node
-from supervisor.cli.doctor import (
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.days import Caps, Spent, Today
+from handoff_queue.shared.ledger.health import QueueDepth, RedisFacts
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.presence import Announcement, Node
+from handoff_queue.supervisor.cli.doctor import (
     budgets,
     examine,
     forsaken,
@@ -20,8 +20,8 @@ from supervisor.cli.doctor import (
     lost_slots,
     persistence,
 )
-from supervisor.cli.finding import Finding, Level
-from supervisor.cli.live_processes import Told, brokers
+from handoff_queue.supervisor.cli.finding import Finding, Level
+from handoff_queue.supervisor.cli.live_processes import Told, brokers
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.wire.errors import LedgerError, LedgerUnavailable, UserError
-from shared.wire.events import JobStatus
-from supervisor.cli.errors import BAD_INPUT, exit_code_of, guarded
-from supervisor.cli.main import app
+from handoff_queue.shared.wire.errors import LedgerError, LedgerUnavailable, UserError
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, exit_code_of, guarded
+from handoff_queue.supervisor.cli.main import app
 
 
 def ending(command: Callable[[], object]) -> object:
@@ -78,7 +78,7 @@ def test_a_partial_answer_is_exit_code_0_for_a_caller_that_allows_it() -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_who_closes_an_output_hears_nothing_there_and_gets_the_exit_code(closed: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f'"{sys.executable}" -m supervisor.cli.main --version {closed}'],
+        ["sh", "-c", f'"{sys.executable}" -m handoff_queue.supervisor.cli.main --version {closed}'],
         capture_output=True,
         text=True,
         check=False,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.wire.gates import Gates
-from shared.wire.mode import Mode
-from supervisor.cli.evaluation_report import (
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.cli.evaluation_report import (
     Done,
     accounts_of,
     report_json,
     report_table,
     unmeasured,
 )
-from supervisor.evaluation.figures import Took
-from supervisor.evaluation.golden import Case
-from supervisor.evaluation.trials import Outcome, Plan, Trial, Variant
+from handoff_queue.supervisor.evaluation.figures import Took
+from handoff_queue.supervisor.evaluation.golden import Case
+from handoff_queue.supervisor.evaluation.trials import Outcome, Plan, Trial, Variant
 
 CASES = tuple(
     Case(id=f"c{n}", request="?", kind="look|up", gates=Gates(min_words=1)) for n in range(2)

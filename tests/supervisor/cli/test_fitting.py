@@ -9,16 +9,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import Event, JobEnded, JobStatus
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.mode import Mode
-from supervisor.cli.fitting import chosen, middle, name_cut, words_cut
-from supervisor.cli.standing import headline
-from supervisor.cli.tree import picture
-from supervisor.cli.view import View
-from supervisor.waiting import Missing
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.events import Event, JobEnded, JobStatus
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.cli.fitting import chosen, middle, name_cut, words_cut
+from handoff_queue.supervisor.cli.standing import headline
+from handoff_queue.supervisor.cli.tree import picture
+from handoff_queue.supervisor.cli.view import View
+from handoff_queue.supervisor.waiting import Missing
 from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"))

@@ -8,12 +8,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from shared.ledger.pauses import Pause
-from shared.ledger.roles import Served
-from shared.specialists import load_specialists
-from shared.wire.specialist import SpecialistSpec
-from supervisor.cli.built_in import built_in_specialists
-from supervisor.cli.fleet import shown
+from handoff_queue.shared.ledger.pauses import Pause
+from handoff_queue.shared.ledger.roles import Served
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.supervisor.cli.built_in import built_in_specialists
+from handoff_queue.supervisor.cli.fleet import shown
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.errors import UserError
-from shared.wire.presence import Announcement
-from supervisor.cli.fleet_state import require_somebody
-from supervisor.client import Client
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.presence import Announcement
+from handoff_queue.supervisor.cli.fleet_state import require_somebody
+from handoff_queue.supervisor.client import Client
 from tests.doubles.handoffs import a_spec
 
 

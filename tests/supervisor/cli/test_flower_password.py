@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.wire.errors import UserError
-from supervisor.cli.flower import flower_command, flower_password
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.cli.flower import flower_command, flower_password
 
 
 def test_a_home_folder_keeps_its_flower_password(tmp_path: Path) -> None:

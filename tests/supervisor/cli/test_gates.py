@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.wire.errors import UserError
-from shared.wire.gates import Gates
-from supervisor.cli.measures import gates_of
-from supervisor.measures.files import MOST_BYTES
-from supervisor.measures.gates import GateSet
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.supervisor.cli.measures import gates_of
+from handoff_queue.supervisor.measures.files import MOST_BYTES
+from handoff_queue.supervisor.measures.gates import GateSet
 
 PAGE = Path(__file__).parents[3] / "docs" / "gates.md"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import Settings
-from shared.wire.errors import UnknownJob, UserError
-from shared.wire.ids import JobId
-from supervisor.cli import kept
-from supervisor.cli.commands import ENTRIES, loaded
-from supervisor.cli.errors import BAD_INPUT
-from supervisor.client import Client, Request
-from supervisor.known import MOST_CANDIDATES, job_named
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import UnknownJob, UserError
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.cli import kept
+from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
+from handoff_queue.supervisor.cli.errors import BAD_INPUT
+from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.known import MOST_CANDIDATES, job_named
 
 DIGITS = 16
 

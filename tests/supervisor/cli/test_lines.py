@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import (
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.events import (
     AnswerMethod,
     CancelRequested,
     ConflictsFound,
@@ -23,15 +23,15 @@ from shared.wire.events import (
     Synthesised,
     WebhookTried,
 )
-from shared.wire.fact_check import CheckVerdict, FactCheck, WrongStatement
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.patch import Patch, Repeat
-from shared.wire.plan import Step
-from shared.wire.verdict import Decision, Verdict
-from supervisor.cli.lines import claimed, held_up, lines_of, missed, no_longer_missed
-from supervisor.cli.view import Moment, View
-from supervisor.waiting import Missing
+from handoff_queue.shared.wire.fact_check import CheckVerdict, FactCheck, WrongStatement
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.patch import Patch, Repeat
+from handoff_queue.shared.wire.plan import Step
+from handoff_queue.shared.wire.verdict import Decision, Verdict
+from handoff_queue.supervisor.cli.lines import claimed, held_up, lines_of, missed, no_longer_missed
+from handoff_queue.supervisor.cli.view import Moment, View
+from handoff_queue.supervisor.waiting import Missing
 from tests.supervisor.cli.moments import (
     JOB,
     PLANNED,

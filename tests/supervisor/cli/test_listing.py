@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from shared.ledger.jobs import JobStanding
-from shared.wire.events import JobStatus
-from supervisor.cli.listing import header, listed
+from handoff_queue.shared.ledger.jobs import JobStanding
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.supervisor.cli.listing import header, listed
 from tests.supervisor.cli.moments import JOB
 
 LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import pytest
 
-from shared.ledger.roles import LiveProcess
-from shared.wire.presence import ModelCalls, Node
-from supervisor.cli.finding import Finding, Level
-from supervisor.cli.live_processes import live_processes
+from handoff_queue.shared.ledger.roles import LiveProcess
+from handoff_queue.shared.wire.presence import ModelCalls, Node
+from handoff_queue.supervisor.cli.finding import Finding, Level
+from handoff_queue.supervisor.cli.live_processes import live_processes
 
 NOW = 1_000.0
 WORDS = "the key was refused (401): invalid x-api-key"

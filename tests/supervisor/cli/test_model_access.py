@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.config import Settings
-from supervisor.cli.model_access import model_access
+from handoff_queue.shared.config import Settings
+from handoff_queue.supervisor.cli.model_access import model_access
 
 
 def test_the_password_of_a_gateway_is_not_shown() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.cli.question import is_confirmed, line_of_terminal
+from handoff_queue.supervisor.cli.question import is_confirmed, line_of_terminal
 
 
 @pytest.fixture

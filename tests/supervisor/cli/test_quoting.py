@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.handoff import StopReason
-from shared.wire.limits import JobLimits
-from supervisor.cli.quoting import why_unplanned
-from supervisor.roles.outcomes import plan_made
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.supervisor.cli.quoting import why_unplanned
+from handoff_queue.supervisor.roles.outcomes import plan_made
 from tests.doubles.life import Life, a_plan
 
 

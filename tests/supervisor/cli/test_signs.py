@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import Child, StepOutline
-from shared.wire.ids import JobId, StepId
-from shared.wire.limits import JobLimits
-from supervisor.cli.lines import held_up
-from supervisor.cli.signs import EVERY_S, MOST_AT_WORK, SILENT_AFTER_S, sign_of
-from supervisor.cli.tree import picture
-from supervisor.cli.view import TICK_S, View
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.events import Child, StepOutline
+from handoff_queue.shared.wire.ids import JobId, StepId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.supervisor.cli.lines import held_up
+from handoff_queue.supervisor.cli.signs import EVERY_S, MOST_AT_WORK, SILENT_AFTER_S, sign_of
+from handoff_queue.supervisor.cli.tree import picture
+from handoff_queue.supervisor.cli.view import TICK_S, View
 from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
 
 RUNS = HandoffStanding("running", turns=1, doing="search_documents", started_at=98.0, beat_at=109.0)

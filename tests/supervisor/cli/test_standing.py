@@ -8,14 +8,21 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.approval import ApprovalOf
-from shared.wire.events import ApprovalAsked, Event, JobEnded, JobStatus, Quoted, RetryRequested
-from shared.wire.limits import JobLimits
-from shared.wire.quote import Estimate, Quote
-from supervisor.cli.standing import against_budget, against_quote, headline
-from supervisor.cli.tree import picture
-from supervisor.cli.view import View
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.events import (
+    ApprovalAsked,
+    Event,
+    JobEnded,
+    JobStatus,
+    Quoted,
+    RetryRequested,
+)
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.quote import Estimate, Quote
+from handoff_queue.supervisor.cli.standing import against_budget, against_quote, headline
+from handoff_queue.supervisor.cli.tree import picture
+from handoff_queue.supervisor.cli.view import View
 from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, issued, view_of
 
 

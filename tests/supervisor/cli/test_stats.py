@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shared.ledger import keys
-from shared.ledger.ledger import Ledger
-from shared.wire.checkpoints import WorstCase
-from shared.wire.pace import Allowance, Expected, RateLimits
-from shared.wire.usage import Usage
-from supervisor.cli.stats import stats_now
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.ledger.ledger import Ledger
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.pace import Allowance, Expected, RateLimits
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.cli.stats import stats_now
 from tests.doubles.jobs import a_job, ended, granted, issue, replied, result_of
 
 WORST = WorstCase(1_000, 1_000, 0)

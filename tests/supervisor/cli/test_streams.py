@@ -15,9 +15,9 @@ FULL = "/dev/full"
 PRINTS = """
 import logging, sys
 from rich.console import Console
-from supervisor.cli.errors import guarded, say
-from supervisor.cli.streams import use_standard_streams
-from supervisor.cli.terminal import note, stderr, write_line
+from handoff_queue.supervisor.cli.errors import guarded, say
+from handoff_queue.supervisor.cli.streams import use_standard_streams
+from handoff_queue.supervisor.cli.terminal import note, stderr, write_line
 
 def command():
     say("a remark")
@@ -44,7 +44,7 @@ def run_in_shell(redirections: str, *arguments: str) -> subprocess.CompletedProc
 
 
 def run_handoff(redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_in_shell(redirections, "-m", "supervisor.cli.main", *arguments)
+    return run_in_shell(redirections, "-m", "handoff_queue.supervisor.cli.main", *arguments)
 
 
 @pytest.mark.parametrize("redirection", [f"2>{FULL}", "2>&-", "2</dev/null", "2>&- <&-"])
@@ -81,7 +81,7 @@ def test_help_that_nobody_reads_is_no_error(arguments: list[str]) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     done = subprocess.run(
-        [sys.executable, "-m", "supervisor.cli.main", *arguments],
+        [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
         stdout=writes,
         stderr=subprocess.PIPE,
         text=True,
@@ -102,8 +102,8 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     script = (
-        "from supervisor.cli.streams import use_standard_streams\n"
-        "from supervisor.cli.terminal import note, write_line\n"
+        "from handoff_queue.supervisor.cli.streams import use_standard_streams\n"
+        "from handoff_queue.supervisor.cli.terminal import note, write_line\n"
         "use_standard_streams()\n"
         "note('a' * 300_000)\n"
         "write_line('b' * 300_000)\n"
@@ -121,7 +121,7 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
 
 def test_a_file_that_a_command_opens_never_gets_the_number_of_a_closed_stream() -> None:
     script = (
-        "from supervisor.cli.streams import use_standard_streams\n"
+        "from handoff_queue.supervisor.cli.streams import use_standard_streams\n"
         "use_standard_streams()\n"
         "number = open('/dev/null').fileno()\n"
         "raise SystemExit(0 if number > 2 else 1)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.cli.terminal import figures, money, stderr, stdout
+from handoff_queue.supervisor.cli.terminal import figures, money, stderr, stdout
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from shared.ledger.jobs import HandoffStanding
-from shared.wire.events import JobEnded, JobStatus
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.mode import Mode
-from shared.wire.patch import Patch
-from shared.wire.plan import Step
-from shared.wire.verdict import Decision, Revision, Verdict
-from supervisor.cli.folding import MOST_ROWS
-from supervisor.cli.tree import picture
-from supervisor.cli.view import View
-from supervisor.waiting import Missing
+from handoff_queue.shared.ledger.jobs import HandoffStanding
+from handoff_queue.shared.wire.events import JobEnded, JobStatus
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.plan import Step
+from handoff_queue.shared.wire.verdict import Decision, Revision, Verdict
+from handoff_queue.supervisor.cli.folding import MOST_ROWS
+from handoff_queue.supervisor.cli.tree import picture
+from handoff_queue.supervisor.cli.view import View
+from handoff_queue.supervisor.waiting import Missing
 from tests.supervisor.cli.moments import (
     JOB,
     PLANNED,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shared.config import Settings
-from shared.ledger.roles import Presence, Roles
-from shared.wire.errors import LedgerUnavailable, UnknownJob
-from shared.wire.events import JobSubmitted
-from supervisor import client
-from supervisor.cli.view import follow
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger.roles import Presence, Roles
+from handoff_queue.shared.wire.errors import LedgerUnavailable, UnknownJob
+from handoff_queue.shared.wire.events import JobSubmitted
+from handoff_queue.supervisor import client
+from handoff_queue.supervisor.cli.view import follow
 
 
 class RolesThatAreAwayOnce(Roles):

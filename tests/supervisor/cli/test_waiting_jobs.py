@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from shared.config import Settings
-from shared.ledger import keys
-from shared.wire.ids import JobId
-from supervisor.cli.commands import loaded
-from supervisor.cli.doctor import examine
-from supervisor.cli.errors import NOT_ENDED, OK
-from supervisor.cli.finding import Level
-from supervisor.cli.standing import headline
-from supervisor.cli.view import View, heard, look
-from supervisor.client import Client, Request
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.cli.commands import loaded
+from handoff_queue.supervisor.cli.doctor import examine
+from handoff_queue.supervisor.cli.errors import NOT_ENDED, OK
+from handoff_queue.supervisor.cli.finding import Level
+from handoff_queue.supervisor.cli.standing import headline
+from handoff_queue.supervisor.cli.view import View, heard, look
+from handoff_queue.supervisor.client import Client, Request
 
 SINCE_MS = 1_770_000_000_000
 SINCE = "2026-02-02 02:40:00 UTC"

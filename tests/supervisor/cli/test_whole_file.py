@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.wire.errors import HandoffError
-from supervisor.cli.whole_file import write_out
+from handoff_queue.shared.wire.errors import HandoffError
+from handoff_queue.supervisor.cli.whole_file import write_out
 
 
 def test_what_was_there_is_replaced(tmp_path: Path) -> None:

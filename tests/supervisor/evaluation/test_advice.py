@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.gates import Gates
-from shared.wire.mode import Mode
-from supervisor.evaluation.comparing import Side, advice_on
-from supervisor.evaluation.figures import Took
-from supervisor.evaluation.golden import Case
-from supervisor.evaluation.judging import Better
-from supervisor.evaluation.summary import Row, by_kind, row_of, shortfalls
-from supervisor.evaluation.summary import advice_on as advice_on_rows
-from supervisor.evaluation.trials import Outcome, Trial, Variant
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.evaluation.comparing import Side, advice_on
+from handoff_queue.supervisor.evaluation.figures import Took
+from handoff_queue.supervisor.evaluation.golden import Case
+from handoff_queue.supervisor.evaluation.judging import Better
+from handoff_queue.supervisor.evaluation.summary import Row, by_kind, row_of, shortfalls
+from handoff_queue.supervisor.evaluation.summary import advice_on as advice_on_rows
+from handoff_queue.supervisor.evaluation.trials import Outcome, Trial, Variant
 
 SINGLE, TEAM = Variant(Mode.SINGLE), Variant(Mode.TEAM)
 NO = ("It has no sources.",)

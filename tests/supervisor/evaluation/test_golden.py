@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.wire.errors import UserError
-from supervisor.evaluation.golden import Case, read_golden
-from supervisor.lifecycle.gates import vetoes_of
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.evaluation.golden import Case, read_golden
+from handoff_queue.supervisor.lifecycle.gates import vetoes_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "golden.jsonl"
 CASES = read_golden(EXAMPLE)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.events import JobStatus
-from shared.wire.mode import Mode
-from shared.wire.rubric import DEFAULT_RUBRIC, Rubric
-from supervisor.evaluation.judging import (
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.rubric import DEFAULT_RUBRIC, Rubric
+from handoff_queue.supervisor.evaluation.judging import (
     Better,
     Duel,
     Judging,
@@ -22,8 +22,8 @@ from supervisor.evaluation.judging import (
     scores_in,
     settled,
 )
-from supervisor.report import JobResult
-from supervisor.submission import plan_of
+from handoff_queue.supervisor.report import JobResult
+from handoff_queue.supervisor.submission import plan_of
 
 RUBRIC = Rubric.of_fields({"accuracy": "It is right.", "tone": "It is friendly."})
 JUDGING = Judging("reviewer", "second-opinion")

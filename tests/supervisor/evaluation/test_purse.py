@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.evaluation.purse import Purse
+from handoff_queue.supervisor.evaluation.purse import Purse
 
 
 @given(

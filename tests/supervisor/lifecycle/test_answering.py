@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from shared.wire.answer import Answer
-from shared.wire.events import AnswerMethod, JobStatus
-from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus, ref
-from shared.wire.ids import StepId
-from shared.wire.limits import JobLimits
-from shared.wire.message import digest_of
-from shared.wire.plan import Plan, Synthesis
-from supervisor.lifecycle.answering import (
+from handoff_queue.shared.wire.answer import Answer
+from handoff_queue.shared.wire.events import AnswerMethod, JobStatus
+from handoff_queue.shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.plan import Plan, Synthesis
+from handoff_queue.supervisor.lifecycle.answering import (
     NOT_REVIEWED,
     assemble,
     choose_method,
     number_citations,
     usable_sinks,
 )
-from supervisor.lifecycle.words import UNPROVEN, Words
+from handoff_queue.supervisor.lifecycle.words import UNPROVEN, Words
 from tests.doubles.handoffs import a_result
 from tests.doubles.life import Life, a_plan, planned
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.wire.approval import MOST_WAIT_S, ApprovalOf, Approvals, OnTimeout
-from shared.wire.events import (
+from handoff_queue.shared.wire.approval import MOST_WAIT_S, ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.wire.events import (
     ApprovalReminded,
     Approved,
     CancelRequested,
@@ -16,12 +16,12 @@ from shared.wire.events import (
     Rejected,
     RetryRequested,
 )
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.mode import Mode
-from shared.wire.usage import Usage
-from supervisor.lifecycle.commands import AskApproval, EndJob, GoOn, RemindUser
-from supervisor.lifecycle.ending import next_due
-from supervisor.lifecycle.words import BRING_UP_TO_DATE
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.lifecycle.commands import AskApproval, EndJob, GoOn, RemindUser
+from handoff_queue.supervisor.lifecycle.ending import next_due
+from handoff_queue.supervisor.lifecycle.words import BRING_UP_TO_DATE
 from tests.doubles.life import BEGIN, LEASE_S, Life, a_plan, done
 
 DAY_S = 86_400.0

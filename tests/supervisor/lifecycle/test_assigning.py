@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.events import JobStatus, RetryRequested
-from shared.wire.ids import StepId
-from shared.wire.plan import OnFailure, Plan
-from supervisor.lifecycle.assigning import assigned
-from supervisor.lifecycle.commands import IssueGroup
-from supervisor.lifecycle.failing import MOST_RETRIES
-from supervisor.lifecycle.seen import Load, Seen
+from handoff_queue.shared.wire.events import JobStatus, RetryRequested
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import OnFailure, Plan
+from handoff_queue.supervisor.lifecycle.assigning import assigned
+from handoff_queue.supervisor.lifecycle.commands import IssueGroup
+from handoff_queue.supervisor.lifecycle.failing import MOST_RETRIES
+from handoff_queue.supervisor.lifecycle.seen import Load, Seen
 from tests.doubles.life import Life, a_plan
 
 ROLES = frozenset({"researcher", "searcher", "generalist"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.lifecycle.citing import uncited
+from handoff_queue.supervisor.lifecycle.citing import uncited
 
 
 def test_one_source_does_not_stand_for_the_whole_answer() -> None:

@@ -6,19 +6,24 @@ from typing import Any
 
 import pytest
 
-from shared.wire.approval import ApprovalOf, Approvals
-from shared.wire.condition import When
-from shared.wire.events import ConditionsChecked, HandoffIssued, JobStatus, RetryRequested
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.join import Join
-from shared.wire.plan import Plan, Step, problems_by_step
-from supervisor.lifecycle.answering import usable_sinks
-from supervisor.lifecycle.effects import reviewed_steps
-from supervisor.lifecycle.evolve import fold
-from supervisor.lifecycle.gaps import gaps_of
-from supervisor.lifecycle.joins import ALL_SKIPPED
-from supervisor.lifecycle.state import StepStatus
+from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
+from handoff_queue.shared.wire.condition import When
+from handoff_queue.shared.wire.events import (
+    ConditionsChecked,
+    HandoffIssued,
+    JobStatus,
+    RetryRequested,
+)
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.wire.plan import Plan, Step, problems_by_step
+from handoff_queue.supervisor.lifecycle.answering import usable_sinks
+from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.supervisor.lifecycle.gaps import gaps_of
+from handoff_queue.supervisor.lifecycle.joins import ALL_SKIPPED
+from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
 from tests.doubles.life import Life, a_plan
 

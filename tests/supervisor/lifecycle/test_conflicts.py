@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.conflicts.measuring import PAIRS, labelled, measured, measured_in_pairs
-from shared.wire.handoff import Claim
-from supervisor.lifecycle.clocks import minutes_of
-from supervisor.lifecycle.conflicts import MOST_STATEMENTS, conflicts_in, contradicts
-from supervisor.lifecycle.periods import periods_of
-from supervisor.lifecycle.quantities import disagree, quantity_of
-from supervisor.lifecycle.units import unit_of
-from supervisor.lifecycle.values import contradict, read_value
+from handoff_queue.shared.wire.handoff import Claim
+from handoff_queue.supervisor.lifecycle.clocks import minutes_of
+from handoff_queue.supervisor.lifecycle.conflicts import MOST_STATEMENTS, conflicts_in, contradicts
+from handoff_queue.supervisor.lifecycle.periods import periods_of
+from handoff_queue.supervisor.lifecycle.quantities import disagree, quantity_of
+from handoff_queue.supervisor.lifecycle.units import unit_of
+from handoff_queue.supervisor.lifecycle.values import contradict, read_value
 from tests.doubles.contradictions import a_claim
 
 SPELT = {

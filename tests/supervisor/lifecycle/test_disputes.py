@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shared.wire.events import ConflictsFound, JobStatus, Judged, RetryRequested
-from shared.wire.handoff import StopReason
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.mode import Mode
-from supervisor.lifecycle.answering import assemble
-from supervisor.lifecycle.commands import FindConflicts, IssueRole
-from supervisor.lifecycle.disputes import disputes_of
+from handoff_queue.shared.wire.events import ConflictsFound, JobStatus, Judged, RetryRequested
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.supervisor.lifecycle.commands import FindConflicts, IssueRole
+from handoff_queue.supervisor.lifecycle.disputes import disputes_of
 from tests.doubles.contradictions import a_claim, settles
 from tests.doubles.life import Life, a_plan, planned
 

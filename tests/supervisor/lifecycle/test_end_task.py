@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from shared.wire.events import EndTaskTried, RetryRequested
-from shared.wire.handoff import ref
-from shared.wire.ids import StepId
-from supervisor.lifecycle.commands import DeliverWebhook, SendEndTask
-from supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S, WEBHOOK_GIVEN_UP_AFTER_S, next_due
+from handoff_queue.shared.wire.events import EndTaskTried, RetryRequested
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.supervisor.lifecycle.commands import DeliverWebhook, SendEndTask
+from handoff_queue.supervisor.lifecycle.ending import (
+    WEBHOOK_BACKOFF_S,
+    WEBHOOK_GIVEN_UP_AFTER_S,
+    next_due,
+)
 from tests.doubles.life import LEASE_S, Life, done
 
 URL = "https://example.org/hook"

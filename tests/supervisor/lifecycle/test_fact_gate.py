@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals
-from shared.wire.events import (
+from handoff_queue.shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals
+from handoff_queue.shared.wire.events import (
     CancelRequested,
     FactsChecked,
     HandoffIssued,
     JobStatus,
     RetryRequested,
 )
-from shared.wire.gates import Gates
-from shared.wire.handoff import ResultStatus, StopReason
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.mode import Mode
-from shared.wire.names import FACT_GATE
-from supervisor.lifecycle.answering import assemble
-from supervisor.lifecycle.budget import closers
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.supervisor.lifecycle.budget import closers
+from handoff_queue.supervisor.lifecycle.commands import (
     CheckGates,
     EndJob,
     IssueFactCheck,
     SkipFactCheck,
     TakeFactCheck,
 )
-from supervisor.lifecycle.fact_gate import NO_WORKER
-from supervisor.lifecycle.gates import MOST_GATE_ROUNDS
-from supervisor.lifecycle.handoffs import fact_check_handoff
-from supervisor.lifecycle.seen import Seen
-from supervisor.roles.fact_check import fact_check_schema, fact_check_task
+from handoff_queue.supervisor.lifecycle.fact_gate import NO_WORKER
+from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff
+from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from tests.doubles.fact_checks import checks_facts
 from tests.doubles.handoffs import a_spec
 from tests.doubles.life import RESEARCHERS, Life, a_plan

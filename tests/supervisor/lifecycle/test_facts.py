@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.events import JobStatus
-from shared.wire.facts import KnownFact
-from shared.wire.gates import Gates
-from shared.wire.handoff import Claim, ref
-from shared.wire.mode import Mode
-from supervisor.lifecycle.answering import assemble
-from supervisor.lifecycle.conflicts import contradicts
-from supervisor.lifecycle.facts import MOST_CLAIMS, MOST_TOLD, against_the_facts
-from supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.facts import KnownFact
+from handoff_queue.shared.wire.gates import Gates
+from handoff_queue.shared.wire.handoff import Claim, ref
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.supervisor.lifecycle.conflicts import contradicts
+from handoff_queue.supervisor.lifecycle.facts import MOST_CLAIMS, MOST_TOLD, against_the_facts
+from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from tests.doubles.contradictions import a_claim
 from tests.doubles.facts import a_fact, a_table
 from tests.doubles.life import Life

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.events import JobStatus
-from shared.wire.handoff import StopReason
-from shared.wire.limits import JobLimits
-from shared.wire.plan import OnFailure, Plan
-from supervisor.lifecycle.commands import IssueGroup, TryAgain
-from supervisor.lifecycle.failing import MOST_RETRIES
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.plan import OnFailure, Plan
+from handoff_queue.supervisor.lifecycle.commands import IssueGroup, TryAgain
+from handoff_queue.supervisor.lifecycle.failing import MOST_RETRIES
 from tests.doubles.life import Life, a_plan
 
 EVERYBODY = frozenset({"generalist", "researcher"})

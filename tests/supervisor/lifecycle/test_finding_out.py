@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from shared.wire.ids import StepId
-from shared.wire.join import Join
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.patch import Patch
-from shared.wire.plan import Plan, Step
-from supervisor.lifecycle.commands import IssueRole
-from supervisor.lifecycle.decide import MOST_NEEDS_ANSWERED
-from supervisor.lifecycle.finding_out import can_help, helpers_of, room
-from supervisor.lifecycle.state import StepStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.commands import IssueRole
+from handoff_queue.supervisor.lifecycle.decide import MOST_NEEDS_ANSWERED
+from handoff_queue.supervisor.lifecycle.finding_out import can_help, helpers_of, room
+from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.life import Life, done, planned
 from tests.doubles.needs import a_helper
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.events import HandoffIssued, JobStatus
-from shared.wire.given import Given, answers_in
-from shared.wire.handoff import Claim, HandoffResult, ResultStatus, ref
-from shared.wire.ids import NAME_PATTERN, StepId, handoff_id
-from shared.wire.plan import Plan, Step
-from supervisor.lifecycle.beginning import one_step
-from supervisor.lifecycle.following import earlier, given_of, results_to_give
+from handoff_queue.shared.wire.events import HandoffIssued, JobStatus
+from handoff_queue.shared.wire.given import Given, answers_in
+from handoff_queue.shared.wire.handoff import Claim, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.wire.ids import NAME_PATTERN, StepId, handoff_id
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.beginning import one_step
+from handoff_queue.supervisor.lifecycle.following import earlier, given_of, results_to_give
 from tests.doubles.contradictions import a_claim
 from tests.doubles.life import Life, a_plan, done, planned
 from tests.doubles.results import a_result_of

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from shared.wire.approval import ApprovalOf
-from shared.wire.events import ApprovalAsked, Counted, JobStatus, RetryRequested
-from shared.wire.ids import StepId
-from shared.wire.join import Join, join_problems
-from shared.wire.plan import OnFailure, Plan
-from shared.wire.usage import Usage
-from supervisor.lifecycle.ending import next_due
-from supervisor.lifecycle.gaps import gaps_of, likely_costs, to_finish
-from supervisor.lifecycle.joins import counted_for
+from handoff_queue.shared.wire.approval import ApprovalOf
+from handoff_queue.shared.wire.events import ApprovalAsked, Counted, JobStatus, RetryRequested
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join, join_problems
+from handoff_queue.shared.wire.plan import OnFailure, Plan
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.lifecycle.ending import next_due
+from handoff_queue.supervisor.lifecycle.gaps import gaps_of, likely_costs, to_finish
+from handoff_queue.supervisor.lifecycle.joins import counted_for
 from tests.doubles.life import LEASE_S, Life, a_plan
 
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=300)

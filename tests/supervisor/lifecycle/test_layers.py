@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.lifecycle.layers import LEAST_TOP, Layers, layers
+from handoff_queue.supervisor.lifecycle.layers import LEAST_TOP, Layers, layers
 
 KEYS = st.integers(0, 2 * LEAST_TOP)
 """So few that they are changed, taken away and come back; more than lie on top of a ground."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.events import Reviewed
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.verdict import Decision
-from supervisor.lifecycle.likeness import SAME_FROM, likeness
-from supervisor.lifecycle.state import Phase
+from handoff_queue.shared.wire.events import Reviewed
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.verdict import Decision
+from handoff_queue.supervisor.lifecycle.likeness import SAME_FROM, likeness
+from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.life import done, planned
 
 REWORDED = [

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.events import AnswerMethod, CancelRequested, JobStatus, RetryRequested
-from shared.wire.ids import StepId
-from shared.wire.limits import JobLimits
-from shared.wire.plan import Synthesis
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.events import (
+    AnswerMethod,
+    CancelRequested,
+    JobStatus,
+    RetryRequested,
+)
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
     EndJob,
     IssueGroup,
     IssueRole,
     SkipReview,
 )
-from supervisor.lifecycle.decide import MOST_FRUITLESS
-from supervisor.lifecycle.handoffs import role_handoff
-from supervisor.lifecycle.state import LAST_CHANCE_S
+from handoff_queue.supervisor.lifecycle.decide import MOST_FRUITLESS
+from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
+from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S
 from tests.doubles.handoffs import a_spec
 from tests.doubles.life import BEGIN, Life, a_plan, done, planned
 from tests.doubles.orders import given_up

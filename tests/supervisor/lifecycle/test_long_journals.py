@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from shared.wire.events import (
+from handoff_queue.shared.wire.events import (
     Event,
     HandoffFinished,
     HandoffIssued,
@@ -17,11 +17,11 @@ from shared.wire.events import (
     StepOutline,
     StepsTriedAgain,
 )
-from shared.wire.handoff import ResultStatus, StopReason, ref
-from shared.wire.ids import HandoffId, StepId
-from shared.wire.message import digest_of
-from shared.wire.usage import Usage
-from supervisor.lifecycle.evolve import evolve, fold, fold_on
+from handoff_queue.shared.wire.handoff import ResultStatus, StopReason, ref
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.lifecycle.evolve import evolve, fold, fold_on
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 

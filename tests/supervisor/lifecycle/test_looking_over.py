@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.events import (
+from handoff_queue.shared.wire.events import (
     Abandoned,
     Event,
     JobEnded,
@@ -21,12 +21,12 @@ from shared.wire.events import (
     StepsAbandoned,
     StepsTriedAgain,
 )
-from shared.wire.handoff import ResultStatus, ref
-from shared.wire.ids import StepId
-from shared.wire.join import Join
-from supervisor.lifecycle.evolve import fold_on
-from supervisor.lifecycle.looking_over import overview_of
-from supervisor.lifecycle.state import JobState
+from handoff_queue.shared.wire.handoff import ResultStatus, ref
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.supervisor.lifecycle.evolve import fold_on
+from handoff_queue.supervisor.lifecycle.looking_over import overview_of
+from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import submission
 from tests.doubles.life import Life
 from tests.doubles.world import World

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.events import AnswerMethod, CancelRequested, JobStatus, RetryRequested, Routed
-from shared.wire.mode import Mode
-from supervisor.lifecycle.answering import assemble
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.events import (
+    AnswerMethod,
+    CancelRequested,
+    JobStatus,
+    RetryRequested,
+    Routed,
+)
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
     EndJob,
     IssueGroup,
@@ -15,7 +21,7 @@ from supervisor.lifecycle.commands import (
     MakePlan,
     Route,
 )
-from supervisor.lifecycle.state import Phase
+from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.life import Life, a_plan
 
 EVERYBODY = frozenset({"generalist", "legal", "researcher"})

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from shared.wire.events import JobStatus, PlanPatched
-from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus
-from shared.wire.ids import HandoffId, StepId
-from shared.wire.limits import JobLimits
-from shared.wire.mode import Mode
-from shared.wire.patch import Patch
-from shared.wire.plan import Step
-from supervisor.lifecycle.answering import assemble
-from supervisor.lifecycle.commands import IssueGroup, IssueRole
-from supervisor.lifecycle.news import is_known, is_said_again
-from supervisor.lifecycle.patches import FRUITLESS_ROUNDS
+from handoff_queue.shared.wire.events import JobStatus, PlanPatched
+from handoff_queue.shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus
+from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.patch import Patch
+from handoff_queue.shared.wire.plan import Step
+from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.supervisor.lifecycle.commands import IssueGroup, IssueRole
+from handoff_queue.supervisor.lifecycle.news import is_known, is_said_again
+from handoff_queue.supervisor.lifecycle.patches import FRUITLESS_ROUNDS
 from tests.doubles.effort import calls_in
 from tests.doubles.life import Life
 from tests.doubles.results import a_result_of

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.checkpoints import WorstCase
-from shared.wire.events import AnswerMethod, HandoffFinished, JobStatus, RetryRequested
-from shared.wire.handoff import ResultStatus, StopReason
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.plan import Synthesis
-from supervisor.lifecycle.budget import closers, kept_back, why_asked
-from supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
+from handoff_queue.shared.wire.checkpoints import WorstCase
+from handoff_queue.shared.wire.events import (
+    AnswerMethod,
+    HandoffFinished,
+    JobStatus,
+    RetryRequested,
+)
+from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.supervisor.lifecycle.budget import closers, kept_back, why_asked
+from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
 from tests.doubles.life import BEGIN, Life, a_plan, done, planned
 from tests.doubles.orders import given_up
 

@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.limits import JobLimits
 from tests.doubles.life import Life
 
 

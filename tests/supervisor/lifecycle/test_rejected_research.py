@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.wire.events import JobStatus
-from supervisor.lifecycle.commands import EndJob
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.supervisor.lifecycle.commands import EndJob
 from tests.doubles.life import done
 from tests.supervisor.lifecycle.test_approving import RESEARCH, asked, at
 

@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.ids import StepId
-from shared.wire.patch import Repeat
-from shared.wire.plan import Step
-from supervisor.lifecycle.repeats import repeats_in, twice_in
-from supervisor.lifecycle.wording import wording_of
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.patch import Repeat
+from handoff_queue.shared.wire.plan import Step
+from handoff_queue.supervisor.lifecycle.repeats import repeats_in, twice_in
+from handoff_queue.supervisor.lifecycle.wording import wording_of
 from tests.doubles.effort import calls_in
 
 PLANS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("repeats.yaml").read_text())

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.wire.approval import ApprovalOf, Approvals
-from shared.wire.events import JobStatus, PlanPatched, RetryRequested, SecondChance
-from shared.wire.handoff import StopReason
-from shared.wire.ids import StepId
-from shared.wire.limits import JobLimits, OnLimit
-from shared.wire.mode import Mode
-from shared.wire.patch import Patch, Repeat
-from shared.wire.plan import OnFailure, Plan, Step
-from supervisor.lifecycle.answering import assemble, words_wanted
-from supervisor.lifecycle.commands import Command, IssueGroup, IssueRole, PatchPlan, TryAgain
+from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
+from handoff_queue.shared.wire.events import JobStatus, PlanPatched, RetryRequested, SecondChance
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import JobLimits, OnLimit
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.patch import Patch, Repeat
+from handoff_queue.shared.wire.plan import OnFailure, Plan, Step
+from handoff_queue.supervisor.lifecycle.answering import assemble, words_wanted
+from handoff_queue.supervisor.lifecycle.commands import (
+    Command,
+    IssueGroup,
+    IssueRole,
+    PatchPlan,
+    TryAgain,
+)
 from tests.doubles.life import Life, planned
 from tests.doubles.orders import given_up, group
 

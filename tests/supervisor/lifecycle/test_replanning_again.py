@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from shared.wire.events import HandoffIssued, JobStatus
-from shared.wire.ids import StepId
-from shared.wire.limits import NewLimits
-from shared.wire.mode import Mode
-from shared.wire.patch import Patch, Repeat
-from shared.wire.plan import Step
-from supervisor.lifecycle.answering import assemble
-from supervisor.lifecycle.retrying import retry_of
+from handoff_queue.shared.wire.events import HandoffIssued, JobStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import NewLimits
+from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.wire.patch import Patch, Repeat
+from handoff_queue.shared.wire.plan import Step
+from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.supervisor.lifecycle.retrying import retry_of
 from tests.doubles.life import Life, done
 
 FINALIZE = Patch(finalize=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.errors import UserError
-from shared.wire.events import HandoffIssued, RetryRequested
-from shared.wire.handoff import StopReason
-from shared.wire.ids import StepId
-from shared.wire.limits import JobLimits, NewLimits, OnLimit
-from shared.wire.plan import Plan, Step
-from supervisor.lifecycle.retrying import retry_of
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.events import HandoffIssued, RetryRequested
+from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.limits import JobLimits, NewLimits, OnLimit
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.retrying import retry_of
 from tests.doubles.life import Life, planned
 
 USED = {"max_turns": 12, "max_tokens": 1_000, "max_microusd": 80_000}

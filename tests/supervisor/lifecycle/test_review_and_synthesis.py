@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.events import AnswerMethod, CancelRequested, JobStatus, Synthesised
-from shared.wire.limits import JobLimits
-from shared.wire.plan import Synthesis
-from supervisor.lifecycle.commands import ChooseAnswer, Command, EndJob, IssueGroup, IssueRole
-from supervisor.lifecycle.gaps import gaps_of
-from supervisor.lifecycle.state import StepStatus
+from handoff_queue.shared.wire.events import AnswerMethod, CancelRequested, JobStatus, Synthesised
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.supervisor.lifecycle.commands import (
+    ChooseAnswer,
+    Command,
+    EndJob,
+    IssueGroup,
+    IssueRole,
+)
+from handoff_queue.supervisor.lifecycle.gaps import gaps_of
+from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.life import Life, a_plan, planned
 
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ending import finished_event
-from shared.wire.answer import Answer, Gap
-from shared.wire.events import HandoffIssued, JobStatus, Parent, ParentTold, RetryRequested, TakenUp
-from shared.wire.handoff import HandoffResult, ResultStatus, StopReason
-from shared.wire.ids import HandoffId, JobId, StepId, child_id_for
-from shared.wire.limits import JobLimits, NewLimits
-from shared.wire.plan import OnFailure, Plan, Step
-from shared.wire.usage import Usage
-from supervisor.lifecycle.gaps import gaps_of, to_finish
-from supervisor.lifecycle.retrying import retry_of
-from supervisor.lifecycle.teams import has_gaps_alone
-from supervisor.lifecycle.telling import Used, result_for_parent
+from handoff_queue.shared.ending import finished_event
+from handoff_queue.shared.wire.answer import Answer, Gap
+from handoff_queue.shared.wire.events import (
+    HandoffIssued,
+    JobStatus,
+    Parent,
+    ParentTold,
+    RetryRequested,
+    TakenUp,
+)
+from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, child_id_for
+from handoff_queue.shared.wire.limits import JobLimits, NewLimits
+from handoff_queue.shared.wire.plan import OnFailure, Plan, Step
+from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.supervisor.lifecycle.gaps import gaps_of, to_finish
+from handoff_queue.supervisor.lifecycle.retrying import retry_of
+from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
+from handoff_queue.supervisor.lifecycle.telling import Used, result_for_parent
 from tests.doubles.handoffs import JOB, a_result
 from tests.doubles.life import Life
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.wire.events import AnswerMethod, CancelRequested, JobStatus
-from shared.wire.limits import JobLimits
-from supervisor.lifecycle.commands import (
+from handoff_queue.shared.wire.events import AnswerMethod, CancelRequested, JobStatus
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     ChooseAnswer,
     Command,
@@ -13,8 +13,8 @@ from supervisor.lifecycle.commands import (
     IssueRole,
     SkipReview,
 )
-from supervisor.lifecycle.decide import MOST_IN_A_SLICE, MOST_NEEDS_ANSWERED
-from supervisor.lifecycle.state import Phase
+from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE, MOST_NEEDS_ANSWERED
+from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.life import Life, planned
 from tests.doubles.orders import given_up, group
 

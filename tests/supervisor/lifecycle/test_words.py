@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wire.events import Reviewed
-from shared.wire.handoff import Citation, Claim, HandoffResult, ResultStatus, StopReason, ref
-from shared.wire.ids import StepId
-from shared.wire.message import digest_of
-from shared.wire.verdict import Decision, Verdict
-from supervisor.lifecycle.attempts import Remark
-from supervisor.lifecycle.words import (
+from handoff_queue.shared.wire.events import Reviewed
+from handoff_queue.shared.wire.handoff import (
+    Citation,
+    Claim,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+    ref,
+)
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.wire.verdict import Decision, Verdict
+from handoff_queue.supervisor.lifecycle.attempts import Remark
+from handoff_queue.supervisor.lifecycle.words import (
     BRING_UP_TO_DATE,
     STOPPED_BY,
     TRY_AGAIN,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.ids import StepId
-from supervisor.quoting.drawing import (
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.supervisor.quoting.drawing import (
     COLD,
     FEWEST_SCORES,
     Past,

@@ -8,11 +8,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from shared.agent.reading import NotAcceptable
-from shared.wire.ids import StepId
-from shared.wire.rubric import MOST_CRITERIA, Rubric, Score
-from shared.wire.verdict import Decision, Verdict
-from supervisor.roles.assessment import MOST_SCORES, VerdictReading
+from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.rubric import MOST_CRITERIA, Rubric, Score
+from handoff_queue.shared.wire.verdict import Decision, Verdict
+from handoff_queue.supervisor.roles.assessment import MOST_SCORES, VerdictReading
 
 READING = VerdictReading(("pgvector", "qdrant"))
 

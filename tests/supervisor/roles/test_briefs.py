@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from shared.wire.ids import StepId
-from shared.wire.plan import OnFailure, Plan, Step, Synthesis
-from shared.wire.rubric import Rubric
-from supervisor.roles.briefs import (
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import OnFailure, Plan, Step, Synthesis
+from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.supervisor.roles.briefs import (
     MAX_NOTE_CHARS,
     Candidate,
     Unwanted,

@@ -8,16 +8,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from shared.agent.offline.conversation import Conversation
-from shared.agent.offline.parts import reply_to
-from shared.agent.prompt import Loaded, opening_of
-from shared.agent.reading import NotAcceptable
-from shared.wire.conflicts import Conflict, Conflicts, Settlement, Settlements
-from shared.wire.events import ConflictsFound
-from shared.wire.handoff import ref
-from supervisor.lifecycle.handoffs import role_handoff
-from supervisor.roles.instructions import read_role
-from supervisor.roles.judge import (
+from handoff_queue.shared.agent.offline.conversation import Conversation
+from handoff_queue.shared.agent.offline.parts import reply_to
+from handoff_queue.shared.agent.prompt import Loaded, opening_of
+from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.wire.conflicts import Conflict, Conflicts, Settlement, Settlements
+from handoff_queue.shared.wire.events import ConflictsFound
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
+from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.judge import (
     MOST_SHOWN_CHARS,
     JudgeReading,
     judge_brief,

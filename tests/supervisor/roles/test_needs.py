@@ -7,11 +7,11 @@ import json
 import jsonschema
 import pytest
 
-from shared.agent.reading import NotAcceptable, Read
-from shared.wire.ids import StepId
-from shared.wire.plan import OnFailure, Step
-from shared.wire.resolutions import Resolutions
-from supervisor.roles.needs import NeedsReading
+from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import OnFailure, Step
+from handoff_queue.shared.wire.resolutions import Resolutions
+from handoff_queue.supervisor.roles.needs import NeedsReading
 
 READING = NeedsReading(("costs", "laws"))
 PLANNED = (

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from shared.wire.events import JobStatus, NeedsResolved
-from shared.wire.handoff import ref
-from shared.wire.ids import StepId
-from shared.wire.plan import Plan
-from shared.wire.resolutions import Resolution, Resolutions
-from supervisor.lifecycle.answering import assemble
-from supervisor.roles.needs import NeedsReading
-from supervisor.roles.outcomes import asked_before, outcome_of
-from supervisor.roles.planner import PlanReading
+from handoff_queue.shared.wire.events import JobStatus, NeedsResolved
+from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.shared.wire.resolutions import Resolution, Resolutions
+from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.supervisor.roles.needs import NeedsReading
+from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of
+from handoff_queue.supervisor.roles.planner import PlanReading
 from tests.doubles.handoffs import a_handoff, a_result
 from tests.doubles.life import Life, planned
 from tests.doubles.needs import a_helper

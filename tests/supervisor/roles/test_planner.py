@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.reading import NotAcceptable
-from shared.wire.errors import MalformedMessage
-from shared.wire.handoff import ResultStatus
-from shared.wire.ids import StepId
-from shared.wire.join import Join
-from shared.wire.plan import DEFAULT_FALLBACK, Plan, Synthesis
-from supervisor.roles.planner import PlanReading, degraded_plan
+from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.wire.plan import DEFAULT_FALLBACK, Plan, Synthesis
+from handoff_queue.supervisor.roles.planner import PlanReading, degraded_plan
 
 READING = PlanReading(("writer", "researcher"), max_steps=3)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shared.agent.reading import NotAcceptable
-from shared.wire.ids import StepId
-from shared.wire.patch import Patch, Repeat
-from shared.wire.plan import Plan, Step
-from supervisor.roles.replanner import PatchReading, patch_format, patch_reading_of
+from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.patch import Patch, Repeat
+from handoff_queue.shared.wire.plan import Plan, Step
+from handoff_queue.supervisor.roles.replanner import PatchReading, patch_format, patch_reading_of
 
 PLAN = Plan(
     steps=(

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from shared.agent.envelope import EnvelopeReading
-from shared.agent.reading import NotAcceptable
-from shared.agent.sources import Sources
-from shared.specialists.lint import lint
-from shared.wire.handoff import Claim
-from shared.wire.ids import StepId
-from shared.wire.specialist import Tier
-from supervisor.roles.instructions import read_role
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.specialists.lint import lint
+from handoff_queue.shared.wire.handoff import Claim
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.specialist import Tier
+from handoff_queue.supervisor.roles.instructions import read_role
 
 ROLES = ("planner", "replanner", "judge", "assessor", "synthesizer")
 SYNTHESIZER = read_role("synthesizer")

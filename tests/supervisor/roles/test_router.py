@@ -19,15 +19,15 @@ from benchmarks.routing.measuring import (
     specialist_accuracy,
     way_accuracy,
 )
-from shared.agent.reading import NotAcceptable
-from shared.specialists import load_specialists
-from shared.specialists.lint import lint
-from shared.wire.errors import MalformedMessage
-from shared.wire.handoff import ResultStatus
-from shared.wire.specialist import Tier
-from supervisor.roles.instructions import read_role
-from supervisor.roles.router import Route, RouteReading, specialists_routed_in
-from workers.specialists import BUILT_IN
+from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.specialists.lint import lint
+from handoff_queue.shared.wire.errors import MalformedMessage
+from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.wire.specialist import Tier
+from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.router import Route, RouteReading, specialists_routed_in
+from handoff_queue.workers.specialists import BUILT_IN
 
 READING = RouteReading(("writer", "generalist", "tax_desk"))
 ANYTHING = st.recursive(

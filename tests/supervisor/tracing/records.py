@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shared.ledger.jobs import HandoffStanding, JobStanding
-from shared.ledger.stints import Left, Stint
-from shared.wire.events import (
+from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.ledger.stints import Left, Stint
+from handoff_queue.shared.wire.events import (
     Abandoned,
     Event,
     HandoffFinished,
@@ -18,10 +18,16 @@ from shared.wire.events import (
     Recorded,
     StepsAbandoned,
 )
-from shared.wire.handoff import AgentHandoff, ContextResult, HandoffResult, ResultStatus, ref
-from shared.wire.ids import HandoffId, JobId, StepId, handoff_id
-from shared.wire.limits import JobLimits
-from supervisor.record import Record
+from handoff_queue.shared.wire.handoff import (
+    AgentHandoff,
+    ContextResult,
+    HandoffResult,
+    ResultStatus,
+    ref,
+)
+from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.supervisor.record import Record
 
 JOB = JobId("j-0123456789ab")
 SPEC = "0" * 64

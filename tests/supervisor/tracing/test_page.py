@@ -11,11 +11,11 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
-from shared.ledger.stints import Left
-from shared.wire.ids import JobId
-from supervisor.report import report_of
-from supervisor.tracing.page import Traced, absent_from, page_of, tree_of
-from supervisor.tracing.timeline import timeline_of
+from handoff_queue.shared.ledger.stints import Left
+from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.supervisor.report import report_of
+from handoff_queue.supervisor.tracing.page import Traced, absent_from, page_of, tree_of
+from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.records import JOB, Ran
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> {{style}} \u2028 &amp;"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.report import CHECKED_OFFLINE, report_of
-from supervisor.tracing.sentences import told_of
+from handoff_queue.supervisor.report import CHECKED_OFFLINE, report_of
+from handoff_queue.supervisor.tracing.sentences import told_of
 from tests.supervisor.tracing.records import Ran
 
 

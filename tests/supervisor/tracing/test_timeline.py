@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.tracing.timeline import timeline_of
+from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.records import Ran
 
 

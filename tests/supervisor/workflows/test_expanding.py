@@ -10,12 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.wire.errors import UserError
-from shared.wire.plan import Plan
-from supervisor.workflows import Workflow, built_in_workflows, read_workflow
-from supervisor.workflows.workflow import MOST_DEPENDENCIES, MOST_PLAN_CHARS, MOST_STEPS
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.supervisor.workflows import Workflow, built_in_workflows, read_workflow
+from handoff_queue.supervisor.workflows.workflow import (
+    MOST_DEPENDENCIES,
+    MOST_PLAN_CHARS,
+    MOST_STEPS,
+)
+from handoff_queue.workers.specialists import BUILT_IN
 from tests.supervisor.workflows.writing import workflow, written
-from workers.specialists import BUILT_IN
 
 LOOK = "id: look, specialist: researcher, task: 'Look at {item}', for_each: lines"
 WRITE = "id: write, specialist: writer, task: 'Write {request}', depends_on: look"

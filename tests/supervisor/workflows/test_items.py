@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.wire.errors import UserError
-from supervisor.workflows import Items, read_items
-from supervisor.workflows.items import MOST_BYTES
-from supervisor.workflows.workflow import MOST_STEPS
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.supervisor.workflows import Items, read_items
+from handoff_queue.supervisor.workflows.items import MOST_BYTES
+from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
 printable = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.wire.errors import UserError
-from shared.wire.ids import StepId
-from shared.wire.join import Join
-from shared.wire.plan import Plan
-from supervisor.workflows import read_workflow
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.supervisor.workflows import read_workflow
 from tests.supervisor.workflows.writing import workflow, written
 
 LOOK = "id: look, specialist: researcher, task: 'Look at {item}', for_each: lines"

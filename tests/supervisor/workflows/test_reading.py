@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.wire.errors import UserError
-from shared.wire.ids import StepId
-from shared.wire.names import RESERVED, ROLES, SUB_SUPERVISOR
-from shared.wire.plan import DEFAULT_FALLBACK, Synthesis
-from supervisor.workflows import Each, read_workflow
-from supervisor.workflows.reading import MOST_BYTES, MOST_WRITTEN_STEPS
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.wire.names import RESERVED, ROLES, SUB_SUPERVISOR
+from handoff_queue.shared.wire.plan import DEFAULT_FALLBACK, Synthesis
+from handoff_queue.supervisor.workflows import Each, read_workflow
+from handoff_queue.supervisor.workflows.reading import MOST_BYTES, MOST_WRITTEN_STEPS
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow, written
 
 ONE = "id: a, specialist: writer, task: Write"

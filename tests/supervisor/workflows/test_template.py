@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.workflows.template import Template
+from handoff_queue.supervisor.workflows.template import Template
 
 
 @given(st.text(), st.text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.workflows import Items, Workflow, read_workflow
+from handoff_queue.supervisor.workflows import Items, Workflow, read_workflow
 
 
 def written(folder: Path, steps: str, head: str = "description: A test.\n") -> Path:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.agent.tool import ToolFailed
-from shared.wire.documents import Document, Manifest
-from shared.wire.message import digest_of
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.wire.documents import Document, Manifest
+from handoff_queue.shared.wire.message import digest_of
 
 
 class Library:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.wire.errors import UserError
+from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.workers.documents.database import Database
+from handoff_queue.workers.documents.index import DocumentIndex
 from tests.workers.documents.sets import Library
-from workers.documents.database import Database
-from workers.documents.index import DocumentIndex
 
 LIBRARY = Library(
     {
@@ -140,7 +140,7 @@ _FILL_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from tests.workers.documents.test_database import LIBRARY
-from workers.documents.index import DocumentIndex
+from handoff_queue.workers.documents.index import DocumentIndex
 
 def text_of(digest, seen=[]):
     seen.append(digest)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from handoff_queue.workers.documents.index import DocumentIndex
 from tests.workers.documents.sets import Library
-from workers.documents.index import DocumentIndex
 
 CITIES = Library(
     {

@@ -7,7 +7,13 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.documents.queries import MOST_WORDS, any_beginning_with, any_of, spaced, words_of
+from handoff_queue.workers.documents.queries import (
+    MOST_WORDS,
+    any_beginning_with,
+    any_of,
+    spaced,
+    words_of,
+)
 
 
 @given(st.text())

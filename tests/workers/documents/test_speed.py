@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.workers.documents.index import DocumentIndex
 from tests.workers.documents.sets import Library
-from workers.documents.index import DocumentIndex
 
 MOST_P95_S = 0.1
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shared.specialists import load_specialists
-from shared.specialists.lint import OVERLAP, lint, similarity
-from workers.specialists import BUILT_IN
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.specialists.lint import OVERLAP, lint, similarity
+from handoff_queue.workers.specialists import BUILT_IN
 
 TOOLS = {"search_documents", "read_document", "now", "web_search", "fetch_url"}
 SPECS = load_specialists(BUILT_IN, tools=TOOLS)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from shared.wire.documents import Document
-from shared.wire.ids import JobId, handoff_id
-from shared.wire.message import digest_of
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
+from handoff_queue.shared.wire.documents import Document
+from handoff_queue.shared.wire.ids import JobId, handoff_id
+from handoff_queue.shared.wire.message import digest_of
 from tests.workers.documents.sets import Library
 
 

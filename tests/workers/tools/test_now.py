@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from handoff_queue.workers.tools.now import now_tool
 from tests.workers.tools.contexts import Desk
-from workers.tools.now import now_tool
 
 
 def test_it_is_the_present_in_utc() -> None:

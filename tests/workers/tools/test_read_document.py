@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handoff_queue.workers.tools.read_document import MOST_CHARS, read_document_tool
 from tests.workers.tools.contexts import Desk
-from workers.tools.read_document import MOST_CHARS, read_document_tool
 
 TOOL = read_document_tool()
 

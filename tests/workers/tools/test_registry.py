@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import Settings
-from shared.wire.errors import InvalidTool
-from workers.documents.index import DocumentIndex
-from workers.tools.registry import BUILT_IN, Registry, build_registry
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import InvalidTool
+from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.tools.registry import BUILT_IN, Registry, build_registry
 
 
 def registry(tmp_path: Path, *tools_dirs: Path, offline: bool = True) -> Registry:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.tools.search_documents import search_documents_tool
 from tests.workers.tools.contexts import Desk
-from workers.documents.index import DocumentIndex
-from workers.tools.search_documents import search_documents_tool
 
 
 def test_hits_can_be_quoted_and_the_number_of_documents_is_said(index: DocumentIndex) -> None:

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from shared.agent.prompt import READ_RESULT
-from shared.agent.tool import Tool
-from shared.agent.tool_calls import result_of
-from shared.config import Settings
-from shared.wire.errors import InvalidTool
+from handoff_queue.shared.agent.prompt import READ_RESULT
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_calls import result_of
+from handoff_queue.shared.config import Settings
+from handoff_queue.shared.wire.errors import InvalidTool
+from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.tools.marks import DEFAULT_TIMEOUT_S
+from handoff_queue.workers.tools.registry import BUILT_IN, build_registry
+from handoff_queue.workers.tools.user_tools import installed_tools, load_tools
 from tests.workers.tools.contexts import Desk
-from workers.documents.index import DocumentIndex
-from workers.tools.marks import DEFAULT_TIMEOUT_S
-from workers.tools.registry import BUILT_IN, build_registry
-from workers.tools.user_tools import installed_tools, load_tools
 
 WEATHER = '''
 import os
 from pathlib import Path
-from shared.agent.tool import ToolFailed
-from workers.tools.marks import tool
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.workers.tools.marks import tool
 
 def weather(city: str, days: int = 1) -> str:
     """The weather of a city.
@@ -147,7 +147,7 @@ def test_a_secret_inside_json_is_blacked_out(
 
 def test_of_what_a_tool_raises_the_model_is_told_the_type_and_no_text(tmp_path: Path) -> None:
     text = '''
-        from shared.agent.tool import ToolFailed
+        from handoff_queue.shared.agent.tool import ToolFailed
 
         def fetch(a: int) -> str:
             """Fetch it."""
@@ -192,7 +192,7 @@ def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, re
 
 KINDS = '''
 import functools
-from workers.tools.marks import CallContext, tool
+from handoff_queue.workers.tools.marks import CallContext, tool
 
 def _decorated(function):
     @functools.wraps(function)

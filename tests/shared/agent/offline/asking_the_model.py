@@ -12,7 +12,7 @@ from typing import Any
 
 import anthropic
 
-from shared.agent.offline.transport import OfflineTransport
+from handoff_queue.shared.agent.offline.transport import OfflineTransport
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "vector-databases"
 MOST_TURNS = 6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.agent.offline.answerable import why_not_answerable
-from shared.agent.offline.statements import CANNOT_ANSWER, unmarked_statements
+from handoff_queue.shared.agent.offline.answerable import why_not_answerable
+from handoff_queue.shared.agent.offline.statements import CANNOT_ANSWER, unmarked_statements
 from tests.shared.agent.offline.asking_the_model import Library, work
 
 LIBRARY = Library({"a.md": "# Aero\n\nAero is a thin laptop. It was written about in a poem."})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.offline.asking import joined, listed, request_in, understand
+from handoff_queue.shared.agent.offline.asking import joined, listed, request_in, understand
 
 
 @pytest.mark.parametrize(

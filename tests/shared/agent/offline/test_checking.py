@@ -6,7 +6,7 @@ import json
 
 import jsonschema
 
-from supervisor.roles.fact_check import fact_check_schema, fact_check_task
+from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from tests.shared.agent.offline.asking_the_model import as_result, ask, envelope_schema
 
 

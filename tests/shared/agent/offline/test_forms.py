@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.offline.conversation import KnownClaim
-from shared.agent.offline.forms import Filled, Subject, fill_in
-from shared.agent.offline.statements import markers_in
+from handoff_queue.shared.agent.offline.conversation import KnownClaim
+from handoff_queue.shared.agent.offline.forms import Filled, Subject, fill_in
+from handoff_queue.shared.agent.offline.statements import markers_in
 from tests.shared.agent.offline.asking_the_model import (
     EXAMPLES,
     Library,

@@ -9,12 +9,19 @@ import jsonschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.events import JobStatus
-from shared.wire.rubric import Rubric
-from supervisor.client import Request
-from supervisor.evaluation.judging import Better, Duel, Judging, duel_in, scores_in, settled
-from supervisor.report import JobResult
-from supervisor.submission import plan_of
+from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.evaluation.judging import (
+    Better,
+    Duel,
+    Judging,
+    duel_in,
+    scores_in,
+    settled,
+)
+from handoff_queue.supervisor.report import JobResult
+from handoff_queue.supervisor.submission import plan_of
 from tests.shared.agent.offline.asking_the_model import ask, envelope_schema
 
 RUBRIC = Rubric.of_fields({"accuracy": "It is right.", "tone": "It is friendly."})

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from shared.agent.offline.payloads import claims_and_output, hits_in, page_in
+from handoff_queue.shared.agent.offline.payloads import claims_and_output, hits_in, page_in
 
 DATA = json.dumps(
     {

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 
-from shared.agent.offline.placeholders import placeholder
+from handoff_queue.shared.agent.offline.placeholders import placeholder
 from tests.shared.agent.offline.forms_asked_for import SCHEMAS, TREES, an_object
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from supervisor.roles.needs import NeedsReading
+from handoff_queue.supervisor.roles.needs import NeedsReading
 from tests.shared.agent.offline.asking_the_model import PLAN_SCHEMA, ask
 
 

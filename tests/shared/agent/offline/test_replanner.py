@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.agent.offline.conversation import Conversation, Result
-from shared.agent.offline.parts import reply_to
-from supervisor.roles.replanner import Decision
+from handoff_queue.shared.agent.offline.conversation import Conversation, Result
+from handoff_queue.shared.agent.offline.parts import reply_to
+from handoff_queue.supervisor.roles.replanner import Decision
 
 SCHEMA = {
     "type": "object",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.offline.sentences import sentences_of
-from shared.agent.offline.statements import marked, unmarked_statements
+from handoff_queue.shared.agent.offline.sentences import sentences_of
+from handoff_queue.shared.agent.offline.statements import marked, unmarked_statements
 
 TEXT = """# Title
 

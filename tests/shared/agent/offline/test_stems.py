@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shared.agent.offline.aspects import aspect
-from shared.agent.offline.stems import has_stem, stems_of
-from shared.stems import stem
+from handoff_queue.shared.agent.offline.aspects import aspect
+from handoff_queue.shared.agent.offline.stems import has_stem, stems_of
+from handoff_queue.shared.stems import stem
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.agent.offline.sentences import sentences_of
-from shared.documents.html import html_text
+from handoff_queue.shared.agent.offline.sentences import sentences_of
+from handoff_queue.shared.documents.html import html_text
 from tests.shared.agent.offline.asking_the_model import Library, work
 
 EXPENSES = """date,category,who,amount

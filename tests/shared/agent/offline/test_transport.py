@@ -8,7 +8,7 @@ import anthropic
 import httpx2
 import pytest
 
-from shared.agent.offline.transport import OfflineTransport
+from handoff_queue.shared.agent.offline.transport import OfflineTransport
 from tests.shared.agent.offline.asking_the_model import EXAMPLES, Library, client, envelope_schema
 
 QUESTION = [{"role": "user", "content": "<task>Research Qdrant with regard to filtering.</task>"}]

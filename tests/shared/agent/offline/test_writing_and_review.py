@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.agent.offline.statements import gaps_in, markers_in, unmarked_statements
+from handoff_queue.shared.agent.offline.statements import gaps_in, markers_in, unmarked_statements
 from tests.shared.agent.offline.asking_the_model import VERDICT_SCHEMA, ask, envelope_schema
 
 QDRANT = "Qdrant filters on the payload."

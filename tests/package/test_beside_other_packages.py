@@ -1,0 +1,139 @@
+"""The installed wheel works in a project that has packages `shared`, `supervisor` and `workers` of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.installs import Environment, build_wheel, newest
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis, find_server
+from tests.running_system import DOCUMENTS
+
+pytestmark = pytest.mark.slow
+THEIRS = ("shared", "supervisor", "workers", "chaos")
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from typing import Any
+import shared, supervisor, workers, chaos
+import handoff_queue
+
+jobs = handoff_queue.connect()
+job_id = jobs.submit(handoff_queue.Request("Compare Qdrant and pgvector", documents=Path(sys.argv[1])))
+result = jobs.result(job_id, wait_s=120)
+packages = [shared.OWNER, supervisor.OWNER, workers.OWNER, chaos.OWNER]
+print(json.dumps({"job_id": job_id, "status": result.status, "owners": packages}))
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project with its own packages, and an environment in which the wheel is installed."""
+
+    folder: Path
+    environment: Environment
+    variables: dict[str, str]
+
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the environment in the project's folder."""
+        return subprocess.run(
+            [self.environment.folder / "bin" / command[0], *command[1:]],
+            cwd=self.folder,
+            env={**self.variables, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    folder = tmp_path_factory.mktemp("project")
+    for name in THEIRS:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("OWNER = 'the project'\n")
+    (folder / "program.py").write_text(PROGRAM)
+    built = tmp_path_factory.mktemp("built")
+    environment = newest(built / "environment", build_wheel(built), "all")
+    variables = {
+        "PATH": f"{find_server().parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "PYTHONPATH": str(folder),
+        "HANDOFF_OFFLINE": "true",
+        "HANDOFF_CACHE_DIR": str(built / "cache"),
+    }
+    return Project(folder, environment, variables)
+
+
+@pytest.fixture(scope="module")
+def redis_url(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a Redis and, with Celery's own command, a supervisor and a worker of the wheel."""
+    folder = tmp_path_factory.mktemp("system")
+    celery = str(project.environment.folder / "bin" / "celery")
+    with Processes(folder) as processes:
+        url = PrivateRedis(processes, folder).start()
+        for room, queues in (
+            ("supervisor", "supervisor,submissions,think"),
+            ("workers", "researcher,analyst,writer,coder,generalist,reviewer"),
+        ):
+            app = f"handoff_queue.{room}.app"
+            command = [celery, "--workdir", str(project.folder), "-A", app]
+            options = ["worker", "-n", f"{room}@%h", "-Q", queues, "-c", "4"]
+            environment = {**project.variables, "HANDOFF_REDIS_URL": url}
+            processes.start(ChildSpec(room, [*command, *options], environment))
+        processes.wait_until_ready()
+        yield url
+
+
+@pytest.fixture(scope="module")
+def of_the_client(project: Project, redis_url: str) -> dict[str, Any]:
+    """What the project's program printed, which uses the Python client."""
+    done = project.run(
+        "python", "-W", "error", "program.py", str(DOCUMENTS), HANDOFF_REDIS_URL=redis_url
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
+
+
+def test_both_celery_commands_do_a_job_that_the_python_client_submits(
+    of_the_client: dict[str, Any],
+) -> None:
+    assert of_the_client["status"] == "ok"
+
+
+def test_the_project_imports_its_own_packages(of_the_client: dict[str, Any]) -> None:
+    assert of_the_client["owners"] == ["the project"] * len(THEIRS)
+
+
+def test_handoff_trace_writes_its_page(
+    project: Project, redis_url: str, of_the_client: dict[str, Any]
+) -> None:
+    done = project.run(
+        "handoff", "trace", of_the_client["job_id"], "-o", "trace.html", HANDOFF_REDIS_URL=redis_url
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "<html" in (project.folder / "trace.html").read_text()
+
+
+def test_handoff_run_answers_a_question(project: Project) -> None:
+    done = project.run("handoff", "run", "Compare Qdrant and pgvector", "--docs", str(DOCUMENTS))
+
+    assert done.returncode == 0, done.stderr
+    assert "Qdrant" in done.stdout
+
+
+def test_the_wheel_has_one_top_level_package(project: Project) -> None:
+    (record,) = project.environment.folder.glob("lib/python*/site-packages/handoff_queue-*/RECORD")
+    installed = {line.split("/")[0] for line in record.read_text().splitlines()}
+
+    assert {name for name in installed if name.isidentifier()} == {"handoff_queue"}
