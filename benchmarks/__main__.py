@@ -15,7 +15,7 @@ from dataclasses import replace
 from benchmarks.call import Call, Way
 from benchmarks.fleets import BENCH, ROWS, SLOTS, rows_here
 from benchmarks.table import lines, measure, targets
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.plan import Synthesis
 
 _CALLS = [Call(0), *(Call(1, way) for way in Way)]
 CRITICAL_PATH_CALLS = {Synthesis.MERGE: 3, Synthesis.RECONCILE: 4}

@@ -11,11 +11,11 @@ from celery import Celery, chain, group
 
 from benchmarks.instant_model import STEPS, call_for
 from benchmarks.peers_model import peers_model
-from handoff_queue.shared.agent.model import Pulse
-from handoff_queue.shared.config import load_settings
-from handoff_queue.shared.process import redis_url_of
-from handoff_queue.shared.readiness import touch_while_alive
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.broker.readiness import touch_while_alive
+from handoff_queue.shared.runtime.process import redis_url_of
+from handoff_queue.shared.settings.settings import load_settings
+from handoff_queue.shared.types.model import Pulse
+from handoff_queue.shared.types.plan import Synthesis
 
 settings = load_settings()
 url = redis_url_of(settings)

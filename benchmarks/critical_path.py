@@ -18,7 +18,7 @@ from statistics import median
 from benchmarks.fleets import SLOTS, Part, environment_of, fleet, private_redis
 from benchmarks.ours_jobs import Ours
 from benchmarks.uneven_model import CALL_S, Dag, dag_of
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.plan import Synthesis
 
 PARTS = (
     Part("supervisor", "benchmarks.uneven_supervisor", "supervisor,submissions,think", SLOTS),

@@ -17,7 +17,7 @@ from benchmarks.peers_model import WAY
 from benchmarks.runners import FOLDER
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.plan import Synthesis
 
 ROOT = Path(__file__).parents[1]
 BENCH = Path(sys.prefix) / "bench"

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse, pulse_every_s
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.plan import Synthesis
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.usage import Usage
 
 DELAY = "BENCH_MODEL_S"
 """Environment: seconds that each call takes."""

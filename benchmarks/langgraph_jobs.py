@@ -23,8 +23,8 @@ from langgraph.graph import END, START, StateGraph
 
 from benchmarks.instant_model import DELAY, STEPS, call_for
 from benchmarks.peers_model import peers_model
-from handoff_queue.shared.agent.model import ModelReply, Pulse
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.model import ModelReply, Pulse
+from handoff_queue.shared.types.plan import Synthesis
 
 AT_ONCE = 500 if float(os.environ.get(DELAY, "0")) else 16
 """Jobs in flight. Where no call waits, as many as a process of the other rows has slots: more of them only wait for each other."""

@@ -13,7 +13,7 @@ import redis
 
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
 from benchmarks.ours_jobs import Ours
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.plan import Synthesis
 
 KINDS = (
     (r"handoff:\{.+\}", "books"),

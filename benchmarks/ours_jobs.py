@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from benchmarks.runners import PATIENCE_S
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.events import JobEnded, JobStatus
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.events import JobEnded, JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.client import client
 
 
 class Ours:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.instant_model import make_model
-from handoff_queue.shared.config import load_settings
+from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.supervisor.assembly import make_supervisor_app
 
 settings = load_settings()

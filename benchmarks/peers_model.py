@@ -12,10 +12,10 @@ import httpx2
 
 from benchmarks.call import Way
 from benchmarks.instant_model import SYNTHESIS, InstantModel, make_model
-from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse
-from handoff_queue.shared.config import load_settings
-from handoff_queue.shared.wire.plan import Synthesis
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.settings.settings import load_settings
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.usage import Usage
 
 WAY = "BENCH_WAY"
 """Environment: how calls are made, one of `Way`."""

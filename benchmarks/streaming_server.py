@@ -161,7 +161,7 @@ def in_turns(turns: int) -> Choose:
 def for_jobs(synthesis: str) -> Choose:
     """Answers of the jobs of the table, by what a call's schema asks for: a hundred tokens, in 10 pieces."""
     from benchmarks.instant_model import answer_to
-    from handoff_queue.shared.wire.plan import Synthesis
+    from handoff_queue.shared.types.plan import Synthesis
 
     by_field = {
         field: reply_of(

@@ -10,7 +10,7 @@ from benchmarks.call import Call
 from benchmarks.driver import Driver
 from benchmarks.fleets import BARE_CANVAS, THIS, THIS_TWICE, Row, running
 from benchmarks.processor_time import cpu_s, forget_peak, peak_mb
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.plan import Synthesis
 
 JOBS_AT_LEAST = 20
 """Of each measurement without waiting: fewer at once are run again and again."""

@@ -37,8 +37,8 @@ from benchmarks.fleets import (
 from benchmarks.instant_model import STEPS
 from benchmarks.ours_jobs import Ours
 from benchmarks.processor_time import cpu_s
-from handoff_queue.shared.ledger.sources import source_of
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.store.redis.script_sources import source_of
+from handoff_queue.shared.types.plan import Synthesis
 
 MESSAGES = STEPS + 2
 """That one job takes: each step's handoff, their fan-in, and the one that begins it. Its roles are run in place."""
@@ -123,7 +123,7 @@ def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
 @contextmanager
 def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, str]]]:
     """Commands by process and name while the block runs; a script's name is that of its file."""
-    names = [path.stem for path in (ROOT / "shared" / "ledger" / "scripts").glob("*.lua")]
+    names = [path.stem for path in (ROOT / "shared" / "store" / "lua").glob("*.lua")]
     scripts = {hashlib.sha1(source_of(name).encode()).hexdigest(): name for name in names}
     found: Counter[tuple[str, str]] = Counter()
     ports: dict[int, str] = {}

@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Any
 
 from benchmarks.instant_model import wait
-from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.plan import Synthesis
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.usage import Usage
 
 CALL_S = "BENCH_CALL_S"
 """Environment: the shortest and the longest call, in seconds: `1 3`."""

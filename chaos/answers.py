@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from handoff_queue.chaos.course import CHECKED, INSTEAD, step_of
+from handoff_queue.chaos.expected_handoffs import CHECKED, INSTEAD, step_of
 from handoff_queue.chaos.messages_server import (
     Json,
     Reply,
@@ -18,7 +18,7 @@ from handoff_queue.chaos.messages_server import (
 )
 from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep, Says
 from handoff_queue.chaos.shapes import QUARRELS, Shape
-from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.shared.types.names import FACT_GATE
 
 MENDED = "Attempt {} has mended it."
 """Another each time: who looks at a result again must see that it is another one."""

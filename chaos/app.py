@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from handoff_queue.chaos.control import DEDUPLICATES, make_control_app
-from handoff_queue.shared.agent.anthropic_clients import model_from
-from handoff_queue.shared.config import load_settings, redis_url_of
+from handoff_queue.chaos.celery_control import DEDUPLICATES, make_control_app
+from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.settings.settings import load_settings, redis_url_of
 
 _settings = load_settings()
 app = make_control_app(

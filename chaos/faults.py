@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
-from handoff_queue.shared.ledger.connection import INSIST_EVERY_S
+from handoff_queue.shared.store.redis.connection import INSIST_EVERY_S
 
 ARRIVES_WITHIN_S = 0.5
 """A call is written down when the server has read it, which may be after the death of who made it; its successor is not there so soon."""

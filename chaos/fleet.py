@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from handoff_queue.chaos.model import CUSTOM_HEADERS, PROCESS
-from handoff_queue.shared.failpoints import FAILPOINTS
-from handoff_queue.shared.ledger.connection import Connection
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.observability.failpoints import FAILPOINTS
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.supervisor.cli.celery_process import celery_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
-from handoff_queue.supervisor.cli.nursery import nursery_of_celery
+from handoff_queue.supervisor.cli.fork_server import nursery_of_celery
 
 REDIS = "redis"
 WORKER, SUPERVISOR = "worker", "supervisor"

@@ -17,10 +17,10 @@ from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet, arm
 from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.messages import without_a_place
 from handoff_queue.chaos.plan import SPECIALISTS
-from handoff_queue.chaos.stops import Stops
-from handoff_queue.shared.ledger.connection import in_our_words
-from handoff_queue.shared.wire.errors import LedgerError
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.chaos.process_pauses import Stops
+from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 
 SHARES = {
     Fault.KILL_WORKER: 40,

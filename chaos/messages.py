@@ -1,4 +1,4 @@
-"""What a killer does to messages that wait: taken out, lost, copied. `shared.fair` says how they stand in Redis."""
+"""What a killer does to messages that wait: taken out, lost, copied. `shared.store.fair_queue` says how they stand in Redis."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from handoff_queue.shared.fair import ALONE, DEQUEUE, FOR, dequeue_order, is_for
-from handoff_queue.shared.ledger import keys
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import ALONE, DEQUEUE, FOR, dequeue_order, is_for
 
 
 def taken_out(client: Any, queue: str, element: bytes) -> bytes:

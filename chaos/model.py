@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from handoff_queue.chaos.answers import ENVELOPE, reply_to
-from handoff_queue.chaos.asked import RESOLVER, Asked
-from handoff_queue.chaos.course import resolver_of
+from handoff_queue.chaos.call_attribution import RESOLVER, Asked
+from handoff_queue.chaos.expected_handoffs import resolver_of
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, fails, says_json
 from handoff_queue.chaos.plan import CallKey, PlannedJob, Trouble, price_of
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.usage import Usage
 
 PROCESS = "x-chaos-process"
 """The header that says which process calls; the SDK takes it from its own environment variable."""

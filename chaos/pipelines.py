@@ -7,12 +7,12 @@ from pathlib import Path
 from handoff_queue.chaos.answers import task_of
 from handoff_queue.chaos.plan import PlannedJob, PlannedStep
 from handoff_queue.chaos.shapes import Shape
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.plan import OnFailure, Synthesis
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.plan import OnFailure, Synthesis
 from handoff_queue.supervisor.workflows import Items, Workflow
+from handoff_queue.supervisor.workflows.join_syntax import Share, WrittenJoin
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import Each, WorkflowStep
-from handoff_queue.supervisor.workflows.written_join import Share, WrittenJoin
 
 REPEATED = "do"
 """The step that is there for each line."""

@@ -1,4 +1,4 @@
-"""A job of a run: its mode and steps, what it may spend, and how long its model calls take. Pure. `chaos.drawing` draws them."""
+"""A job of a run: its mode and steps, what it may spend, and how long its model calls take. Pure. `chaos.job_generator` draws them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from handoff_queue.chaos.shapes import PLANNED, TIGHT, Shape
-from handoff_queue.shared.agent.price import Prices
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.priority import Priority
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.agent.prices import Prices
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.usage import Usage
 
 SPECIALISTS = ("generalist", "analyst", "writer")
 FACT_CHECKER = "analyst"

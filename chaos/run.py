@@ -6,17 +6,17 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.chaos import holes
-from handoff_queue.chaos.books import Books
-from handoff_queue.chaos.drawing import Draw, jobs_of
+from handoff_queue.chaos import celery_gaps as holes
+from handoff_queue.chaos.celery_system import PLAIN
+from handoff_queue.chaos.failpoint_cases import Blow, Case, cases
+from handoff_queue.chaos.failpoint_run import Trial
 from handoff_queue.chaos.fleet import Size
+from handoff_queue.chaos.handoff_system import OURS
+from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.killer import Killer, order_of
-from handoff_queue.chaos.ours import OURS
-from handoff_queue.chaos.plain import PLAIN
-from handoff_queue.chaos.stage import LOOK_EVERY_S, Stage, Tell, stage
 from handoff_queue.chaos.system import Kind, System
-from handoff_queue.chaos.trial import Trial
-from handoff_queue.chaos.windows import Blow, Case, cases
+from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell, stage
 
 PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
 ALONE = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
-from handoff_queue.shared.wire.approval import ApprovalOf
-from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.mode import Mode
 
 
 class Shape(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from handoff_queue.chaos.ends import Story
+from handoff_queue.chaos.expected_outcomes import Story
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import PlannedJob
 

@@ -1,4 +1,4 @@
-"""What a run is made on, as far as run, killer, books and report have to know: this system (`chaos.ours`), or plain Celery (`chaos.plain`).
+"""What a run is made on, as far as run, killer, books and report have to know: this system (`chaos.handoff_system`), or plain Celery (`chaos.celery_system`).
 
 Both are processes with the same names on the same queues, forked by the same nursery, on the same Redis and the same model's server; so
 one killer strikes both, one server counts both, and one report judges both. What a system does not have is named, never passed over.
@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from handoff_queue.chaos.drawing import Draw
-from handoff_queue.chaos.ends import Story
+from handoff_queue.chaos.expected_outcomes import Story
 from handoff_queue.chaos.fleet import Fleet, Member, Size
+from handoff_queue.chaos.job_generator import Draw
 from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
 
 OVERRUNS = "jobs over their budget, by the server's books"

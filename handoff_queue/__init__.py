@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from handoff_queue.shared.agent.tool import CallContext, ToolFailed
-    from handoff_queue.shared.ledger.dead import DeadLetter
-    from handoff_queue.shared.ledger.jobs import JobFilter, JobStanding
-    from handoff_queue.shared.wire.approval import ApprovalOf, Approvals, OnTimeout
-    from handoff_queue.shared.wire.errors import (
+    from handoff_queue.shared.store.dead_letters import DeadLetter
+    from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+    from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
+    from handoff_queue.shared.types.errors import (
         BudgetSpent,
         Conflict,
         HandoffError,
@@ -30,75 +30,75 @@ if TYPE_CHECKING:
         UnknownJob,
         UserError,
     )
-    from handoff_queue.shared.wire.events import JobEnded, JobStatus, Recorded
-    from handoff_queue.shared.wire.facts import FactTable
-    from handoff_queue.shared.wire.gates import Gates
-    from handoff_queue.shared.wire.ids import HandoffId, JobId
-    from handoff_queue.shared.wire.limits import JobLimits as Limits
-    from handoff_queue.shared.wire.limits import NewLimits, OnLimit
-    from handoff_queue.shared.wire.mode import Mode
-    from handoff_queue.shared.wire.priority import Priority
-    from handoff_queue.shared.wire.rubric import Rubric
-    from handoff_queue.supervisor.async_client import AsyncClient, connect_async
-    from handoff_queue.supervisor.client import Client, connect
-    from handoff_queue.supervisor.export import Export
-    from handoff_queue.supervisor.handoff_report import HandoffReport
-    from handoff_queue.supervisor.measures.facts import read_facts
-    from handoff_queue.supervisor.outline import JobOutline
-    from handoff_queue.supervisor.report import JobResult
-    from handoff_queue.supervisor.request import Request
-    from handoff_queue.supervisor.rows import Row
-    from handoff_queue.supervisor.submission import Clash
+    from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
+    from handoff_queue.shared.types.facts import FactTable
+    from handoff_queue.shared.types.gates import Gates
+    from handoff_queue.shared.types.ids import HandoffId, JobId
+    from handoff_queue.shared.types.limits import JobLimits as Limits
+    from handoff_queue.shared.types.limits import NewLimits, OnLimit
+    from handoff_queue.shared.types.mode import Mode
+    from handoff_queue.shared.types.priority import Priority
+    from handoff_queue.shared.types.rubric import Rubric
+    from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
+    from handoff_queue.supervisor.client.client import Client, connect
+    from handoff_queue.supervisor.client.export import Export
+    from handoff_queue.supervisor.client.handoff_report import HandoffReport
+    from handoff_queue.supervisor.client.outline import JobOutline
+    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.request import Request
+    from handoff_queue.supervisor.client.rows import Row
+    from handoff_queue.supervisor.client.submission import Clash
+    from handoff_queue.supervisor.gates.facts import read_facts
     from handoff_queue.supervisor.workflows import Items, Workflow, read_items, read_workflow
-    from handoff_queue.workers.tools.marks import tool
+    from handoff_queue.workers.tools.tool_decorator import tool
 else:
     _MODULE_OF = {
-        "ApprovalOf": "shared.wire.approval",
-        "Approvals": "shared.wire.approval",
-        "AsyncClient": "supervisor.async_client",
-        "BudgetSpent": "shared.wire.errors",
+        "ApprovalOf": "shared.types.approval",
+        "Approvals": "shared.types.approval",
+        "AsyncClient": "supervisor.client.async_client",
+        "BudgetSpent": "shared.types.errors",
         "CallContext": "shared.agent.tool",
-        "Clash": "supervisor.submission",
-        "Client": "supervisor.client",
-        "Conflict": "shared.wire.errors",
-        "DeadLetter": "shared.ledger.dead",
-        "Export": "supervisor.export",
-        "FactTable": "shared.wire.facts",
-        "Gates": "shared.wire.gates",
-        "HandoffError": "shared.wire.errors",
-        "HandoffId": "shared.wire.ids",
-        "HandoffReport": "supervisor.handoff_report",
-        "InvalidDocuments": "shared.wire.errors",
+        "Clash": "supervisor.client.submission",
+        "Client": "supervisor.client.client",
+        "Conflict": "shared.types.errors",
+        "DeadLetter": "shared.store.dead_letters",
+        "Export": "supervisor.client.export",
+        "FactTable": "shared.types.facts",
+        "Gates": "shared.types.gates",
+        "HandoffError": "shared.types.errors",
+        "HandoffId": "shared.types.ids",
+        "HandoffReport": "supervisor.client.handoff_report",
+        "InvalidDocuments": "shared.types.errors",
         "Items": "supervisor.workflows",
-        "JobEnded": "shared.wire.events",
-        "JobFilter": "shared.ledger.jobs",
-        "JobId": "shared.wire.ids",
-        "JobLimits": "shared.wire.limits",
-        "JobOutline": "supervisor.outline",
-        "JobResult": "supervisor.report",
-        "JobStanding": "shared.ledger.jobs",
-        "JobStatus": "shared.wire.events",
-        "LedgerError": "shared.wire.errors",
-        "LedgerUnavailable": "shared.wire.errors",
-        "Mode": "shared.wire.mode",
-        "NewLimits": "shared.wire.limits",
-        "OnLimit": "shared.wire.limits",
-        "OnTimeout": "shared.wire.approval",
-        "Priority": "shared.wire.priority",
-        "Recorded": "shared.wire.events",
-        "Request": "supervisor.request",
-        "Row": "supervisor.rows",
-        "Rubric": "shared.wire.rubric",
+        "JobEnded": "shared.types.events",
+        "JobFilter": "shared.store.jobs",
+        "JobId": "shared.types.ids",
+        "JobLimits": "shared.types.limits",
+        "JobOutline": "supervisor.client.outline",
+        "JobResult": "supervisor.client.report",
+        "JobStanding": "shared.store.jobs",
+        "JobStatus": "shared.types.events",
+        "LedgerError": "shared.types.errors",
+        "LedgerUnavailable": "shared.types.errors",
+        "Mode": "shared.types.mode",
+        "NewLimits": "shared.types.limits",
+        "OnLimit": "shared.types.limits",
+        "OnTimeout": "shared.types.approval",
+        "Priority": "shared.types.priority",
+        "Recorded": "shared.types.events",
+        "Request": "supervisor.client.request",
+        "Row": "supervisor.client.rows",
+        "Rubric": "shared.types.rubric",
         "ToolFailed": "shared.agent.tool",
-        "UnknownJob": "shared.wire.errors",
-        "UserError": "shared.wire.errors",
+        "UnknownJob": "shared.types.errors",
+        "UserError": "shared.types.errors",
         "Workflow": "supervisor.workflows",
-        "connect": "supervisor.client",
-        "connect_async": "supervisor.async_client",
-        "read_facts": "supervisor.measures.facts",
+        "connect": "supervisor.client.client",
+        "connect_async": "supervisor.client.async_client",
+        "read_facts": "supervisor.gates.facts",
         "read_items": "supervisor.workflows",
         "read_workflow": "supervisor.workflows",
-        "tool": "workers.tools.marks",
+        "tool": "workers.tools.tool_decorator",
     }
     _OTHER_NAMES = {"Limits": "JobLimits"}
 

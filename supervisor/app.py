@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from celery import Celery
 
-from handoff_queue.shared.celery_app import app_or_exit
+from handoff_queue.shared.broker.celery_app import app_or_exit
 
 
 def _made() -> Celery:
-    from handoff_queue.shared.placeholders import load_process_settings
+    from handoff_queue.shared.settings.placeholder_passwords import load_process_settings
 
     # Imported here: the module imports packages that a client does not have.
     from handoff_queue.supervisor.assembly import make_supervisor_app

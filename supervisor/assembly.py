@@ -8,19 +8,25 @@ from typing import Any
 
 from celery import Celery, signals
 
-from handoff_queue.shared.celery_app import DEFAULT_THREADS, make_app, or_exit
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.days import caps_from
-from handoff_queue.shared.logs import logged_as
-from handoff_queue.shared.models import MakeModel, provider_models
-from handoff_queue.shared.node import SelfDescription
-from handoff_queue.shared.process import Process, redis_url_of, start_process
-from handoff_queue.shared.readiness import touch_while_alive
-from handoff_queue.shared.taking import Taking
-from handoff_queue.shared.task_ends import ParsedRequest, keep_unreadable, register, run_task
-from handoff_queue.shared.telemetry import telemetry
-from handoff_queue.shared.wire.ids import HandoffId, JobId, is_job_id
-from handoff_queue.shared.wire.names import (
+from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, make_app, or_exit
+from handoff_queue.shared.broker.consumption_control import Taking
+from handoff_queue.shared.broker.readiness import touch_while_alive
+from handoff_queue.shared.broker.task_outcome import (
+    ParsedRequest,
+    keep_unreadable,
+    register,
+    run_task,
+)
+from handoff_queue.shared.broker.worker_signals import WorkerSignals
+from handoff_queue.shared.observability.logs import logged_as
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.runtime.models import MakeModel, provider_models
+from handoff_queue.shared.runtime.node import SelfDescription
+from handoff_queue.shared.runtime.process import Process, redis_url_of, start_process
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.daily_budget import caps_from
+from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
+from handoff_queue.shared.types.names import (
     ADVANCE,
     ROLES,
     SUBMISSIONS_QUEUE,
@@ -28,14 +34,13 @@ from handoff_queue.shared.wire.names import (
     THINK_QUEUE,
     task_of,
 )
-from handoff_queue.shared.worker_signals import WorkerSignals
-from handoff_queue.supervisor.advance import Advance
-from handoff_queue.supervisor.dispatch import Dispatcher
-from handoff_queue.supervisor.end_tasks import EndTasks
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.engine.end_tasks import EndTasks
+from handoff_queue.supervisor.engine.job_loop import Advance
+from handoff_queue.supervisor.engine.role_runner import Thinker
+from handoff_queue.supervisor.engine.sweeper import SWEEPS_PER_LEASE, Sweeper
+from handoff_queue.supervisor.engine.webhook import Webhooks
 from handoff_queue.supervisor.roles.instructions import read_role_once
-from handoff_queue.supervisor.sweeper import SWEEPS_PER_LEASE, Sweeper
-from handoff_queue.supervisor.thinking import Thinker
-from handoff_queue.supervisor.webhook import Webhooks
 
 QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
 

@@ -13,12 +13,12 @@ import redis
 from hypothesis import HealthCheck, settings
 
 from handoff_queue.chaos.leaks import keys_for_ever
-from handoff_queue.shared import failpoints
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
 from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
+from handoff_queue.shared.observability import failpoints
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.store import Ledger, open_ledger
 
 # The two that are off measure how busy the machine is; hangs are what the suite's timeout is for.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from handoff_queue.chaos.leaks import keys_for_ever
 from handoff_queue.chaos.messages_server import MessagesServer
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.connection import Connection
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.supervisor.client import client
 from tests import warm
 
 ROOT = Path(__file__).parents[1]

@@ -14,8 +14,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("shared", "supervisor", "workers", "chaos")
-MOST_LINES = 500
-MOST_FUNCTION_LINES = 60
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 REGISTRIES = re.compile(
     r"pypi\.org|pythonhosted\.org|index-url|registry-1\.docker|npmjs\.org|ghcr\.io"
@@ -59,28 +57,6 @@ def documents() -> list[Path]:
 
 def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def test_files_are_short() -> None:
-    long = {
-        shown(path): lines
-        for path in sources(*ROOMS, "tests")
-        if (lines := len(path.read_text().splitlines())) > MOST_LINES
-    }
-
-    assert not long, f"more than {MOST_LINES} lines: look for the second thing that they do"
-
-
-def test_functions_are_short() -> None:
-    long = {
-        f"{shown(path)}:{node.lineno} {node.name}": length
-        for path in sources(*ROOMS)
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.FunctionDef)
-        if (length := (node.end_lineno or 0) - node.body[0].lineno + 1) > MOST_FUNCTION_LINES
-    }
-
-    assert not long, f"more than {MOST_FUNCTION_LINES} lines"
 
 
 def test_no_name_is_vague() -> None:

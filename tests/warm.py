@@ -1,4 +1,4 @@
-"""Celery processes and commands that are up at once: forked from one process that has imported everything (`shared.local.nursery`).
+"""Celery processes and commands that are up at once: forked from one process that has imported everything (`shared.local.fork_server`).
 
 What is forked is a process like any other. Those that prove that a cold start works say so: `Handoff(folder, is_cold=True)`,
 `running_system(..., is_cold=True)`, and whatever starts `python -m celery` by itself.
@@ -16,19 +16,19 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from handoff_queue.shared.local.nursery import Forked, Nursery, can_be
+from handoff_queue.shared.local.fork_server import Forked, Nursery, can_be
 from handoff_queue.supervisor.cli.commands import ENTRIES
-from handoff_queue.supervisor.cli.nursery import LATER, ROOMS, WARM
+from handoff_queue.supervisor.cli.fork_server import LATER, ROOMS, WARM
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = sorted(
     {f"handoff_queue.supervisor.cli.{entry.place.partition(':')[0]}" for entry in ENTRIES.values()}
 )
 AS_THEY_GO = (
-    "handoff_queue.supervisor.client",
-    "handoff_queue.supervisor.cli.answer",
-    "handoff_queue.supervisor.cli.screen",
-    "handoff_queue.supervisor.cli.showing",
+    "handoff_queue.supervisor.client.client",
+    "handoff_queue.supervisor.cli.display.answer",
+    "handoff_queue.supervisor.cli.display.screen",
+    "handoff_queue.supervisor.cli.display.job_report",
     "typer.rich_utils",
 )
 """What commands import when they run."""

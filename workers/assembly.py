@@ -11,33 +11,33 @@ from typing import Any
 
 from celery import Celery, signals
 
-from handoff_queue.shared.celery_app import make_app, or_exit
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ending import Ending
-from handoff_queue.shared.ledger.pauses import HEEDED_WITHIN_S
-from handoff_queue.shared.ledger.roles import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
-from handoff_queue.shared.logs import log_of
-from handoff_queue.shared.models import MakeModel, provider_models
-from handoff_queue.shared.node import SelfDescription
-from handoff_queue.shared.process import Process, redis_url_of, start_process
-from handoff_queue.shared.publishing import publish
-from handoff_queue.shared.readiness import touch_while_alive
-from handoff_queue.shared.slots import SLOTS
+from handoff_queue.shared.broker.attempt_outcome import Ending
+from handoff_queue.shared.broker.celery_app import make_app, or_exit
+from handoff_queue.shared.broker.consumption_control import Taking
+from handoff_queue.shared.broker.publisher import publish
+from handoff_queue.shared.broker.readiness import touch_while_alive
+from handoff_queue.shared.broker.slots import SLOTS
+from handoff_queue.shared.broker.task_outcome import keep_unreadable, register, run_task
+from handoff_queue.shared.broker.wake_ups import wake_up
+from handoff_queue.shared.broker.worker_signals import WorkerSignals
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.runtime.models import MakeModel, provider_models
+from handoff_queue.shared.runtime.node import SelfDescription
+from handoff_queue.shared.runtime.process import Process, redis_url_of, start_process
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
-from handoff_queue.shared.taking import Taking
-from handoff_queue.shared.task_ends import keep_unreadable, register, run_task
-from handoff_queue.shared.telemetry import start_telemetry, telemetry
-from handoff_queue.shared.wake_ups import wake_up
-from handoff_queue.shared.wire.errors import LedgerUnavailable
-from handoff_queue.shared.wire.handoff import AgentHandoff
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE, task_of
-from handoff_queue.shared.wire.presence import Announcement
-from handoff_queue.shared.wire.specialist import SpecialistSpec
-from handoff_queue.shared.worker_signals import WorkerSignals
-from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.shared.store.pauses import HEEDED_WITHIN_S
+from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, task_of
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.handoff_task import run_handoff
-from handoff_queue.workers.host_step import HostTasks
+from handoff_queue.workers.host_task_step import HostTasks
+from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import Registry, build_registry
 

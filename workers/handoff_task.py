@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from handoff_queue.shared.agent.envelope import EnvelopeReading
 from handoff_queue.shared.agent.prompt import Loaded
-from handoff_queue.shared.attempt import Attempts
-from handoff_queue.shared.ending import Ended
-from handoff_queue.shared.fitting import Fitting
-from handoff_queue.shared.library import JobLibrary
-from handoff_queue.shared.logs import log_of
-from handoff_queue.shared.specialists.granting import granted_limits
-from handoff_queue.shared.wire.handoff import AgentHandoff
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.specialist import SpecialistSpec
-from handoff_queue.workers.host_step import HostStep, HostTasks
+from handoff_queue.shared.broker.attempt_outcome import Ended
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.runtime.agent_setup import Fitting
+from handoff_queue.shared.runtime.attempt import Attempts
+from handoff_queue.shared.runtime.payload_cache import JobLibrary
+from handoff_queue.shared.specialists.tool_grants import granted_limits
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.workers.host_task_step import HostStep, HostTasks
 from handoff_queue.workers.tools.registry import Registry
 
 log = log_of(__name__)

@@ -16,7 +16,7 @@ from benchmarks.conflicts.measuring import (
     measured_in_pairs,
     pairs_of,
 )
-from handoff_queue.shared.wire.handoff import Claim
+from handoff_queue.shared.types.handoff import Claim
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from handoff_queue.shared.wire.handoff import Claim
-from handoff_queue.supervisor.lifecycle.conflicts import contradicts
+from handoff_queue.shared.types.handoff import Claim
+from handoff_queue.supervisor.text.claim_conflicts import contradicts
 
 FOLDER = Path(__file__).parent
 PAIRS = ("walked", "held_out")

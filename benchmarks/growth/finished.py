@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.growth.steps import Fleet
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.wire.ids import JobId, new_job_id
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.ids import JobId, new_job_id
 
 AT_ONCE = 1_000
 

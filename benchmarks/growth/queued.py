@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.processor_time import cpu_s
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor import client
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.stats import stats_now
-from handoff_queue.supervisor.dispatch import Dispatcher
-from handoff_queue.supervisor.sweeper import Sweeper
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.engine.sweeper import Sweeper
 
 ROUNDS = 10
 SETTINGS = Settings(offline=True, mode=Mode.SINGLE)

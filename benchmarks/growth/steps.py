@@ -16,14 +16,14 @@ from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, Part, environment_of, f
 from benchmarks.growth.queued import ROUNDS, timed_ms
 from benchmarks.memory import bytes_by_kind
 from benchmarks.trips import cpu_of
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.ids import HandoffId
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.plan import Synthesis
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.cli.show import show_handoffs, show_what_matters
-from handoff_queue.supervisor.workflows.items import Items
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.workflows.items_file import Items
 from handoff_queue.supervisor.workflows.library import read_workflow
 from handoff_queue.supervisor.workflows.workflow import Workflow
 

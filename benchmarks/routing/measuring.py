@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from handoff_queue.shared.agent.anthropic_clients import model_from
-from handoff_queue.shared.agent.equipment import Equipment
 from handoff_queue.shared.agent.loop import Agent
-from handoff_queue.shared.agent.model import Model
-from handoff_queue.shared.agent.price import Prices
+from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt import Loaded, opening_of
-from handoff_queue.shared.config import OFFLINE_MODEL, Settings
+from handoff_queue.shared.agent.run_dependencies import Equipment
+from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.specialists import load_specialists
-from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
-from handoff_queue.shared.wire.ids import StepId, handoff_id
-from handoff_queue.shared.wire.limits import HandoffLimits
-from handoff_queue.shared.wire.message import digest_of
-from handoff_queue.supervisor.lifecycle.beginning import GENERALIST
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.model import Model
+from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.roles.briefs import Candidate, route_brief
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.router import Route, RouteReading, specialists_routed_in

@@ -16,8 +16,8 @@ from typing import Any
 
 import jsonschema
 
-from handoff_queue.shared.patterns import match_cost, matches
-from handoff_queue.shared.wire.errors import HandoffError
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.patterns import match_cost, matches
 
 MOST_STEPS = 200_000
 """Of one validation. 10,000 objects with five checked properties need about 150,000."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Set
 from typing import Any
 
-from handoff_queue.shared.agent.model import Block
+from handoff_queue.shared.types.model import Block
 
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 """Types of the blocks that call a tool: ours, or a tool that the provider runs."""

@@ -9,9 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from handoff_queue.shared.agent.call_ids import CALLS, ids_in
-from handoff_queue.shared.agent.model import Block, MessageParam
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
-from handoff_queue.shared.wire.checkpoints import (
+from handoff_queue.shared.types.checkpoints import (
     Called,
     CallFailed,
     Checkpoint,
@@ -20,8 +19,9 @@ from handoff_queue.shared.wire.checkpoints import (
     Prompted,
     Replied,
 )
-from handoff_queue.shared.wire.handoff import AgentHandoff
-from handoff_queue.shared.wire.usage import NOTHING_USED, Usage
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.model import Block, MessageParam
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 LAST_TURN = "This is your last turn: no more tools can be called. Give your answer now, as complete as what you have allows."
 UNUSABLE = "Your answer cannot be used: "

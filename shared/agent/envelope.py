@@ -10,7 +10,9 @@ from typing import Any
 from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answers import (
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.empty_forms import is_empty_form
+from handoff_queue.shared.agent.json_answers import (
     Lenient,
     folded_word,
     json_object_in,
@@ -18,27 +20,25 @@ from handoff_queue.shared.agent.answers import (
     what_came,
     without_nulls,
 )
-from handoff_queue.shared.agent.empty_forms import is_empty_form
-from handoff_queue.shared.agent.reading import NotAcceptable, Read
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.sources import Sources
-from handoff_queue.shared.wire.characters import composed
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.types.characters import composed
+from handoff_queue.shared.types.citation_markers import qualified, renamed_markers
+from handoff_queue.shared.types.handoff import (
     Citation,
     Claim,
     ResultStatus,
     says_only_that_it_is_done,
 )
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.markers import qualified, renamed_markers
-from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.message import problems_of
 
 MOST_PROBLEMS = 5
 """Told to the model at once."""
 UNSTATED_CONFIDENCE = 0.5
 _NOTHING = frozenset({"", "-", "none", "null", "nothing", "n/a"})
 MOST_TEXT_CHARS = 100_000
-"""What `shared.wire.handoff.Text` takes."""
+"""What `shared.types.handoff.Text` takes."""
 
 _PARTS = ("subject", "attribute", "value", "unit", "date")
 """Of a claim that gives something a value."""
@@ -194,7 +194,7 @@ class EnvelopeReading:
         }
 
     def read(self, text: str, *, last_try: bool) -> Read:
-        """See `shared.agent.reading.Reading`."""
+        """See `shared.agent.answer_format.Reading`."""
         value = json_object_in(text)
         if value is None:
             raise NotAcceptable(
@@ -224,11 +224,11 @@ class EnvelopeReading:
         return envelope.model_copy(update={"output": output})
 
     def looks_up(self, text: str) -> bool:
-        """See `shared.agent.reading.LooksUp`: quotes, in whole documents."""
+        """See `shared.agent.answer_format.LooksUp`: quotes, in whole documents."""
         return '"quote"' in text
 
     def salvage(self, text: str) -> Read | None:
-        """See `shared.agent.reading.Salvages`: the output and the proven claims of a text that is cut off or was not accepted."""
+        """See `shared.agent.answer_format.Salvages`: the output and the proven claims of a text that is cut off or was not accepted."""
         value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
             is_prose = bool(text.strip()) and not text.lstrip().startswith("{")

@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 from typing import assert_never
 
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read, decider
+from handoff_queue.shared.agent.checkpoint_store import Turns
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
     LAST_TURN,
@@ -19,12 +21,10 @@ from handoff_queue.shared.agent.conversation import (
     calls_of,
     text_of,
 )
-from handoff_queue.shared.agent.equipment import Equipment
-from handoff_queue.shared.agent.model import Block
 from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.outcome import Outcome
 from handoff_queue.shared.agent.prompt import Opening
-from handoff_queue.shared.agent.reading import NotAcceptable, Read, decider
+from handoff_queue.shared.agent.run_dependencies import Equipment
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
@@ -36,9 +36,8 @@ from handoff_queue.shared.agent.tool_calls import (
     observed,
 )
 from handoff_queue.shared.agent.tool_threads import ToolThreads
-from handoff_queue.shared.agent.turns import Turns
-from handoff_queue.shared.logs import log_of
-from handoff_queue.shared.wire.checkpoints import (
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.types.checkpoints import (
     Called,
     Checkpoint,
     Observed,
@@ -46,7 +45,7 @@ from handoff_queue.shared.wire.checkpoints import (
     Replied,
     WorstCase,
 )
-from handoff_queue.shared.wire.errors import (
+from handoff_queue.shared.types.errors import (
     Interrupted,
     LedgerError,
     Level,
@@ -54,9 +53,10 @@ from handoff_queue.shared.wire.errors import (
     ModelError,
     ModelRefused,
 )
-from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult, StopReason
-from handoff_queue.shared.wire.pace import Expected
-from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
+from handoff_queue.shared.types.model import Block
+from handoff_queue.shared.types.rate_limits import Expected
+from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_REPAIRS = 1
 """How often a model is told that its answer cannot be used; what it gets wrong twice it will get wrong again."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Protocol
 
-from handoff_queue.shared.agent.answers import draft_in
+from handoff_queue.shared.agent.answer_format import takes_time
 from handoff_queue.shared.agent.call_ids import with_valid_calls
 from handoff_queue.shared.agent.conversation import Conversation, calls_of, text_of
-from handoff_queue.shared.agent.equipment import Equipment
-from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse
-from handoff_queue.shared.agent.price import HIDDEN_TOKENS, request_bytes, server_tool_uses
-from handoff_queue.shared.agent.reading import takes_time
-from handoff_queue.shared.agent.retry import delay_s, reason_of
+from handoff_queue.shared.agent.json_answers import draft_in
+from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, request_bytes, server_tool_uses
+from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
+from handoff_queue.shared.agent.run_dependencies import Equipment
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
-from handoff_queue.shared.telemetry import telemetry
-from handoff_queue.shared.wire.checkpoints import (
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.types.activity import Waiting
+from handoff_queue.shared.types.checkpoints import (
     CallFailed,
     Checkpoint,
     Observed,
@@ -24,8 +24,7 @@ from handoff_queue.shared.wire.checkpoints import (
     Replied,
     WorstCase,
 )
-from handoff_queue.shared.wire.doing import Waiting
-from handoff_queue.shared.wire.errors import (
+from handoff_queue.shared.types.errors import (
     LimitReached,
     ModelBusy,
     ModelError,
@@ -33,10 +32,11 @@ from handoff_queue.shared.wire.errors import (
     NeverSent,
     Parked,
 )
-from handoff_queue.shared.wire.handoff import StopReason
-from handoff_queue.shared.wire.limits import HandoffLimits
-from handoff_queue.shared.wire.pace import Expected, RateLimits
-from handoff_queue.shared.wire.usage import NOTHING_USED, Usage
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.rate_limits import Expected, RateLimits
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 LEAST_OUTPUT_TOKENS = 256
 """A call that may write less than this is not worth its input."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read, Reading, Salvages
 from handoff_queue.shared.agent.conversation import Conversation
-from handoff_queue.shared.agent.reading import NotAcceptable, Read, Reading, Salvages
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     HandoffResult,
     ResultStatus,
@@ -17,7 +17,7 @@ from handoff_queue.shared.wire.handoff import (
     result_of,
     says_only_that_it_is_done,
 )
-from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.types.message import problems_of
 
 MOST_ERROR_CHARS = 500
 MOST_SALVAGED_CHARS = 100_000

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from handoff_queue.shared.wire.errors import InvalidTool
+from handoff_queue.shared.types.errors import InvalidTool
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """The API answers 400 to a request with any other name: "Property keys should match pattern ...". It checks top-level names only."""

@@ -9,18 +9,18 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.agent.model import MessageParam
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.wire.documents import Manifest
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.types.documents import Manifest
+from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     Claim,
     Feedback,
     HandoffResult,
     ResultStatus,
 )
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.model import MessageParam
+from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_PASTED_CHARS = 60_000
 """Of all context results together: some 15,000 tokens, paid again in every turn. The rest is read with `read_result`."""

@@ -26,9 +26,9 @@ from handoff_queue.shared.agent.bounded_validation import (
     shortened,
     spend,
 )
-from handoff_queue.shared.patterns import UnusablePattern, check_patterns
-from handoff_queue.shared.wire.errors import HandoffError
-from handoff_queue.shared.wire.json_values import check_storable
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.json_values import check_storable
+from handoff_queue.shared.types.patterns import UnusablePattern, check_patterns
 
 MOST_EXPANDED = 10_000
 """Subschemas that apply to one value, each counted once for each way that leads to it."""

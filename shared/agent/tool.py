@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from handoff_queue.shared.wire.documents import Document, Manifest
-from handoff_queue.shared.wire.errors import HandoffError
-from handoff_queue.shared.wire.ids import HandoffId, JobId
-from handoff_queue.shared.wire.job_events import DEFAULT_TENANT
+from handoff_queue.shared.types.documents import Document, Manifest
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_events import DEFAULT_TENANT
 
 
 class ToolFailed(HandoffError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from base64 import b64encode
 from dataclasses import replace
 
-from handoff_queue.shared.agent.model import Block
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.wire.characters import in_whole_characters
-from handoff_queue.shared.wire.checkpoints import Observed, ObservedImage
-from handoff_queue.shared.wire.errors import HandoffError
+from handoff_queue.shared.types.characters import in_whole_characters
+from handoff_queue.shared.types.checkpoints import Observed, ObservedImage
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.model import Block
 
 MOST_RESULT_CHARS = 24_000
 """Of one tool result: some 6,000 tokens, paid again in every later turn. A tool that can page says so in its result."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from math import inf
 from queue import Empty, SimpleQueue
 
-from handoff_queue.shared.agent.model import Block
 from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.agent.tool_calls import UNKNOWN, observed, result_of
-from handoff_queue.shared.logs import log_of
-from handoff_queue.shared.telemetry import telemetry
-from handoff_queue.shared.wire.checkpoints import Observed
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.types.checkpoints import Observed
+from handoff_queue.shared.types.model import Block
 
 MOST_AT_ONCE = 8
 """Tool calls of one handoff that run at the same time."""

@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handoff_queue.shared.agent.images import encoded, image_of
 from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
-from handoff_queue.shared.wire.characters import all_in_whole_characters
+from handoff_queue.shared.types.characters import all_in_whole_characters
 
 MOST_IMAGES = 4
 """Of one result."""

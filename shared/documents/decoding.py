@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 
-from handoff_queue.shared.documents.refused import Refused
+from handoff_queue.shared.documents.refusal import Refused
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),

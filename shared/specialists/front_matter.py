@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from handoff_queue.shared.wire.errors import InvalidSpecialist
-from handoff_queue.shared.yaml_loading import PlainLoader, Refused
+from handoff_queue.shared.text.yaml_loader import PlainLoader, Refused
+from handoff_queue.shared.types.errors import InvalidSpecialist
 
 FENCE = "---"
 MAX_FILE_BYTES = 200_000

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import combinations
 from math import log, sqrt
 
-from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.types.specialist import SpecialistSpec
 
 OVERLAP = 0.25
 """Cosine of two descriptions (TF-IDF over the set, without their "not for" part) from which a planner would have to guess.
@@ -172,7 +172,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _stem(word: str) -> str:
-    """Crude on purpose: enough that `compares` meets `comparing`. With the stems of `shared.stems` another trade comes to 0.20 instead of
+    """Crude on purpose: enough that `compares` meets `comparing`. With the stems of `shared.text.stems` another trade comes to 0.20 instead of
     0.16, too near to OVERLAP."""
     for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
-from handoff_queue.shared.durations import InvalidDuration, whole_seconds_of
-from handoff_queue.shared.folders import files_with_suffix
+from handoff_queue.shared.settings.folders import files_with_suffix
 from handoff_queue.shared.specialists.front_matter import FrontMatter, parse
-from handoff_queue.shared.suggestions import suggestion
-from handoff_queue.shared.wire.errors import InvalidSpecialist
-from handoff_queue.shared.wire.message import each_problem
-from handoff_queue.shared.wire.names import RESERVED
-from handoff_queue.shared.wire.specialist import SpecialistSpec, Tier
+from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.errors import InvalidSpecialist
+from handoff_queue.shared.types.message import each_problem
+from handoff_queue.shared.types.names import RESERVED
+from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 
 FIELDS = tuple(name for name in SpecialistSpec.model_fields if name != "instructions")
 OF_AGENTS = (

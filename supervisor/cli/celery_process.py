@@ -12,10 +12,13 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 
-from handoff_queue.shared.foreign_environment import forget_celery_variables, forget_service_links
-from handoff_queue.shared.last_threads import limit_wait_for_threads
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.supervisor.cli.streams import use_standard_streams
+from handoff_queue.shared.broker.worker_exit import limit_wait_for_threads
+from handoff_queue.shared.settings.foreign_environment import (
+    forget_celery_variables,
+    forget_service_links,
+)
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.cli.display.streams import use_standard_streams
 
 LOADED_WITHIN_S = 120.0
 """Seconds in which a process must have made its app. Large libraries take up to 30 s to import from a slow disk."""

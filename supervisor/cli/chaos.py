@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handoff_queue.shared.suggestions import suggestion
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import FAILED, OK, say
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.cli.terminal import write_line
 
 if TYPE_CHECKING:
-    from handoff_queue.chaos.drawing import Draw
+    from handoff_queue.chaos.job_generator import Draw
 
 CHORDS = "chords"
 """Stands for the jobs that plain chords can do, too."""
@@ -123,7 +123,7 @@ def _check_control(only: str | None, *, failpoints: bool) -> None:
 
 def _draw(only: str | None) -> Draw | None:
     """Raises: UserError: a word that is no mode."""
-    from handoff_queue.chaos import drawing
+    from handoff_queue.chaos import job_generator as drawing
 
     if only is None:
         return None

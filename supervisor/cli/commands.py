@@ -12,8 +12,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from handoff_queue.shared.extras import check_extra
-from handoff_queue.shared.suggestions import close_names
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.text.suggestions import close_names
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
@@ -45,13 +45,13 @@ ENTRIES = _entries({
         "result": ("jobs:result", "Print a job's answer, its sources and what it took."),
         "show": ("show:show", "A job in brief: its status, its handoffs that matter most, its notes and its answer."),
         "list": ("jobs:list_jobs", "The newest jobs."),
-        "export": ("exporting:export", "Write everything about a job into one self-contained JSON file."),
-        "trace": ("tracing:trace", "Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered."),
+        "export": ("export:export", "Write everything about a job into one self-contained JSON file."),
+        "trace": ("trace:trace", "Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered."),
     },
     "Decisions about a job": {
-        "cancel": ("cancelling:cancel", "Stop jobs everywhere; what they have done stays."),
-        "approve": ("approving:approve", "Let a job go on that waits for an approval."),
-        "reject": ("approving:reject", "Have what a job waits for an approval of made again, with your note as feedback."),
+        "cancel": ("cancel:cancel", "Stop jobs everywhere; what they have done stays."),
+        "approve": ("approve:approve", "Let a job go on that waits for an approval."),
+        "reject": ("approve:reject", "Have what a job waits for an approval of made again, with your note as feedback."),
         "retry": ("jobs:retry", "Go on with an ended job: do again what did not succeed, or everything from a step on."),
         "finish": ("jobs:finish", "Fill the gaps of an ended job: the steps that it did without, then what builds on them."),
         "delete": ("jobs:delete", "Remove an ended job and everything of it."),
@@ -65,20 +65,20 @@ ENTRIES = _entries({
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
     },
     "Quotes and evaluation": {
-        "quote": ("quoting:quote", "Say what a job will likely cost and take, before anything but its plan is paid."),
-        "eval": ("evaluating:evaluate", "Do a golden set of requests in several ways, and say how good each is and what it takes."),
-        "compare": ("comparing:compare", "Do one request in two ways, and say which to take."),
+        "quote": ("quote:quote", "Say what a job will likely cost and take, before anything but its plan is paid."),
+        "eval": ("eval:evaluate", "Do a golden set of requests in several ways, and say how good each is and what it takes."),
+        "compare": ("compare:compare", "Do one request in two ways, and say which to take."),
     },
     "Operations": {
-        "specialists": ("fleet:specialists", "Who is served by live workers, how busy they are, and what tools each may use."),
+        "specialists": ("specialists:specialists", "Who is served by live workers, how busy they are, and what tools each may use."),
         "doctor": (
             "doctor:doctor",
             "Check broker, persistence, supervisors, workers, dead letters and model access; say what is wrong and how to mend it.",
         ),
         "stats": ("stats:stats", "What the fleet has to do: slots, queues, quota, spending."),
         "top": ("top:top", "The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters."),
-        "pause": ("pausing:pause", "Stop a role on every machine, until `handoff resume`: the kill switch."),
-        "resume": ("pausing:resume", "Let a paused role go on with what waits for it."),
+        "pause": ("pause:pause", "Stop a role on every machine, until `handoff resume`: the kill switch."),
+        "resume": ("pause:resume", "Let a paused role go on with what waits for it."),
         "dead": (
             "dead:dead",
             "Messages that no process could take, with the reason: list them, show one as a whole, try one again, drop one or all.",

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.supervisor.cli.errors import OK, say
-from handoff_queue.supervisor.cli.jobs import client_of_broker
-from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.cli.terminal import (
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.cli.display.terminal import (
     clock,
     figures,
     short,
@@ -20,9 +17,12 @@ from handoff_queue.supervisor.cli.terminal import (
     write_as_json,
     write_line,
 )
+from handoff_queue.supervisor.cli.errors import OK, say
+from handoff_queue.supervisor.cli.jobs import client_of_broker
+from handoff_queue.supervisor.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.ledger.dead import DeadLetter, DeadLetters
+    from handoff_queue.shared.store.dead_letters import DeadLetter, DeadLetters
 
 
 class What(StrEnum):
@@ -98,7 +98,7 @@ def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
 
 
 def _show(letter: DeadLetter, *, as_json: bool) -> None:
-    from handoff_queue.supervisor.cli.showing import readable
+    from handoff_queue.supervisor.cli.display.job_report import readable
 
     if as_json:
         write_as_json(_as_json(letter))

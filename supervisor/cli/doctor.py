@@ -10,40 +10,40 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from handoff_queue.shared.config import Settings, load_settings
-from handoff_queue.shared.foreign_environment import NAME_A_BROKER
-from handoff_queue.shared.ledger.jobs import JobFilter
 from handoff_queue.shared.local.redis_server import OLDEST, find_server, version_of
-from handoff_queue.shared.wire.errors import LedgerUnavailable, UnusableRedis, UserError
-from handoff_queue.shared.wire.events import DEFAULT_TENANT, JobStatus
-from handoff_queue.shared.wire.names import (
+from handoff_queue.shared.settings.foreign_environment import NAME_A_BROKER
+from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.types.errors import LedgerUnavailable, UnusableRedis, UserError
+from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
+from handoff_queue.shared.types.names import (
     RESERVED,
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
     THINK_QUEUE,
     UNROUTED_QUEUE,
 )
+from handoff_queue.supervisor.cli.display.terminal import clock, figures, stdout, write_as_json
+from handoff_queue.supervisor.cli.doctor_finding import Finding, Level
+from handoff_queue.supervisor.cli.doctor_processes import brokers, live_processes, readable_ones
 from handoff_queue.supervisor.cli.errors import FAILED, OK
-from handoff_queue.supervisor.cli.finding import Finding, Level
 from handoff_queue.supervisor.cli.fleet_state import (
     START_A_SUPERVISOR,
     START_WORKERS,
     queues_by_node,
 )
 from handoff_queue.supervisor.cli.jobs import client_with
-from handoff_queue.supervisor.cli.live_processes import brokers, live_processes, readable_ones
 from handoff_queue.supervisor.cli.model_access import model_access
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.cli.terminal import clock, figures, stdout, write_as_json
-from handoff_queue.supervisor.harmless import plain
+from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.ledger.days import Spent, Today
-    from handoff_queue.shared.ledger.health import QueueDepth, RedisFacts
-    from handoff_queue.shared.ledger.pauses import Pause
-    from handoff_queue.shared.ledger.roles import LiveProcess
-    from handoff_queue.shared.wire.presence import Announcement
-    from handoff_queue.supervisor.client import Client
+    from handoff_queue.shared.store.daily_budget import Spent, Today
+    from handoff_queue.shared.store.health import QueueDepth, RedisFacts
+    from handoff_queue.shared.store.pauses import Pause
+    from handoff_queue.shared.store.presence import LiveProcess
+    from handoff_queue.shared.types.presence import Announcement
+    from handoff_queue.supervisor.client.client import Client
 
 FULL = 0.7
 """Of maxmemory: above, a burst of payloads may be refused (facts of Redis with noeviction)."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from handoff_queue.shared.extras import check_extra
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.types.errors import UserError
 
 
 def main() -> None:

@@ -9,18 +9,18 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from handoff_queue.shared.extras import is_optional, missing
-from handoff_queue.shared.suggestions import close_names
-from handoff_queue.shared.wire.errors import (
+from handoff_queue.shared.settings.optional_packages import is_optional, missing
+from handoff_queue.shared.text.suggestions import close_names
+from handoff_queue.shared.types.errors import (
     HandoffError,
     LedgerUnavailable,
     ManyProblems,
     UserError,
 )
-from handoff_queue.supervisor.cli.streams import ReaderGone
+from handoff_queue.supervisor.cli.display.streams import ReaderGone
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.wire.events import JobStatus
+    from handoff_queue.shared.types.events import JobStatus
 
 OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED, PARTIAL = (
     0,
@@ -46,7 +46,7 @@ EXIT_CODES = (
 
 def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
     """Return the exit code of a command that shows a job. `allow_partial`: a partial answer will do."""
-    from handoff_queue.shared.wire.events import JobStatus
+    from handoff_queue.shared.types.events import JobStatus
 
     match status:
         case JobStatus.OK:
@@ -124,7 +124,7 @@ def _usage_problem(error: Any) -> str | None:
 
     None: nothing was typed, and Typer has printed the help.
     """
-    from handoff_queue.shared.wire.message import in_our_words
+    from handoff_queue.shared.types.message import in_our_words
 
     context: Any = getattr(error, "ctx", None)
     if context and hasattr(error, "possibilities"):  # an unknown option; Typer would name several

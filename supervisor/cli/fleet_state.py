@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from handoff_queue.shared.config import OFFLINE_MODEL
-from handoff_queue.shared.wire.errors import LedgerUnavailable, UserError
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.config import Settings
-    from handoff_queue.supervisor.client import Client
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.supervisor.client.client import Client
 
 COUNT_FOR_S = 1.0
 """How long nodes get to make themselves known: all of them are waited for, not the first. A healthy one takes some milliseconds."""
@@ -21,8 +21,8 @@ START_A_SUPERVISOR = "start one: `handoff supervisor`, or the whole system: `han
 
 def queues_by_node(settings: Settings) -> dict[str, set[str]]:
     """What each live Celery node consumes."""
-    from handoff_queue.shared.celery_app import make_app
-    from handoff_queue.shared.config import redis_url_of
+    from handoff_queue.shared.broker.celery_app import make_app
+    from handoff_queue.shared.settings.settings import redis_url_of
 
     app = make_app("cli", redis_url_of(settings), settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
     found: dict[str, set[str]] = {}

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.durations import DurationRange
-from handoff_queue.shared.ledger.jobs import JobFilter
-from handoff_queue.shared.suggestions import suggestion
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.limits import MOST_SECONDS
+from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.limits import MOST_SECONDS
 from handoff_queue.supervisor.cli.options import FILTERS
 
 Statuses = Annotated[

@@ -8,9 +8,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from typing import Any, get_type_hints
 
-from handoff_queue.shared.wire.events import DEFAULT_TENANT
-from handoff_queue.supervisor.cli.asking import Asked, schema_of
-from handoff_queue.supervisor.cli.measures import gates_of, rubric_of
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.supervisor.cli.gate_files import gates_of, rubric_of
 from handoff_queue.supervisor.cli.options import (
     After,
     AnswerSchema,
@@ -37,6 +36,7 @@ from handoff_queue.supervisor.cli.options import (
     Timeout,
     WorkflowOption,
 )
+from handoff_queue.supervisor.cli.request_options import Asked, schema_of
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from handoff_queue.shared.durations import DurationRange, in_units
-from handoff_queue.shared.ledger.jobs import EVERY_JOB
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.limits import MOST_COUNT, MOST_SECONDS
-from handoff_queue.supervisor.books import usage_of
+from handoff_queue.shared.store.jobs import EVERY_JOB
+from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.limits import MOST_COUNT, MOST_SECONDS
+from handoff_queue.supervisor.cli.display.job_list import header, listed
+from handoff_queue.supervisor.cli.display.terminal import stdout, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
 from handoff_queue.supervisor.cli.job_filters import (
     OlderThan,
@@ -20,17 +21,16 @@ from handoff_queue.supervisor.cli.job_filters import (
     filter_of,
     statuses_of,
 )
-from handoff_queue.supervisor.cli.listing import header, listed
 from handoff_queue.supervisor.cli.options import LIMITS, AllowPartial, AsJson, RowsFile
-from handoff_queue.supervisor.cli.terminal import stdout, write_as_json, write_line
-from handoff_queue.supervisor.known import job_named
-from handoff_queue.supervisor.reconnecting import RECONNECT_FOR_S
+from handoff_queue.supervisor.client.job_lookup import job_named
+from handoff_queue.supervisor.client.reconnection import RECONNECT_FOR_S
+from handoff_queue.supervisor.client.usage import usage_of
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.config import Settings
-    from handoff_queue.shared.ledger.jobs import JobStanding
-    from handoff_queue.shared.wire.ids import JobId
-    from handoff_queue.supervisor.client import Client
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.shared.store.jobs import JobStanding
+    from handoff_queue.shared.types.ids import JobId
+    from handoff_queue.supervisor.client.client import Client
 
 Job = Annotated[
     str,
@@ -43,7 +43,7 @@ Job = Annotated[
 
 def client_of_broker() -> Client:
     """Raises: UserError: HANDOFF_REDIS_URL is not set."""
-    from handoff_queue.shared.config import load_settings
+    from handoff_queue.shared.settings.settings import load_settings
 
     settings = load_settings()
     if settings.redis_url is None:
@@ -65,8 +65,8 @@ def client_and_job(job: str) -> tuple[Client, JobId]:
 
 def client_with(settings: Settings) -> Client:
     """For a command, which is not to wait long where Redis is silent."""
-    from handoff_queue.shared.ledger.connection import COMMAND_TIMEOUT_S
-    from handoff_queue.supervisor import client
+    from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
+    from handoff_queue.supervisor.client import client
 
     return client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S)
 
@@ -134,7 +134,7 @@ def result(
 
     jobs, job_id = client_and_job(job)
     if output is not None:
-        from handoff_queue.supervisor.cli.rows import write_rows
+        from handoff_queue.supervisor.cli.display.rows import write_rows
 
         status = jobs.wait(job_id, wait)
         write_rows(job_id, jobs.rows(job_id), output)
@@ -231,7 +231,7 @@ def retry(
 
     What it has spent stays spent. One that its budget has ended needs a higher limit.
     """
-    from handoff_queue.supervisor.cli.asking import new_limits
+    from handoff_queue.supervisor.cli.request_options import new_limits
 
     limits = new_limits(max_job_turns, max_tokens, max_usd)
     jobs, job_id = client_and_job(job)
@@ -250,7 +250,7 @@ def finish(
 
     What is whole stays as it is, and is not paid for again. This time nothing is left out for being late.
     """
-    from handoff_queue.supervisor.cli.asking import new_limits
+    from handoff_queue.supervisor.cli.request_options import new_limits
 
     limits = new_limits(max_job_turns, max_tokens, max_usd)
     jobs, job_id = client_and_job(job)

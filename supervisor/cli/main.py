@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.foreign_environment import forget_celery_variables
+from handoff_queue.shared.settings.foreign_environment import forget_celery_variables
 from handoff_queue.supervisor.cli.commands import HELP_OPTIONS, Commands
+from handoff_queue.supervisor.cli.display.streams import use_standard_streams
 from handoff_queue.supervisor.cli.errors import EXIT_CODES, guarded
-from handoff_queue.supervisor.cli.streams import use_standard_streams
 
 ABOUT = f"""
 A team of LLM specialists, run as a distributed task queue.

@@ -7,10 +7,10 @@ import urllib.request
 from http import HTTPStatus
 from http.client import HTTPException
 
-from handoff_queue.shared.agent.base_url import parted
-from handoff_queue.shared.config import DEFAULT_BASE_URL, Settings
-from handoff_queue.shared.extras import check_extra
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.providers.anthropic.base_url import parted
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
+from handoff_queue.shared.types.errors import UserError
 
 WITHIN_S = 5.0
 API_VERSION = "2023-06-01"
@@ -43,7 +43,7 @@ def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
     """Check that a client can be made. There is no free request that all providers answer."""
     try:
         check_extra("worker", "a worker", "worker")
-        from handoff_queue.shared.models import provider_models  # loads the SDK
+        from handoff_queue.shared.runtime.models import provider_models  # loads the SDK
 
         provider_models(settings)
     except UserError as error:

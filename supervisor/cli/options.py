@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.durations import DurationRange
-from handoff_queue.shared.wire.approval import MOST_WAIT_S, OnTimeout
-from handoff_queue.shared.wire.limits import (
+from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.types.approval import MOST_WAIT_S, OnTimeout
+from handoff_queue.shared.types.limits import (
     MOST_COUNT,
     MOST_DEPTH,
     MOST_SECONDS,
     MOST_SLOTS,
     OnLimit,
 )
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.priority import Priority
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.priority import Priority
 
 # Panels of options in the help of a command.
 DOCUMENTS = "Documents"

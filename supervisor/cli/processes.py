@@ -10,13 +10,18 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.config import DEFAULT_REDIS_URL, Settings, load_settings, redis_url_of
-from handoff_queue.shared.placeholders import load_process_settings
-from handoff_queue.shared.suggestions import suggestion
-from handoff_queue.shared.wire.errors import LedgerUnavailable, UserError
-from handoff_queue.supervisor.cli.built_in import built_in_specialists
+from handoff_queue.shared.settings.placeholder_passwords import load_process_settings
+from handoff_queue.shared.settings.settings import (
+    DEFAULT_REDIS_URL,
+    Settings,
+    load_settings,
+    redis_url_of,
+)
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
-from handoff_queue.supervisor.cli.embedded import surroundings_of
+from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.errors import say
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
@@ -143,8 +148,8 @@ def _look_at_redis(settings: Settings) -> None:
 
 def reach_redis(settings: Settings) -> None:
     """Raises: LedgerUnavailable: no Redis there, a wrong URL or password. UnusableRedis: a cluster, or no such database."""
-    from handoff_queue.shared.ledger.connection import COMMAND_TIMEOUT_S
-    from handoff_queue.shared.ledger.ledger import open_ledger
+    from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
+    from handoff_queue.shared.store.store import open_ledger
 
     ledger = open_ledger(redis_url_of(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
     try:

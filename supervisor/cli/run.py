@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from handoff_queue.shared.config import OFFLINE_MODEL, Settings, load_settings
-from handoff_queue.shared.wire.approval import NOBODY_THERE
-from handoff_queue.shared.wire.errors import LedgerUnavailable, UserError
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.limits import OnLimit
-from handoff_queue.supervisor.cli.approving import ask_in_place
-from handoff_queue.supervisor.cli.asking import Asked, check_model, request_of, text_of
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
+from handoff_queue.shared.types.approval import NOBODY_THERE
+from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import OnLimit
+from handoff_queue.supervisor.cli.approve import ask_in_place
+from handoff_queue.supervisor.cli.display.job_view import Moment, follow
+from handoff_queue.supervisor.cli.display.question import can_ask
+from handoff_queue.supervisor.cli.display.streams import OutputFailed, ReaderGone
+from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_json
 from handoff_queue.supervisor.cli.errors import (
     FAILED,
     INTERRUPTED,
@@ -36,17 +39,14 @@ from handoff_queue.supervisor.cli.options import (
     RequestText,
     RowsFile,
 )
-from handoff_queue.supervisor.cli.question import can_ask
-from handoff_queue.supervisor.cli.streams import OutputFailed, ReaderGone
-from handoff_queue.supervisor.cli.terminal import note, stderr, write_json
-from handoff_queue.supervisor.cli.view import Moment, follow
-from handoff_queue.supervisor.reconnecting import RECONNECT_FOR_S
+from handoff_queue.supervisor.cli.request_options import Asked, check_model, request_of, text_of
+from handoff_queue.supervisor.client.reconnection import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.cli.draft import Draft
-    from handoff_queue.supervisor.client import Client, Request
-    from handoff_queue.supervisor.lifecycle.asked import Question
-    from handoff_queue.supervisor.report import JobResult
+    from handoff_queue.supervisor.cli.display.draft import Draft
+    from handoff_queue.supervisor.client.client import Client, Request
+    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.lifecycle.approval_types import Question
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def _refuse_steps_to_approve(request: Request) -> None:
 
 def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
     """On the broker in HANDOFF_REDIS_URL, with its workers."""
-    from handoff_queue.supervisor import client
     from handoff_queue.supervisor.cli.fleet_state import require_somebody
+    from handoff_queue.supervisor.client import client
 
     jobs = client.connect(settings=settings)
     request = replace(request_of(asked, jobs), is_quoted=True)
@@ -171,13 +171,13 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
 
 def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
     """On a Redis and processes of its own, which end with it."""
-    from handoff_queue.supervisor.cli.embedded import Embedded
+    from handoff_queue.supervisor.cli.embedded_system import Embedded
 
     job_id: JobId | None = None
     system = Embedded(settings, resume=how.resume)
     try:
         with system:
-            from handoff_queue.supervisor import client
+            from handoff_queue.supervisor.client import client
 
             jobs = client.connect(system.url, settings)
             try:
@@ -239,8 +239,8 @@ def stay(
         OutputFailed: standard output, or the file `output`, cannot be written.
         NobodyToAsk: the job asks a question that nobody can answer (`is_private` without `asks`).
     """
-    from handoff_queue.supervisor.cli.draft import Draft
-    from handoff_queue.supervisor.client import onlooker_of
+    from handoff_queue.supervisor.cli.display.draft import Draft
+    from handoff_queue.supervisor.client.client import onlooker_of
 
     looking = onlooker_of(jobs)
     draft, answered = None if as_json or output else Draft(looking), 0
@@ -263,7 +263,7 @@ def stay(
     looking.ledger.connection.close()
     result = jobs.result(job_id)
     if output is not None:
-        from handoff_queue.supervisor.cli.rows import write_rows
+        from handoff_queue.supervisor.cli.display.rows import write_rows
 
         write_rows(job_id, result.rows(), output)
         return exit_code_of(result.status, allow_partial=allow_partial)
@@ -293,7 +293,7 @@ def _shown_until(
     moments: Iterable[Moment], draft: Draft | None, answered: int | None
 ) -> Question | None:
     """The next question after the one that was answered here; None: the job has ended. `answered` None: nobody is to be asked."""
-    from handoff_queue.supervisor.cli.screen import Screen
+    from handoff_queue.supervisor.cli.display.screen import Screen
 
     with Screen(draft) as screen:
         for moment in moments:
@@ -325,7 +325,7 @@ def print_outcome(
 
 
 def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_private: bool) -> None:
-    from handoff_queue.supervisor.cli.answer import print_account, print_answer, verdict_on
+    from handoff_queue.supervisor.cli.display.answer import print_account, print_answer, verdict_on
 
     if as_json:
         write_json(result.to_json())
@@ -343,7 +343,7 @@ def _run_to_resume(request: str | None, job: str, settings: Settings) -> JobId:
     Raises:
         UserError: the command line has a request, a broker is set, or no such run is kept.
     """
-    from handoff_queue.supervisor.cli import kept
+    from handoff_queue.supervisor.cli import interrupted_runs as kept
 
     if request is not None:
         raise UserError("--resume goes on with its own request: leave the other one out")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.cli.display.terminal import stdout, write_as_json, write_json
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.jobs import Job, client_and_job
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.cli.terminal import stdout, write_as_json, write_json
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.client import Client
+    from handoff_queue.supervisor.client.client import Client
 
 Full = Annotated[
     bool, typer.Option("--full", help="The plan, and every handoff and every result in full.")
@@ -56,8 +56,8 @@ def show(
 
 def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print all data of a job."""
-    from handoff_queue.supervisor.cli.showing import print_everything
-    from handoff_queue.supervisor.record import letters_about
+    from handoff_queue.supervisor.cli.display.job_report import print_everything
+    from handoff_queue.supervisor.client.record import letters_about
 
     found = jobs.result(job_id)
     if as_json:
@@ -68,8 +68,8 @@ def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
 
 def show_what_matters(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print a job in brief."""
-    from handoff_queue.supervisor.cli.outlining import print_outline
-    from handoff_queue.supervisor.record import letters_about
+    from handoff_queue.supervisor.cli.display.job_outline import print_outline
+    from handoff_queue.supervisor.client.record import letters_about
 
     found = jobs.outline(job_id)
     if as_json:
@@ -82,7 +82,7 @@ def show_handoffs(
     jobs: Client, job_id: JobId, handoff_ids: Sequence[str], *, as_json: bool
 ) -> None:
     """These in full."""
-    from handoff_queue.supervisor.cli.showing import print_handoff, readable, section
+    from handoff_queue.supervisor.cli.display.job_report import print_handoff, readable, section
 
     found = jobs.handoffs(job_id, [HandoffId(one) for one in handoff_ids])
     if as_json:

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from handoff_queue.shared.wire.events import DEFAULT_TENANT
-from handoff_queue.shared.wire.names import ROLES, THINK_QUEUE
-from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.names import ROLES, THINK_QUEUE
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.cli.display.column_fitting import Column, fitted, middle
+from handoff_queue.supervisor.cli.display.terminal import figures, money, stdout, write_as_json
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.fitting import Column, fitted, middle
 from handoff_queue.supervisor.cli.jobs import client_of_broker
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.cli.terminal import figures, money, stdout, write_as_json
-from handoff_queue.supervisor.fleet_stats import FleetStats, RoleStats, stats_of
-from handoff_queue.supervisor.harmless import plain
+from handoff_queue.supervisor.client.fleet_stats import FleetStats, RoleStats, stats_of
+from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.ledger.days import Spent
-    from handoff_queue.shared.ledger.ledger import Ledger
-    from handoff_queue.shared.ledger.load import Lane, Load
+    from handoff_queue.shared.store.daily_budget import Spent
+    from handoff_queue.shared.store.queue_load import Lane, Load
+    from handoff_queue.shared.store.store import Ledger
 
 SHORT = 6
 """Characters of an account's digest, where it is shown."""

@@ -10,28 +10,36 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from handoff_queue.shared.config import load_settings
-from handoff_queue.shared.durations import whole_seconds_of
-from handoff_queue.shared.json_reading import refuse_repeats
-from handoff_queue.shared.wire.approval import MOST_WAIT_S, OnTimeout
-from handoff_queue.shared.wire.errors import Conflict, LedgerUnavailable, UserError
-from handoff_queue.shared.wire.limits import Count, Depth, Dollars, OnLimit, Rounds, Seconds, Tokens
-from handoff_queue.shared.wire.message import problems_of
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
-from handoff_queue.shared.wire.priority import Priority
-from handoff_queue.supervisor.cli.asking import Asked, request_of, text_in, text_of
+from handoff_queue.shared.settings.settings import load_settings
+from handoff_queue.shared.text.durations import whole_seconds_of
+from handoff_queue.shared.types.approval import MOST_WAIT_S, OnTimeout
+from handoff_queue.shared.types.errors import Conflict, LedgerUnavailable, UserError
+from handoff_queue.shared.types.limits import (
+    Count,
+    Depth,
+    Dollars,
+    OnLimit,
+    Rounds,
+    Seconds,
+    Tokens,
+)
+from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.unique_json import refuse_repeats
+from handoff_queue.supervisor.cli.display.streams import OutputFailed, ReaderGone
+from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK, say
+from handoff_queue.supervisor.cli.gate_files import rubric_in
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.jobs import client_of_broker
-from handoff_queue.supervisor.cli.measures import rubric_in
 from handoff_queue.supervisor.cli.options import QUEUE, RequestText
-from handoff_queue.supervisor.cli.streams import OutputFailed, ReaderGone
-from handoff_queue.supervisor.cli.terminal import write_line
-from handoff_queue.supervisor.measures.gates import gates_in
+from handoff_queue.supervisor.cli.request_options import Asked, request_of, text_in, text_of
+from handoff_queue.supervisor.gates.gates_file import gates_in
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.client import Client, Request
+    from handoff_queue.supervisor.client.client import Client, Request
 
 MOST_FILE_BYTES = 50_000_000
 """Of a file of jobs: 10,000 of them, each with a page of text."""

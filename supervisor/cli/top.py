@@ -13,23 +13,23 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from handoff_queue.shared.durations import DurationRange, in_units
-from handoff_queue.shared.ledger.load import AtWork, Load
-from handoff_queue.shared.wire.errors import LedgerUnavailable
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.shared.store.queue_load import AtWork, Load
+from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli import stats
+from handoff_queue.supervisor.cli.display.column_fitting import Column, fitted
+from handoff_queue.supervisor.cli.display.job_view import View, heard, look, look_below
+from handoff_queue.supervisor.cli.display.key_presses import ESCAPE, GONE, key_presses
+from handoff_queue.supervisor.cli.display.terminal import figures, money, note, short, stdout
+from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.cli.errors import OK, end_like_ctrl_c
-from handoff_queue.supervisor.cli.fitting import Column, fitted
 from handoff_queue.supervisor.cli.jobs import client_of_broker
-from handoff_queue.supervisor.cli.key_presses import ESCAPE, GONE, key_presses
-from handoff_queue.supervisor.cli.terminal import figures, money, note, short, stdout
-from handoff_queue.supervisor.cli.tree import picture
-from handoff_queue.supervisor.cli.view import View, heard, look, look_below
-from handoff_queue.supervisor.fleet_stats import FleetStats
+from handoff_queue.supervisor.client.fleet_stats import FleetStats
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.client import Client
+    from handoff_queue.supervisor.client.client import Client
 
 EVERY_S = 1.0
 MINUTE_S = 60.0
@@ -89,7 +89,7 @@ def top(
     if not (sys.stdin.isatty() and stdout().is_terminal):
         stdout().print(stats.Shown(stats.stats_now(jobs.ledger, jobs.ledger.loads.now())))
         return OK
-    from handoff_queue.supervisor.client import onlooker_of
+    from handoff_queue.supervisor.client.client import onlooker_of
 
     end_like_ctrl_c()
     with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:

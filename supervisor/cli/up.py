@@ -14,18 +14,19 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.extras import check_extra
-from handoff_queue.shared.folders import expanded
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_access import read_access, write_access
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.shared.placeholders import check_log_ins, load_process_settings
-from handoff_queue.shared.ports import check_port
-from handoff_queue.shared.redis_address import read_address
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.settings.folders import expanded
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, load_process_settings
+from handoff_queue.shared.settings.ports import check_port
+from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import celery_command
-from handoff_queue.supervisor.cli.embedded import surroundings_of
+from handoff_queue.supervisor.cli.display.terminal import note, write
+from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.errors import FAILED, OK, one_line, say
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
@@ -36,7 +37,6 @@ from handoff_queue.supervisor.cli.processes import (
     specialist_names,
     with_own,
 )
-from handoff_queue.supervisor.cli.terminal import note, write
 
 WORKERS = 2
 """Processes that serve everybody, where --worker says nothing."""

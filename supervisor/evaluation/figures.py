@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from handoff_queue.shared.wire.gates import Gates
-from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.lifecycle.gates import vetoes_of
-from handoff_queue.supervisor.report import JobResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.supervisor.evaluation.figures import Took, took_together
+from handoff_queue.supervisor.evaluation.number_format import times
 from handoff_queue.supervisor.evaluation.statistics import Estimate, mean, rate
 from handoff_queue.supervisor.evaluation.trials import Outcome, Variant
-from handoff_queue.supervisor.evaluation.wording import times
 
 CONCLUSIVE = "beyond chance (95 %)"
 

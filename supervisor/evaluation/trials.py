@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from handoff_queue.shared.documents.folder import FolderReading
-from handoff_queue.shared.wire.approval import NOBODY_THERE
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.rubric import Score
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.approval import NOBODY_THERE
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.rubric import Score
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.evaluation.answer_judge import Judging, mean_of, scores_in
 from handoff_queue.supervisor.evaluation.figures import Took, faults_of, is_cut, text_of, took_by
-from handoff_queue.supervisor.evaluation.golden import Case
-from handoff_queue.supervisor.evaluation.judging import Judging, mean_of, scores_in
-from handoff_queue.supervisor.evaluation.running import Errand, Runner
-from handoff_queue.supervisor.report import JobResult
+from handoff_queue.supervisor.evaluation.golden_set import Case
+from handoff_queue.supervisor.evaluation.job_runner import Errand, Runner
 from handoff_queue.supervisor.workflows import Workflow
 
 

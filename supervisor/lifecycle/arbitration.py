@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.wire.events import Arbitrated, HandoffIssued
-from handoff_queue.shared.wire.handoff import BlobRef
-from handoff_queue.shared.wire.ids import HandoffId, StepId
-from handoff_queue.shared.wire.rulings import Ruling, Rulings
-from handoff_queue.shared.wire.verdict import Decision, Revision
-from handoff_queue.supervisor.lifecycle.attempts import Remark
-from handoff_queue.supervisor.lifecycle.beginning import ask_role
+from handoff_queue.shared.types.events import Arbitrated, HandoffIssued
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.rulings import Ruling, Rulings
+from handoff_queue.shared.types.verdict import Decision, Revision
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from handoff_queue.supervisor.lifecycle.steps import again
-from handoff_queue.supervisor.lifecycle.words import Words
 
 
 def quarrels(state: JobState) -> tuple[StepId, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handoff_queue.shared.wire.checkpoints import WorstCase
-from handoff_queue.shared.wire.handoff import StopReason
-from handoff_queue.shared.wire.limits import JobLimits, OnLimit
-from handoff_queue.shared.wire.names import CLOSING_ROLES
-from handoff_queue.shared.wire.plan import Synthesis
-from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.names import CLOSING_ROLES
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.lifecycle.arbitration import may_quarrel
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handoff_queue.shared.wire.approval import ApprovalOf
-from handoff_queue.shared.wire.events import AnswerMethod, JobStatus, SecondChance
-from handoff_queue.shared.wire.handoff import BlobRef
-from handoff_queue.shared.wire.ids import HandoffId, StepId
-from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.events import AnswerMethod, JobStatus, SecondChance
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.mode import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.wire.condition import Undecided, condition_of, decided
-from handoff_queue.shared.wire.events import Abandoned, ConditionsChecked
-from handoff_queue.shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.plan import Plan, Step
-from handoff_queue.supervisor.lifecycle.stand_ins import failed_by_code
+from handoff_queue.shared.types.condition import Undecided, condition_of, decided
+from handoff_queue.shared.types.events import Abandoned, ConditionsChecked
+from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.placeholder_results import failed_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.words import Words
 
 
 def results_wanted(state: JobState, plan: Plan, steps: Iterable[StepId]) -> Iterator[BlobRef]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from handoff_queue.shared.wire.approval import ApprovalOf
-from handoff_queue.shared.wire.events import AnswerMethod, JobStatus
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.limits import OnLimit
-from handoff_queue.supervisor.lifecycle.answering import choose_method
-from handoff_queue.supervisor.lifecycle.approving import (
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.events import AnswerMethod, JobStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import OnLimit
+from handoff_queue.supervisor.lifecycle.answer import choose_method
+from handoff_queue.supervisor.lifecycle.approval_policy import (
     after_rejection,
     asked_first,
     released,
     while_asked,
 )
 from handoff_queue.supervisor.lifecycle.arbitration import arbitrate
-from handoff_queue.supervisor.lifecycle.assigning import assigned
-from handoff_queue.supervisor.lifecycle.beginning import ask_role, plan, route
+from handoff_queue.supervisor.lifecycle.assignment import assigned
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
@@ -42,7 +41,9 @@ from handoff_queue.supervisor.lifecycle.effects import (
     may_begin,
     unapproved,
 )
-from handoff_queue.supervisor.lifecycle.ending import (
+from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
+from handoff_queue.supervisor.lifecycle.gates import may_send_back
+from handoff_queue.supervisor.lifecycle.job_end import (
     NOTHING_USABLE,
     after_the_end,
     end_now,
@@ -50,16 +51,19 @@ from handoff_queue.supervisor.lifecycle.ending import (
     why_cancelled,
     why_over,
 )
-from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
-from handoff_queue.supervisor.lifecycle.failing import second_chances, to_be_asked_about, why_failed
-from handoff_queue.supervisor.lifecycle.gates import may_send_back
 from handoff_queue.supervisor.lifecycle.joins import hopeless, late, ready
-from handoff_queue.supervisor.lifecycle.patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.recovering import recoveries
+from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.recovery import recoveries
 from handoff_queue.supervisor.lifecycle.replanning import wants_a_look
-from handoff_queue.supervisor.lifecycle.retried import answer_stands
-from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
+from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
+from handoff_queue.supervisor.lifecycle.step_failure import (
+    second_chances,
+    to_be_asked_about,
+    why_failed,
+)
 from handoff_queue.supervisor.lifecycle.teams import for_children
 
 MOST_NEEDS_ANSWERED = 2

@@ -9,15 +9,15 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.wire.conflicts import Conflict, Settlement, Settlements
-from handoff_queue.shared.wire.events import ConflictsFound, Judged
-from handoff_queue.shared.wire.handoff import BlobRef, Claim, HandoffResult, ref
-from handoff_queue.shared.wire.markers import MARKER
-from handoff_queue.supervisor.lifecycle.beginning import ask_role
+from handoff_queue.shared.types.citation_markers import MARKER
+from handoff_queue.shared.types.conflicts import Conflict, Settlement, Settlements
+from handoff_queue.shared.types.events import ConflictsFound, Judged
+from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, ref
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
-from handoff_queue.supervisor.lifecycle.conflicts import conflicts_in
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.text.claim_conflicts import conflicts_in
 
 JUDGE = "judge"
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from handoff_queue.shared.wire.approval import ApprovalOf
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.patch import Patch
-from handoff_queue.shared.wire.plan import AFTER_REVIEW, Plan, Step, after_review_in
-from handoff_queue.supervisor.lifecycle.answering import usable_sinks
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.plan import AFTER_REVIEW, Plan, Step, after_review_in
+from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval
-from handoff_queue.supervisor.lifecycle.finding_out import helpers_of
-from handoff_queue.supervisor.lifecycle.seen import Seen
-from handoff_queue.supervisor.lifecycle.shape import shape_of
+from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 NOT_PASSED = "it waits for a review that passes the results, and there was none"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.events import FactsChecked
-from handoff_queue.shared.wire.handoff import BlobRef
-from handoff_queue.shared.wire.message import Message
+from handoff_queue.shared.types.events import FactsChecked
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.message import Message
 
 
 class FactChecks(Message):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.wire.events import FactsChecked, HandoffFinished, HandoffIssued
-from handoff_queue.shared.wire.fact_check import CheckVerdict
-from handoff_queue.shared.wire.handoff import BUDGETS, BlobRef, ResultStatus
-from handoff_queue.shared.wire.ids import HandoffId
-from handoff_queue.shared.wire.limits import OnLimit
-from handoff_queue.shared.wire.names import FACT_GATE
-from handoff_queue.supervisor.lifecycle.answering import parts_of
+from handoff_queue.shared.types.events import FactsChecked, HandoffFinished, HandoffIssued
+from handoff_queue.shared.types.fact_check import CheckVerdict
+from handoff_queue.shared.types.handoff import BUDGETS, BlobRef, ResultStatus
+from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.limits import OnLimit
+from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.supervisor.lifecycle.answer import parts_of
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,
     IssueFactCheck,
@@ -24,10 +24,10 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
-from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.steps import sent_back
-from handoff_queue.supervisor.lifecycle.words import Words
 
 NO_WORKER = "no worker of `{}` was there"
 NO_TIME = "no time was left for it"

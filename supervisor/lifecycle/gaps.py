@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.wire.answer import Gap
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.names import CLOSING_ROLES, FACT_GATE, SUB_SUPERVISOR
-from handoff_queue.shared.wire.usage import cost_usd
+from handoff_queue.shared.types.answer import Gap
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE, SUB_SUPERVISOR
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
-from handoff_queue.supervisor.lifecycle.words import Words
 
 
 def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:

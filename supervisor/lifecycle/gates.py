@@ -6,22 +6,22 @@ import re
 from collections.abc import Collection, Iterator
 from fractions import Fraction
 
-from handoff_queue.shared.patterns import first_of, matches
-from handoff_queue.shared.plurals import counted
-from handoff_queue.shared.wire.characters import composed
-from handoff_queue.shared.wire.events import GatesChecked
-from handoff_queue.shared.wire.gates import Gates
-from handoff_queue.shared.wire.handoff import BlobRef, HandoffResult, StopReason, ref
-from handoff_queue.supervisor.lifecycle.answering import content_of, parts_of
-from handoff_queue.supervisor.lifecycle.beginning import WHOLE
-from handoff_queue.supervisor.lifecycle.citing import uncited
+from handoff_queue.shared.text.plurals import counted
+from handoff_queue.shared.types.characters import composed
+from handoff_queue.shared.types.events import GatesChecked
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, StopReason, ref
+from handoff_queue.shared.types.patterns import first_of, matches
+from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
+from handoff_queue.supervisor.lifecycle.citations import uncited
 from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
-from handoff_queue.supervisor.lifecycle.facts import against_the_facts
-from handoff_queue.supervisor.lifecycle.markdown import headings_in
-from handoff_queue.supervisor.lifecycle.quantities import numbers_in
-from handoff_queue.supervisor.lifecycle.stand_ins import failed_by_code
+from handoff_queue.supervisor.lifecycle.placeholder_results import failed_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words
+from handoff_queue.supervisor.lifecycle.routing import WHOLE
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.words import UNPROVEN, Words
+from handoff_queue.supervisor.text.fact_conflicts import against_the_facts
+from handoff_queue.supervisor.text.markdown import headings_in
+from handoff_queue.supervisor.text.quantities import numbers_in
 
 MOST_GATE_ROUNDS = 2
 """Times that a veto sends an answer back."""

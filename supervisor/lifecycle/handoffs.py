@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from handoff_queue.shared.wire.errors import HandoffError
-from handoff_queue.shared.wire.handoff import AgentHandoff, Artifact, ContextResult
-from handoff_queue.shared.wire.ids import StepId, handoff_id
-from handoff_queue.shared.wire.limits import HandoffLimits
-from handoff_queue.shared.wire.names import FACT_GATE, SUB_SUPERVISOR
-from handoff_queue.shared.wire.plan import Step
-from handoff_queue.shared.wire.specialist import SpecialistSpec
-from handoff_queue.shared.wire.usage import microusd
-from handoff_queue.supervisor.lifecycle.answering import made_of
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextResult
+from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.names import FACT_GATE, SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import Step
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.usage import microusd
+from handoff_queue.supervisor.lifecycle.answer import made_of
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
-from handoff_queue.supervisor.lifecycle.finding_out import helpers_of
-from handoff_queue.supervisor.lifecycle.patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
-from handoff_queue.supervisor.lifecycle.words import Words
 
 TOKENS_PER_TURN = 40_000
 """A handoff's token budget is this times its turns: a long context read on every turn, and its answer."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from handoff_queue.shared.wire.events import LAST, Counted
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.join import Join
+from handoff_queue.shared.types.events import LAST, Counted
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.join import Join
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, SkipSteps
-from handoff_queue.supervisor.lifecycle.retried import in_doubt
+from handoff_queue.supervisor.lifecycle.retry_reducer import in_doubt
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 
 ALL_SKIPPED = "the steps that it depends on were skipped"

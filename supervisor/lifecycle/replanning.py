@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.events import (
     Event,
     HandoffFinished,
     HandoffIssued,
@@ -21,12 +21,12 @@ from handoff_queue.shared.wire.events import (
     RetryRequested,
     StepOutline,
 )
-from handoff_queue.shared.wire.handoff import BUDGETS
-from handoff_queue.shared.wire.ids import HandoffId, StepId
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.patch import Patch
-from handoff_queue.shared.wire.plan import Plan, Step, Synthesis
-from handoff_queue.supervisor.lifecycle.patches import FRUITLESS_ROUNDS, REPLANNER, Patches
+from handoff_queue.shared.types.handoff import BUDGETS
+from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.plan import Plan, Step, Synthesis
+from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.supervisor.lifecycle.plan_patches import FRUITLESS_ROUNDS, REPLANNER, Patches
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 from handoff_queue.supervisor.lifecycle.steps import still_asked
 

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from pydantic import Field, NonNegativeInt
 
-from handoff_queue.shared.wire.approval import ApprovalOf
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.events import (
     AnswerMethod,
     Arbitrated,
     ConflictsFound,
@@ -24,20 +24,20 @@ from handoff_queue.shared.wire.events import (
     StepOutline,
     Synthesised,
 )
-from handoff_queue.shared.wire.handoff import BlobRef, ResultStatus, StopReason
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, handoff_id
-from handoff_queue.shared.wire.message import Message
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.quote import Quote
-from handoff_queue.shared.wire.usage import NOTHING_USED, Usage
-from handoff_queue.supervisor.lifecycle.asked import Question, RejectedPlan
-from handoff_queue.supervisor.lifecycle.attempts import Remark, Team
+from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.quote import Quote
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
+from handoff_queue.supervisor.lifecycle.approval_types import Question, RejectedPlan
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark, Team
 from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
-from handoff_queue.supervisor.lifecycle.held import NOTHING_HELD, Held
-from handoff_queue.supervisor.lifecycle.layers import Layers
-from handoff_queue.supervisor.lifecycle.overview import Overview
-from handoff_queue.supervisor.lifecycle.patches import Patches
-from handoff_queue.supervisor.lifecycle.shape import shape_of
+from handoff_queue.supervisor.lifecycle.persistent_map import Layers
+from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
+from handoff_queue.supervisor.lifecycle.plan_patches import Patches
+from handoff_queue.supervisor.lifecycle.standing_answer import NOTHING_HELD, Held
+from handoff_queue.supervisor.lifecycle.step_index import Overview
 
 LAST_CHANCE_S = 30.0
 """At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from handoff_queue.shared.wire.approval import ApprovalOf
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.events import (
     ConditionsChecked,
     FactsChecked,
     GatesChecked,
@@ -15,10 +15,10 @@ from handoff_queue.shared.wire.events import (
     StepsAbandoned,
     StepsTriedAgain,
 )
-from handoff_queue.shared.wire.handoff import BlobRef, ResultStatus, StopReason
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.supervisor.lifecycle.asked import Question
-from handoff_queue.supervisor.lifecycle.attempts import Remark
+from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.supervisor.lifecycle.approval_types import Question
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
 
 BY_CODE = frozenset({StopReason.DEFECT, StopReason.TOO_MANY_CLAIMS})

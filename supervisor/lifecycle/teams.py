@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.wire.checkpoints import WorstCase
-from handoff_queue.shared.wire.events import Child, JobSubmitted, StepOutline
-from handoff_queue.shared.wire.handoff import BlobRef
-from handoff_queue.shared.wire.ids import JobId, StepId, child_id_for, handoff_id
-from handoff_queue.shared.wire.limits import JobLimits, OnLimit
-from handoff_queue.shared.wire.names import SUB_SUPERVISOR
-from handoff_queue.shared.wire.specialist import SpecialistSpec
-from handoff_queue.shared.wire.usage import cost_usd
-from handoff_queue.supervisor.lifecycle.attempts import Team
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.events import Child, JobSubmitted, StepOutline
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import JobId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Team
 from handoff_queue.supervisor.lifecycle.budget import amount, kept_back
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
-from handoff_queue.supervisor.lifecycle.shape import shape_of
+from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState
 
 SHARES_OF_A_CHILD = 4

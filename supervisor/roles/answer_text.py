@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.agent.answers import Lenient, json_object_in, what_came
-from handoff_queue.shared.agent.reading import NotAcceptable
-from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.agent.json_answers import Lenient, json_object_in, what_came
+from handoff_queue.shared.types.message import problems_of
 
 LONGEST_NAME = 48
 _Answer = TypeVar("_Answer", bound=Lenient)

@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answers import Lenient
-from handoff_queue.shared.agent.reading import NotAcceptable, Read
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.rubric import DEFAULT_RUBRIC, HIGHEST, LOWEST, Rubric, Score
-from handoff_queue.shared.wire.verdict import Decision, Revision, Verdict
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.rubric import DEFAULT_RUBRIC, HIGHEST, LOWEST, Rubric, Score
+from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse

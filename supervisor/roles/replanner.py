@@ -10,18 +10,17 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answers import Lenient
-from handoff_queue.shared.agent.model import Block
-from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.json_answers import Lenient
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.message import problems_of
-from handoff_queue.shared.wire.patch import Patch, Repeat
-from handoff_queue.shared.wire.plan import Plan, Step, last_join_problems, shape_problems
-from handoff_queue.supervisor.lifecycle.beginning import all_rounder
-from handoff_queue.supervisor.lifecycle.repeats import repeats_in, twice_in
-from handoff_queue.supervisor.lifecycle.titles import title_of
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.model import Block
+from handoff_queue.shared.types.plan import Plan, Step, last_join_problems, shape_problems
+from handoff_queue.shared.types.plan_patch import Patch, Repeat
+from handoff_queue.supervisor.lifecycle.repeated_steps import repeats_in, twice_in
+from handoff_queue.supervisor.lifecycle.routing import all_rounder
 from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 from handoff_queue.supervisor.roles.handoff_tools import (
     CHANGE,
@@ -31,6 +30,7 @@ from handoff_queue.supervisor.roles.handoff_tools import (
     tools_for,
 )
 from handoff_queue.supervisor.roles.planner import StepAnswer
+from handoff_queue.supervisor.text.titles import title_of
 
 LONGEST_WHY = 2_000
 FOUND_CHARS = 300

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from handoff_queue.shared.agent.answers import Lenient
-from handoff_queue.shared.agent.reading import NotAcceptable, Read
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.ids import NameField
-from handoff_queue.shared.wire.message import Message
-from handoff_queue.supervisor.lifecycle.beginning import all_rounder
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import NameField
+from handoff_queue.shared.types.message import Message
+from handoff_queue.supervisor.lifecycle.routing import all_rounder
 from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 
 LONGEST_WHY = 2_000

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.shared.ledger.jobs import HandoffStanding
-from handoff_queue.shared.ledger.stints import Stint
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.store.claim_history import Stint
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import (
     HandoffFinished,
     HandoffIssued,
     JobEnded,
     StepsAbandoned,
 )
-from handoff_queue.shared.wire.handoff import AgentHandoff
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId
-from handoff_queue.shared.wire.usage import cost_usd
-from handoff_queue.supervisor.record import Record
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.record import Record
 
 STOPPED = "stopped"
 

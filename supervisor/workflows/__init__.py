@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.supervisor.workflows.items import Items, read_items
+from handoff_queue.supervisor.workflows.items_file import Items, read_items
 from handoff_queue.supervisor.workflows.library import built_in_workflows, read_workflow
 from handoff_queue.supervisor.workflows.workflow import Each, Workflow
 

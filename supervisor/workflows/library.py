@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from handoff_queue.shared.folders import files_with_suffix
-from handoff_queue.shared.suggestions import suggestion
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.supervisor.workflows.reading import workflow_from
+from handoff_queue.shared.settings.folders import files_with_suffix
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.workflows.parser import workflow_from
 from handoff_queue.supervisor.workflows.workflow import Workflow
 
 BUILT_IN = Path(__file__).parent

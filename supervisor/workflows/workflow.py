@@ -11,24 +11,24 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.suggestions import suggestion
-from handoff_queue.shared.wire.condition import Condition, When
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.message import problems_of
-from handoff_queue.shared.wire.plan import TITLE_CHARS, ItemRef, OnFailure, Plan, Step, Synthesis
-from handoff_queue.supervisor.copies import copy_name
-from handoff_queue.supervisor.lifecycle.titles import title_of
-from handoff_queue.supervisor.measures.gates import GateSet
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.condition import Condition, When
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.plan import TITLE_CHARS, ItemRef, OnFailure, Plan, Step, Synthesis
+from handoff_queue.supervisor.gates.gates_file import GateSet
+from handoff_queue.supervisor.text.copy_names import copy_name
+from handoff_queue.supervisor.text.titles import title_of
+from handoff_queue.supervisor.workflows.join_syntax import WrittenJoin
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
-from handoff_queue.supervisor.workflows.written_join import WrittenJoin
 
 MOST_STEPS = 100_000
 """Of one plan, copies included."""
 MOST_DEPENDENCIES = 200_000
 """Of one plan: two fan-ins over all of its steps. Beyond that, every copy of a step waits for every copy of another."""
 MOST_PLAN_CHARS = 32_000_000
-"""Tasks and fallbacks of one plan, which travels as one payload: as much as a process keeps of them (`shared.library`)."""
+"""Tasks and fallbacks of one plan, which travels as one payload: as much as a process keeps of them (`shared.runtime.payload_cache`)."""
 
 MOST_NAME_CHARS = 1_000
 """The longest text that names an item in the results. Longer texts are no names."""

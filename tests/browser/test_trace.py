@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.ledger.stints import Left
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.store.claim_history import Left
+from handoff_queue.supervisor.client.client import Request
 from tests.browser.driver import Browser
 from tests.browser.pages import written
 from tests.running_system import DOCUMENTS, ROOT, running_system

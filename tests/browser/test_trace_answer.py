@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.types.handoff import ResultStatus
 from tests.browser.driver import Browser
 from tests.browser.pages import written
 from tests.running_system import ROOT

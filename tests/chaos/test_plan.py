@@ -10,16 +10,16 @@ import pytest
 
 import handoff_queue.supervisor.roles
 from handoff_queue.chaos.answers import reply_to
-from handoff_queue.chaos.course import course_of, keys_of, needs_of
-from handoff_queue.chaos.drawing import EVERYTHING, ONLY_CHORDS, jobs_of, only
+from handoff_queue.chaos.expected_handoffs import course_of, keys_of, needs_of
+from handoff_queue.chaos.failpoint_run import OFTEN
+from handoff_queue.chaos.job_generator import EVERYTHING, ONLY_CHORDS, jobs_of, only
 from handoff_queue.chaos.plan import FACT_CHECKER, SPECIALISTS, TROUBLE_SHARE, CallKey, PlannedJob
 from handoff_queue.chaos.shapes import CHORDS, MODES, Shape
-from handoff_queue.chaos.trial import OFTEN
 from handoff_queue.shared.specialists.reader import load_specialists, read_specialist
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.names import FACT_GATE, ROLES, SUB_SUPERVISOR
-from handoff_queue.shared.wire.plan import Plan
-from handoff_queue.supervisor.cli.built_in import built_in_specialists
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import FACT_GATE, ROLES, SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.roles.planner import PlanReading
 
 ALL = len(EVERYTHING.shapes)

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from handoff_queue.chaos.drawing import EVERYTHING
+from handoff_queue.chaos.celery_gaps import OURS_WITH_HOLES, PLAIN_WITH_HOLES, Hole
+from handoff_queue.chaos.celery_system import PLAIN
+from handoff_queue.chaos.failpoint_cases import Blow
 from handoff_queue.chaos.fleet import Size
-from handoff_queue.chaos.holes import OURS_WITH_HOLES, PLAIN_WITH_HOLES, Hole
-from handoff_queue.chaos.plain import PLAIN
+from handoff_queue.chaos.job_generator import EVERYTHING
 from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import (
     Options,
@@ -20,8 +21,7 @@ from handoff_queue.chaos.run import (
     try_failpoints,
     try_failpoints_in_plain_celery,
 )
-from handoff_queue.chaos.windows import Blow
-from handoff_queue.shared.wire.mode import Mode
+from handoff_queue.shared.types.mode import Mode
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handoff_queue.chaos.books import Books
-from handoff_queue.chaos.course import OK, Ended
-from handoff_queue.chaos.drawing import TIGHT_STEPS
-from handoff_queue.chaos.ends import JOB_BUDGET, SPENT, Story
+from handoff_queue.chaos.expected_handoffs import OK, Ended
+from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, Story
+from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import TIGHT_TREE_CALLS, CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of, json_of, table_of
 from handoff_queue.chaos.shapes import Shape
-from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.types.limits import JobLimits
 
 STEPS = tuple(PlannedStep(name, "writer") for name in TIGHT_STEPS)
 TEAMS = [PlannedJob(f"1-0-{step}", Shape.TIGHT, STEPS, seed=1, parent="1-0") for step in "xy"]

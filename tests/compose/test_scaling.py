@@ -16,10 +16,10 @@ from itertools import pairwise
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, said_in
-from handoff_queue.shared.config import Settings
 from handoff_queue.shared.local.processes import Processes
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client import client
 from tests.compose.project import Project, run, running_project
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import RunningSystem

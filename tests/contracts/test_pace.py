@@ -6,11 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from handoff_queue.shared.agent.turns import Turns
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire.checkpoints import CallFailed, WorstCase
-from handoff_queue.shared.wire.pace import NOTHING_SAID, Allowance, Expected, RateLimits, Wait
-from handoff_queue.shared.wire.usage import NOTHING_USED
+from handoff_queue.shared.agent.checkpoint_store import Turns
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import CallFailed, WorstCase
+from handoff_queue.shared.types.rate_limits import (
+    NOTHING_SAID,
+    Allowance,
+    Expected,
+    RateLimits,
+    Wait,
+)
+from handoff_queue.shared.types.usage import NOTHING_USED
 from tests.doubles.jobs import a_job, granted, issue
 from tests.doubles.pace import MemoryPace
 from tests.doubles.turns import MemoryTurns

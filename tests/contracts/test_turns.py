@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from handoff_queue.shared.agent.turns import Turns
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire.checkpoints import (
+from handoff_queue.shared.agent.checkpoint_store import Turns
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import (
     Called,
     CallFailed,
     Checkpoint,
@@ -18,9 +18,9 @@ from handoff_queue.shared.wire.checkpoints import (
     Replied,
     WorstCase,
 )
-from handoff_queue.shared.wire.errors import Cancelled, Interrupted, LimitReached
-from handoff_queue.shared.wire.events import CancelRequested
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.errors import Cancelled, Interrupted, LimitReached
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import a_job, claim, issue, let_lease_run_out
 from tests.doubles.turns import NO_MORE, MemoryTurns
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import typer
 
-from handoff_queue.shared.durations import in_units
+from handoff_queue.shared.text.durations import in_units
 from handoff_queue.supervisor.cli import errors
 from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
 from handoff_queue.supervisor.cli.main import app
 from handoff_queue.supervisor.cli.submit import Line
-from handoff_queue.supervisor.report import JobResult
+from handoff_queue.supervisor.client.report import JobResult
 from tests.docs.pages import DOCS, ROOT, blocks, coded, rows, sections, spans, text_of
 
 PAGE = text_of("cli")

@@ -1,4 +1,4 @@
-"""docs/configuration.md says of every setting what shared/config.py says."""
+"""docs/configuration.md says of every setting what shared/settings/settings.py says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from annotated_types import Ge, Gt, Le
 
-from handoff_queue.shared.config import Settings
+from handoff_queue.shared.settings.settings import Settings
 from tests.bounds import bounds_of
 from tests.docs.pages import DOCS, ROOT, coded, rows, sections, spans, text_of
 

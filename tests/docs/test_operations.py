@@ -8,23 +8,23 @@ from typing import Any
 
 import yaml
 
-from handoff_queue.shared.agent.retry import MOST_TRIES
-from handoff_queue.shared.celery_app import DEFAULT_THREADS
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
-from handoff_queue.shared.ledger.frozen import FROZEN_AFTER_LEASES
-from handoff_queue.shared.ledger.roles import ANNOUNCED_FOR_S
+from handoff_queue.shared.agent.retry_policy import MOST_TRIES
+from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
 from handoff_queue.shared.local.redis_server import OLDEST
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
-from handoff_queue.shared.wire.handoff import StopReason
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
+from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
+from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
+from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.supervisor.assembly import QUEUES
 from handoff_queue.supervisor.cli.doctor import FULL
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
 
 PAGE = text_of("operations")
-PACING = (ROOT / "shared" / "ledger" / "scripts" / "pacing.lua").read_text()
+PACING = (ROOT / "shared" / "store" / "lua" / "pacing.lua").read_text()
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 WORDS = {3: "three", 5: "five"}
 

@@ -18,16 +18,16 @@ import httpx2
 import pytest
 import uvicorn
 
-from handoff_queue.shared.ledger.connection import MAX_CONNECTIONS
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire import errors
-from handoff_queue.shared.wire.events import Event
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.supervisor import webhook
-from handoff_queue.supervisor.client import Client, Request
-from handoff_queue.supervisor.journal_following import FOLLOW_S
-from handoff_queue.supervisor.lifecycle.ending import WEBHOOK_BACKOFF_S
+from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types import errors
+from handoff_queue.shared.types.events import Event
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.journal_follower import FOLLOW_S
+from handoff_queue.supervisor.engine import webhook
+from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from tests.docs.pages import blocks, coded, rows, sections, text_of
 from tests.doubles.jobs import a_job
 from tests.waiting import wait_until

@@ -9,17 +9,17 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 import redis
 
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.fair import FOR
-from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
-from handoff_queue.shared.publishing import TaskMessage, publish_each
-from handoff_queue.shared.wire.errors import LedgerUnavailable
-from handoff_queue.shared.wire.events import JobEnded, JobStatus
-from handoff_queue.shared.wire.ids import new_job_id
-from handoff_queue.shared.wire.presence import Announcement
-from handoff_queue.supervisor import client
-from handoff_queue.supervisor.dispatch import SHOWN_CHARS
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.publisher import TaskMessage, publish_each
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.events import JobEnded, JobStatus
+from handoff_queue.shared.types.ids import new_job_id
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.dispatch import SHOWN_CHARS
 from tests.docs.pages import sections, text_of
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, replied

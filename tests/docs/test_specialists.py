@@ -8,9 +8,9 @@ import pytest
 
 from handoff_queue.shared.specialists import front_matter, lint, load_specialists, read_specialist
 from handoff_queue.shared.specialists.reader import FIELDS
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.names import RESERVED
-from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.names import RESERVED
+from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
 from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of

@@ -8,14 +8,9 @@ import pytest
 
 from handoff_queue.shared.agent import tool_calls, tool_threads
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.documents import elsewhere
-from handoff_queue.workers.tools import (
-    fetch_url,
-    marks,
-    read_document,
-    search_documents,
-    web_search,
-)
+from handoff_queue.shared.documents import reader_process as elsewhere
+from handoff_queue.workers.tools import fetch_url, read_document, search_documents, web_search
+from handoff_queue.workers.tools import tool_decorator as marks
 from handoff_queue.workers.tools.registry import BUILT_IN
 from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
 from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handoff_queue.shared.wire.plan import DEFAULT_FALLBACK, Synthesis
+from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Synthesis
 from handoff_queue.supervisor.workflows import (
     Each,
     Items,
@@ -13,8 +13,8 @@ from handoff_queue.supervisor.workflows import (
     read_items,
     read_workflow,
 )
-from handoff_queue.supervisor.workflows.items import MOST_BYTES as MOST_ITEM_BYTES
-from handoff_queue.supervisor.workflows.reading import (
+from handoff_queue.supervisor.workflows.items_file import MOST_BYTES as MOST_ITEM_BYTES
+from handoff_queue.supervisor.workflows.parser import (
     FIELDS,
     MOST_BYTES,
     MOST_WRITTEN_STEPS,

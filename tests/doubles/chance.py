@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from handoff_queue.shared.wire.approval import ApprovalOf, Approvals, OnTimeout
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.join import Join
-from handoff_queue.shared.wire.names import SUB_SUPERVISOR
-from handoff_queue.shared.wire.patch import Patch, Repeat
-from handoff_queue.shared.wire.plan import OnFailure, Plan, Step, Synthesis
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
+from handoff_queue.shared.types.plan_patch import Patch, Repeat
 
 
 def any_approvals(dice: Random) -> Approvals:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.events import Event, FactsChecked
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.names import FACT_GATE
+from handoff_queue.shared.types.events import Event, FactsChecked
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.supervisor.lifecycle.commands import (
     FactCheckCommand,
     IssueFactCheck,
@@ -12,8 +12,8 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TakeFactCheck,
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import taken
+from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.words import Words
 from tests.doubles.results import an_issue
 
 

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.wire.documents import Document, Manifest
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.types.documents import Document, Manifest
+from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     BlobRef,
     ContextResult,
     HandoffResult,
     ResultStatus,
 )
-from handoff_queue.shared.wire.ids import JobId, StepId, handoff_id
-from handoff_queue.shared.wire.limits import HandoffLimits
-from handoff_queue.shared.wire.message import digest_of
-from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.specialist import SpecialistSpec
 
 JOB = JobId("j-0123456789ab")
 STEP = StepId("find")

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.claim import Claim, ClaimVerdict
-from handoff_queue.shared.ledger.claims import Claiming
-from handoff_queue.shared.ledger.ends import Finished
-from handoff_queue.shared.ledger.journal import Commit
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire.checkpoints import Replied, WorstCase
-from handoff_queue.shared.wire.errors import Interrupted
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.finish_request import Finished
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import Replied, WorstCase
+from handoff_queue.shared.types.errors import Interrupted
+from handoff_queue.shared.types.events import (
     Child,
     Event,
     HandoffFinished,
     HandoffIssued,
     JobSubmitted,
 )
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, ref
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, new_job_id
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.message import digest_of
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_job_id
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.usage import Usage
 
 
 def submission(

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.supervisor.quoting.drawing import Past, Sample, Score, Work, quote_of, score_of
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.supervisor.quoting.simulation import (
+    Past,
+    Sample,
+    Score,
+    Work,
+    quote_of,
+    score_of,
+)
 
 NEWEST_SAMPLES, NEWEST_SCORES = 200, 100
 """As many as the ledger keeps."""

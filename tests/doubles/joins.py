@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.lifecycle.state import Phase, StepState, StepStatus
 from tests.doubles.effects import waits_for_review_or_person
 from tests.doubles.life import Life

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
-from handoff_queue.shared.ending import finished_event
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.types.events import (
     Abandoned,
     AnswerMethod,
     Approved,
@@ -27,21 +27,24 @@ from handoff_queue.shared.wire.events import (
     WebhookTried,
     parse_event,
 )
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     BlobRef,
     HandoffResult,
     ResultStatus,
     ref,
 )
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.patch import Patch
-from handoff_queue.shared.wire.plan import Plan, Step, Synthesis
-from handoff_queue.shared.wire.quote import Quote
-from handoff_queue.shared.wire.verdict import Decision, Revision, Verdict
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.plan import Plan, Step, Synthesis
+from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.quote import Quote
+from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
+from handoff_queue.supervisor.engine.decision_recorder import end_task_begun
+from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.engine.plan_patches import patch_made
+from handoff_queue.supervisor.engine.questions import record_question
 from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration
-from handoff_queue.supervisor.lifecycle.beginning import one_step
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
@@ -75,16 +78,13 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.conditions import conditions_checked, steps_skipped
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE, found_in
-from handoff_queue.supervisor.lifecycle.evolve import begin, evolve
 from handoff_queue.supervisor.lifecycle.gates import checked
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
-from handoff_queue.supervisor.lifecycle.seen import HandoffSeen, Seen
+from handoff_queue.supervisor.lifecycle.observations import HandoffSeen, Seen
+from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
-from handoff_queue.supervisor.lifecycle.words import Words
-from handoff_queue.supervisor.patching import patch_made
-from handoff_queue.supervisor.prepared import Prepared
-from handoff_queue.supervisor.preparing import end_task_begun
-from handoff_queue.supervisor.questions import record_question
 from handoff_queue.supervisor.roles.outcomes import plan_made
 from tests.doubles.checking import event_of_check
 from tests.doubles.handoffs import JOB, a_spec

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from handoff_queue.chaos.messages_server import Reply
-from handoff_queue.shared.agent.anthropic_stream import usage_of
-from handoff_queue.shared.agent.model import Block, ModelCall, ModelReply, Pulse
-from handoff_queue.shared.wire.errors import ModelError
+from handoff_queue.shared.providers.anthropic.stream import usage_of
+from handoff_queue.shared.types.errors import ModelError
+from handoff_queue.shared.types.model import Block, ModelCall, ModelReply, Pulse
 
 
 class ScriptedModel:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from handoff_queue.shared.wire.events import NeedsResolved
-from handoff_queue.shared.wire.handoff import BlobRef
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.plan import OnFailure, Plan, Step
-from handoff_queue.shared.wire.resolutions import Resolution, Resolutions
+from handoff_queue.shared.types.events import NeedsResolved
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.input_resolutions import Resolution, Resolutions
+from handoff_queue.shared.types.plan import OnFailure, Plan, Step
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.outcomes import with_helpers
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.ids import HandoffId, StepId
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     IssueGroup,

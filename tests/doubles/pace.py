@@ -1,6 +1,6 @@
 """`MemoryPace`: what the processes of a fleet share of one lane's pace, in memory: who is held back, who goes ahead, how many requests.
 
-No token buckets and no line: those are in `shared/ledger/scripts/pacing.lua`. With `MemoryTurns` it passes tests/contracts/test_pace.py.
+No token buckets and no line: those are in `shared/store/lua/pacing.lua`. With `MemoryTurns` it passes tests/contracts/test_pace.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from handoff_queue.shared.agent.retry import FIRST_DELAY_S
-from handoff_queue.shared.wire.pace import Allowance, RateLimits, Wait
+from handoff_queue.shared.agent.retry_policy import FIRST_DELAY_S
+from handoff_queue.shared.types.rate_limits import Allowance, RateLimits, Wait
 
 ON_THE_WAY_S = 1.0
 """What refills in this time is kept back."""

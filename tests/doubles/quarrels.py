@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from handoff_queue.shared.wire.events import Arbitrated, HandoffIssued, RetryRequested, Reviewed
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.rulings import Ruling, Rulings, Side
-from handoff_queue.shared.wire.verdict import Decision, Revision, Verdict
+from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, RetryRequested, Reviewed
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.rulings import Ruling, Rulings, Side
+from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
 from handoff_queue.supervisor.lifecycle.arbitration import quarrels
 from tests.doubles.life import Life
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from celery import Celery
 
-from handoff_queue.shared.fair import FIRST, FOR
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.store.fair_queue import FIRST, FOR
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import issue
 from tests.doubles.sweeps import QUEUE
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.wire.events import HandoffIssued
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, ref
-from handoff_queue.shared.wire.ids import HandoffId, StepId, handoff_id
-from handoff_queue.shared.wire.names import SUB_SUPERVISOR
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.ids import HandoffId, StepId, handoff_id
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import child_of, team_before
 from tests.doubles.handoffs import a_result, a_spec

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.chaos.messages_server import Reply, says_json
+from handoff_queue.shared.agent.answer_format import Reading
 from handoff_queue.shared.agent.envelope import EnvelopeReading
-from handoff_queue.shared.agent.equipment import Equipment
 from handoff_queue.shared.agent.loop import Agent
-from handoff_queue.shared.agent.model import Model, ModelCall
-from handoff_queue.shared.agent.price import Prices
+from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt import Loaded, opening_of
-from handoff_queue.shared.agent.reading import Reading
+from handoff_queue.shared.agent.run_dependencies import Equipment
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.wire.errors import ModelError
-from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.errors import ModelError
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.model import Model, ModelCall
 from tests.doubles.handoffs import STEP, a_handoff, a_manifest, a_spec, a_tool_context
 from tests.doubles.model import ScriptedModel, one_by_one
 from tests.doubles.turns import MemoryTurns

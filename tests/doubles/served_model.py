@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from handoff_queue.shared.agent.anthropic_clients import model_from
-from handoff_queue.shared.agent.anthropic_model import AnthropicModel
-from handoff_queue.shared.config import Settings
+from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.providers.anthropic.model import AnthropicModel
+from handoff_queue.shared.settings.settings import Settings
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from handoff_queue.chaos.messages import lose_all
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.journal import Commit
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire.ids import JobId, new_job_id
-from handoff_queue.shared.wire.names import SUPERVISOR_QUEUE
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from tests.doubles.jobs import (
     a_job,
     submission,

@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from handoff_queue.shared.wire.checkpoints import (
+from handoff_queue.shared.types.checkpoints import (
     CallFailed,
     Checkpoint,
     Replied,
     WorstCase,
     checkpoint_adapter,
 )
-from handoff_queue.shared.wire.errors import Interrupted, Level, LimitReached
-from handoff_queue.shared.wire.pace import NOTHING_SAID, Expected, RateLimits, Wait
+from handoff_queue.shared.types.errors import Interrupted, Level, LimitReached
+from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
 from tests.doubles.pace import MemoryPace
 
 NO_MORE = "the job's budget does not allow another model call"

@@ -6,8 +6,8 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from handoff_queue.shared.wire.approval import ApprovalOf
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
     CancelRequested,
@@ -19,14 +19,14 @@ from handoff_queue.shared.wire.events import (
     Reviewed,
     Routed,
 )
-from handoff_queue.shared.wire.gates import Gates
-from handoff_queue.shared.wire.handoff import Claim, ResultStatus, StopReason
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId
-from handoff_queue.shared.wire.limits import JobLimits, OnLimit
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.names import CLOSING_ROLES, FACT_GATE
-from handoff_queue.shared.wire.plan import Plan, Step
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.handoff import Claim, ResultStatus, StopReason
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE
+from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,
     EndJob,
@@ -39,10 +39,10 @@ from handoff_queue.supervisor.lifecycle.commands import (
     StartChild,
 )
 from handoff_queue.supervisor.lifecycle.effects import after_review
-from handoff_queue.supervisor.lifecycle.ending import next_due
-from handoff_queue.supervisor.lifecycle.evolve import fold
-from handoff_queue.supervisor.lifecycle.finding_out import helpers_of, room
-from handoff_queue.supervisor.lifecycle.seen import HandoffSeen, Seen
+from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, room
+from handoff_queue.supervisor.lifecycle.job_end import next_due
+from handoff_queue.supervisor.lifecycle.observations import HandoffSeen, Seen
+from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.chance import any_approvals, any_patch, any_plan
 from tests.doubles.contradictions import a_claim, check_disputes, settles_by_chance

@@ -7,9 +7,9 @@ import os
 import redis
 from celery import Celery
 
-from handoff_queue.shared.config import load_settings
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.supervisor.assembly import make_supervisor_app
+from handoff_queue.supervisor.client import client
 from handoff_queue.workers.assembly import make_workers_app
 
 URL = os.environ.get("HOST_REDIS_URL", "redis://127.0.0.1:1/0")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from importlib import import_module
 
-from handoff_queue.shared.config import load_settings
+from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.supervisor.assembly import make_supervisor_app
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
-from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.observations import Seen
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 FREEZES = "freezing"
@@ -23,5 +23,5 @@ def decide_or_freeze(state: JobState, seen: Seen, now: float) -> tuple[Command, 
     return decide(state, seen, now)
 
 
-vars(import_module("handoff_queue.supervisor.deciding"))["decide"] = decide_or_freeze
+vars(import_module("handoff_queue.supervisor.engine.decisions"))["decide"] = decide_or_freeze
 app = make_supervisor_app(load_settings())

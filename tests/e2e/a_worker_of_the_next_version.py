@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.config import load_settings
+from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.workers.assembly import make_workers_app
 
 NEXT = "@2"

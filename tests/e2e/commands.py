@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.local.nursery import Forked
+from handoff_queue.shared.local.fork_server import Forked
 from tests import warm
 from tests.waiting import wait_until
 

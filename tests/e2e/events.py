@@ -11,7 +11,7 @@ from typing import Any
 from celery import Celery
 from celery.events.state import State
 
-from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.types.ids import JobId
 from tests.waiting import wait_until
 
 BEGUN = "watching-begun"

@@ -28,13 +28,13 @@ from handoff_queue.chaos.messages_server import (
     said_in,
     says_json,
 )
-from handoff_queue.shared.fair import is_for
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.jobs import HandoffStanding
-from handoff_queue.shared.wire.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
-from handoff_queue.shared.wire.ids import HandoffId, JobId
-from handoff_queue.supervisor.client import Client, Request
-from handoff_queue.supervisor.report import JobResult
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import is_for
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.report import JobResult
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from handoff_queue.chaos.messages_server import MessagesServer
-from handoff_queue.shared.config import Settings
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.supervisor.client import client
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, Reply, calls, said_in, says_json
-from handoff_queue.shared.wire.events import HandoffIssued, PlanPatched
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor.client import Request
-from handoff_queue.supervisor.report import JobResult
+from handoff_queue.shared.types.events import HandoffIssued, PlanPatched
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.report import JobResult
 from tests.e2e.fleet import ENVELOPE, GO_ON, Fleet
 from tests.waiting import wait_until
 

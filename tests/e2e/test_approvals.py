@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.wire.approval import ApprovalOf, Approvals, OnTimeout
-from handoff_queue.shared.wire.events import Approved, JobStatus
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.types.events import Approved, JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, NOT_ENDED
-from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.client.client import Request
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, said
 from tests.e2e.fleet import Fleet
 from tests.waiting import wait_until

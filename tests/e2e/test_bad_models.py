@@ -17,10 +17,10 @@ from handoff_queue.chaos.messages_server import (
     says,
     says_json,
 )
-from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.run import print_outcome
-from handoff_queue.supervisor.client import Request
-from handoff_queue.supervisor.report import JobResult
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.report import JobResult
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.running_system import RunningSystem, over, running_system
 

@@ -22,13 +22,13 @@ from handoff_queue.chaos.messages_server import (
     said_in,
     says_json,
 )
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.errors import BudgetSpent
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.limits import JobLimits, OnLimit
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor import client
-from handoff_queue.supervisor.client import Client, NewLimits, Request
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import BudgetSpent
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.client import Client, NewLimits, Request
 from tests.e2e.fleet import ENVELOPE, PASS, QUICK
 from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, over, running_system
 from tests.waiting import wait_until

@@ -24,7 +24,7 @@ import json
 import os
 import signal
 
-from handoff_queue.workers.tools.marks import CallContext
+from handoff_queue.workers.tools.tool_decorator import CallContext
 
 
 def pay(to: str, context: CallContext) -> str:

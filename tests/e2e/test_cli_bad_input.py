@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.supervisor.client import client
 from tests.e2e.commands import BAD_INPUT, Handoff, said
 
 pytestmark = pytest.mark.slow

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.connection import COMMAND_TIMEOUT_S
-from handoff_queue.shared.ledger.ledger import open_ledger
 from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.shared.wire.presence import Announcement
-from handoff_queue.shared.wire.specialist import SpecialistSpec
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
+from handoff_queue.shared.store.store import open_ledger
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.client import client
 from tests.doubles.redis_trouble import silent_redis
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, Handoff, said
 from tests.e2e.test_approvals import read_until

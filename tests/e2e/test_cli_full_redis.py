@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.connection import FULL, READ_ONLY
-from handoff_queue.shared.ledger.ledger import open_ledger
 from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.redis.connection import FULL, READ_ONLY
+from handoff_queue.shared.store.store import open_ledger
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.errors import FAILED, NO_REDIS
+from handoff_queue.supervisor.client import client
 from tests.e2e.commands import Handoff, said
 from tests.e2e.test_redis_refuses import make_read_only
 

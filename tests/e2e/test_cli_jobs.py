@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.ledger import open_ledger
-from handoff_queue.supervisor.export import Export
-from handoff_queue.supervisor.report import report_of
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.store import open_ledger
+from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.report import report_of
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, said
 from tests.running_system import RunningSystem
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.local.redis_access import RedisAccess, write_access
-from handoff_queue.shared.ports import free_port
+from handoff_queue.shared.settings.ports import free_port
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, processes, said
 from tests.waiting import wait_until
 

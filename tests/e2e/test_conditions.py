@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.wire.events import ConditionsChecked, HandoffIssued, JobStatus
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.events import ConditionsChecked, HandoffIssued, JobStatus
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Items, read_workflow
 from tests.e2e.fleet import ENVELOPE, Fleet
 

@@ -18,7 +18,7 @@ from handoff_queue.chaos.messages_server import (
     fails,
     says_json,
 )
-from handoff_queue.supervisor.client import Request
+from handoff_queue.supervisor.client.client import Request
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN
 from tests.e2e.commands import Handoff
 from tests.running_system import EVERYONE, RunningSystem, over, running_system

@@ -14,11 +14,11 @@ import pytest
 
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor import client
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Workflow, read_workflow
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
@@ -32,7 +32,7 @@ TOOLS = '''
 import os
 import threading
 
-from handoff_queue.workers.tools.marks import tool
+from handoff_queue.workers.tools.tool_decorator import tool
 
 
 @tool(repeatable=False)

@@ -16,9 +16,9 @@ import pytest
 import redis
 
 from handoff_queue.shared.local.processes import ChildSpec
-from handoff_queue.shared.wire.events import EndTaskTried
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.events import EndTaskTried
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.client import Request
 from tests.doubles.gate import Gate
 from tests.e2e.a_host_with_a_task import CALLS, notify
 from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system

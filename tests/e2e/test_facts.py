@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, Reply, said_in, says_json
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor.client import Request
-from handoff_queue.supervisor.measures.facts import read_facts
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.gates.facts import read_facts
 from tests.doubles.facts import a_database
 from tests.e2e.fleet import Fleet
 

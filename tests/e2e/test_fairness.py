@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.fair import PURGE
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.jobs import HandoffStanding
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.ids import HandoffId, JobId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.priority import Priority
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import PURGE
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Items, read_workflow
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.ports import free_port
+from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.specialists import load_specialists
-from handoff_queue.shared.wire.names import (
+from handoff_queue.shared.types.names import (
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
     THINK_QUEUE,

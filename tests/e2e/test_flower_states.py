@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.shared.celery_app import declare_queues
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.ids import new_job_id
-from handoff_queue.shared.wire.names import JOB, task_of
+from handoff_queue.shared.broker.celery_app import declare_queues
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import new_job_id
+from handoff_queue.shared.types.names import JOB, task_of
 from tests.e2e.events import Watched, watching
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 from tests.waiting import wait_until

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.events import HandoffIssued
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.client import Request
 from tests.e2e.fleet import ENVELOPE, Fleet
 
 pytestmark = pytest.mark.slow

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.claims import MAX_CLAIMS, MAX_LOOKS
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.handoff import StopReason
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor import client
-from handoff_queue.supervisor.dispatch import Dispatcher
-from handoff_queue.supervisor.sweeper import Sweeper
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.engine.sweeper import Sweeper
 from tests.e2e.a_supervisor_that_freezes import FREEZES
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import EVERYONE, SUPERVISOR, over, running_system

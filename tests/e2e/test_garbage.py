@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from handoff_queue.chaos.leaks import UNACKED, UNACKED_INDEX
-from handoff_queue.shared.ledger.dead import MOST_BODY_CHARS, DeadLetter
-from handoff_queue.shared.wire.names import ADVANCE, SUPERVISOR_QUEUE, task_of
+from handoff_queue.shared.store.dead_letters import MOST_BODY_CHARS, DeadLetter
+from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE, task_of
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
 

@@ -11,8 +11,8 @@ import pytest
 import redis
 from celery import Celery
 
-from handoff_queue.shared.ledger.ledger import Ledger
 from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.store.store import Ledger
 from tests.e2e.a_host_service import ENDED, MAY_END, STARTED
 from tests.waiting import wait_until
 

@@ -16,8 +16,8 @@ import pytest
 import redis
 
 from handoff_queue.shared.local.processes import ChildSpec
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import read_workflow
 from tests.e2e.a_host_with_a_task import CALLS
 from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system

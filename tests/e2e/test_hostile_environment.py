@@ -14,8 +14,12 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, says_json
-from handoff_queue.shared.foreign_environment import NAME_A_BROKER, READ_BY_CELERY, SET_BY_CELERY
 from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.settings.foreign_environment import (
+    NAME_A_BROKER,
+    READ_BY_CELERY,
+    SET_BY_CELERY,
+)
 from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, said
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.events import JobStatus, StepsAbandoned
-from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.types.events import JobStatus, StepsAbandoned
+from handoff_queue.shared.types.ids import JobId
 from tests.e2e.fleet import ENVELOPE, Fleet, Held
 from tests.waiting import wait_until
 

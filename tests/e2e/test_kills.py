@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from handoff_queue.shared.wire.events import HandoffFinished
+from handoff_queue.shared.types.events import HandoffFinished
 from tests.e2e.fleet import RECOVERY_S, Fleet
 from tests.waiting import wait_until
 

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from handoff_queue.shared.documents.folder import read_folder
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
-from handoff_queue.supervisor.client import Request
-from handoff_queue.supervisor.report import JobResult
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.report import JobResult
 from tests.e2e.fleet import Fleet
 from tests.e2e.fleets import a_fleet
 from tests.running_system import DOCUMENTS

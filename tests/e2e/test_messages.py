@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from handoff_queue.shared.ledger.ends import CHORD_SILENCE_S
-from handoff_queue.shared.ledger.jobs import LOST_AFTER_S
-from handoff_queue.shared.wire.events import CancelRequested, HandoffIssued, JobStatus
-from handoff_queue.shared.wire.handoff import AgentHandoff
-from handoff_queue.supervisor.dispatch import Dispatcher, Outgoing
+from handoff_queue.shared.store.finish_request import CHORD_SILENCE_S
+from handoff_queue.shared.store.jobs import LOST_AFTER_S
+from handoff_queue.shared.types.events import CancelRequested, HandoffIssued, JobStatus
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.supervisor.client.dispatch import Dispatcher, Outgoing
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
 
@@ -113,7 +113,7 @@ def test_a_malformed_message_goes_to_the_dead_letters_with_its_reason_and_nothin
     fleet: Fleet,
 ) -> None:
     app = fleet.jobs._dispatcher._app
-    from handoff_queue.shared.celery_app import declare_queues
+    from handoff_queue.shared.broker.celery_app import declare_queues
 
     declare_queues(app, [SPECIALIST])
     for text in ("{", '{"schema_version": 7, "job_id": "j-000000000000"}', 42):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.supervisor.report import CHECKED_OFFLINE
+from handoff_queue.supervisor.client.report import CHECKED_OFFLINE
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff
 
 pytestmark = pytest.mark.slow

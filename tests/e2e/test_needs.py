@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.wire.events import JobStatus, NeedsResolved
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.client import Request
-from handoff_queue.supervisor.export import Export
-from handoff_queue.supervisor.report import JobResult, report_of
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.events import JobStatus, NeedsResolved
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.report import JobResult, report_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 

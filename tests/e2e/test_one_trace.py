@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import pytest
 
 from handoff_queue.chaos.messages_server import MessagesServer
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.trace_ids import handoff_span, job_span
-from handoff_queue.shared.wire.ids import HandoffId, JobId
-from handoff_queue.supervisor import client
-from handoff_queue.supervisor.submitting import FLUSH_S
+from handoff_queue.shared.observability.trace_ids import handoff_span, job_span
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.submit import FLUSH_S
 from tests.doubles.collector import Collector, Told
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.e2e.fleets import CANARY

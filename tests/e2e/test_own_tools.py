@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, said_in
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import check_app
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import ROOT, SUPERVISOR, over, running_system
@@ -26,7 +26,7 @@ TOOLS = '''
 import asyncio
 import threading
 
-from handoff_queue.workers.tools.marks import tool
+from handoff_queue.workers.tools.tool_decorator import tool
 
 
 class OfTheirOwn(BaseException):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.wire.ids import HandoffId
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.ids import HandoffId
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
 

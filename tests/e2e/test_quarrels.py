@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, Reply, asked_for, said_in, says_json
-from handoff_queue.shared.wire.events import Arbitrated, HandoffIssued, JobStatus
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, JobStatus
+from handoff_queue.supervisor.client.client import Request
 from tests.e2e.fleet import SPECIALIST, Fleet
 
 pytestmark = pytest.mark.slow

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.client import Request
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import Fleet
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.supervisor.client import Request
-from handoff_queue.supervisor.lifecycle.failing import MOST_RETRIES
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until
 

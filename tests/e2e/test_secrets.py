@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.ids import HandoffId, JobId
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.client.client import Request
 from tests.docs.pages import rows, sections, spans, text_of
 from tests.doubles.hook_server import HookServer
 from tests.e2e.fleet import SPECIALIST, Fleet

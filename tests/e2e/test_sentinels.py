@@ -13,9 +13,9 @@ import pytest
 import redis
 
 from handoff_queue.chaos.messages_server import MessagesServer
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.connection import Connection
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.redis.connection import Connection
 from tests.doubles.sentinels import Watched, watched_redis
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import QUICK, Fleet, Script

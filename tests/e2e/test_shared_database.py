@@ -11,13 +11,13 @@ import pytest
 import redis
 from celery import Celery
 
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
+from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.local.processes import ChildSpec, Processes
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor import client
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.client import Request
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.waiting import wait_until
 

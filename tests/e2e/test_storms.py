@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.agent.retry import FIRST_DELAY_S
+from handoff_queue.shared.agent.retry_policy import FIRST_DELAY_S
 from tests.e2e.fleet import Fleet
 
 pytestmark = pytest.mark.slow

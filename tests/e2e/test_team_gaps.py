@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.supervisor.client import Request
-from handoff_queue.supervisor.report import JobResult
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.report import JobResult
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.e2e.test_teams import a_team, calls, children
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
-from handoff_queue.shared.wire.events import HandoffIssued, JobStatus
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals
+from handoff_queue.shared.types.events import HandoffIssued, JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.client.client import Request
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.names import THINK_QUEUE
+from handoff_queue.shared.types.names import THINK_QUEUE
 from tests.e2e.fleet import Fleet
 from tests.waiting import wait_until
 

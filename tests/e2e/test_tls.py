@@ -10,13 +10,13 @@ from shutil import which
 
 import pytest
 
-from handoff_queue.shared.ledger.connection import Connection
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_access import access_from
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.shared.wire.errors import HandoffError
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.supervisor.client.client import Request
 from tests.doubles.tls_door import HOST, a_certificate
 from tests.running_system import DOCUMENTS, ROOT, system_on
 

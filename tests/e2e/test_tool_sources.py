@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor.client import Request
-from handoff_queue.supervisor.export import export_of
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.export import export_of
 from tests.e2e.fleet import QUICK
 from tests.running_system import SUPERVISOR, over, running_system
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.wire.errors import UnknownJob
-from handoff_queue.shared.wire.events import HandoffFinished, JobStatus
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.results import UNREADABLE
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.errors import UnknownJob
+from handoff_queue.shared.types.events import HandoffFinished, JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.results import UNREADABLE
 from tests.e2e.fleet import Fleet
 from tests.waiting import wait_until
 

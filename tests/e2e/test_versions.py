@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.celery_app import declare_queues
-from handoff_queue.shared.fair import ENQUEUE, FOR, enqueue_order
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.dead import PATIENCE_S
-from handoff_queue.shared.wire.ids import HandoffId, JobId
+from handoff_queue.shared.broker.celery_app import declare_queues
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.dead_letters import PATIENCE_S
+from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_order
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.e2e.a_worker_of_the_next_version import NEXT
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet

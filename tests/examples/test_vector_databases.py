@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from handoff_queue.shared.agent.offline.statements import markers_in, unmarked_statements
-from tests.shared.agent.offline.asking_the_model import EXAMPLES, Job, Library, run_job
+from handoff_queue.shared.providers.offline.statements import markers_in, unmarked_statements
+from tests.shared.providers.offline.asking_the_model import EXAMPLES, Job, Library, run_job
 
 FIRST_REQUEST = (
     "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"

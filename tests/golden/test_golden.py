@@ -11,10 +11,10 @@ from pydantic import Field
 
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.specialists.lint import sections_of
-from handoff_queue.shared.wire.handoff import AgentHandoff
-from handoff_queue.shared.wire.ids import StepId, handoff_id, new_job_id
-from handoff_queue.shared.wire.message import Message
-from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.ids import StepId, handoff_id, new_job_id
+from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.workers.specialists import BUILT_IN
 

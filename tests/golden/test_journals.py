@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import pytest
 
-from handoff_queue.shared.wire.errors import MalformedMessage
-from handoff_queue.shared.wire.events import Event, Recorded, parse_event
-from handoff_queue.shared.wire.handoff import BlobRef
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.events import Event, Recorded, parse_event
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.handoffs import JOB
 

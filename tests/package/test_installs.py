@@ -141,7 +141,7 @@ def test_a_client_keeps_to_its_prefix_at_each_end_of_the_supported_versions(
 ) -> None:
     submit = tmp_path / "submit.py"
     submit.write_text(
-        "from handoff_queue.supervisor.client import Request, connect\n"
+        "from handoff_queue.supervisor.client.client import Request, connect\n"
         "print(connect().submit(Request('What is HNSW?')))\n"
     )
     url = f"{redis_url}?prefix=team"
@@ -167,8 +167,8 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
     """redis-py below 6 checks no name of a host unless it is told to."""
     look = tmp_path / "look.py"
     look.write_text(
-        "from handoff_queue.shared.wire.errors import HandoffError\n"
-        "from handoff_queue.supervisor.client import connect\n"
+        "from handoff_queue.shared.types.errors import HandoffError\n"
+        "from handoff_queue.supervisor.client.client import connect\n"
         "try:\n"
         "    print(connect().newest())\n"
         "except HandoffError as error:\n"
@@ -269,9 +269,9 @@ def test_a_request_that_needs_an_extra_is_refused_with_its_name(
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "from handoff_queue.shared.wire.errors import UserError\n"
-        "from handoff_queue.shared.wire.limits import JobLimits\n"
-        "from handoff_queue.supervisor.client import Request, connect\n"
+        "from handoff_queue.shared.types.errors import UserError\n"
+        "from handoff_queue.shared.types.limits import JobLimits\n"
+        "from handoff_queue.supervisor.client.client import Request, connect\n"
         "try:\n"
         f"    connect().submit(Request('What is HNSW?', {request_in_code}))\n"
         "except UserError as error:\n"

@@ -7,10 +7,10 @@ import threading
 
 import redis
 
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.logs import log_of, logged_as
-from handoff_queue.shared.readiness import touch_while_alive
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.readiness import touch_while_alive
+from handoff_queue.shared.observability.logs import log_of, logged_as
+from handoff_queue.shared.settings.settings import Settings
 
 _URL = os.environ.get("HANDOFF_REDIS_URL", "redis://127.0.0.1:1/0")
 app = make_app("test", _URL, Settings(), ["known"])

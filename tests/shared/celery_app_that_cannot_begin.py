@@ -6,9 +6,9 @@ import os
 
 from celery import signals
 
-from handoff_queue.shared.celery_app import make_app, or_exit
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.broker.celery_app import make_app, or_exit
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import UserError
 
 app = make_app(
     "test", os.environ.get("HANDOFF_REDIS_URL", "redis://127.0.0.1:1/0"), Settings(), ["known"]

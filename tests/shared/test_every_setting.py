@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import SecretStr
 
-from handoff_queue.shared.config import Settings, load_settings
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.types.errors import UserError
 
 CANARY = "canary"
 FIELDS = {

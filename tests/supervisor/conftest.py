@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from handoff_queue.supervisor import client
-from handoff_queue.supervisor.client import Client
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.client import Client
 from tests.supervisor.shell import SETTINGS, Shell
 
 

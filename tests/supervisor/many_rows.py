@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.client.client import Request
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 

@@ -8,36 +8,36 @@ from dataclasses import dataclass, field
 from celery import Celery
 from pydantic import JsonValue
 
-from handoff_queue.shared.attempt import Attempts
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.drain import Drain
-from handoff_queue.shared.ending import finished_event
-from handoff_queue.shared.ledger.claim import Claim
-from handoff_queue.shared.ledger.claims import Claiming
-from handoff_queue.shared.ledger.leases import Leases
-from handoff_queue.shared.ledger.ledger import Ledger, open_ledger
-from handoff_queue.shared.library import Library
-from handoff_queue.shared.models import Models
-from handoff_queue.shared.wire.events import Event, HandoffIssued
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.runtime.attempt import Attempts
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.drain import Drain
+from handoff_queue.shared.store.leases import Leases
+from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.types.events import Event, HandoffIssued
+from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     HandoffResult,
     ResultStatus,
     StopReason,
     failed,
 )
-from handoff_queue.shared.wire.ids import HandoffId, JobId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.presence import Announcement
-from handoff_queue.shared.wire.specialist import SpecialistSpec
-from handoff_queue.supervisor.advance import Advance
-from handoff_queue.supervisor.client import Client, Request
-from handoff_queue.supervisor.dispatch import Dispatcher, Outgoing
-from handoff_queue.supervisor.end_tasks import EndTasks
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.dispatch import Dispatcher, Outgoing
+from handoff_queue.supervisor.engine.decision_recorder import Preparing
+from handoff_queue.supervisor.engine.end_tasks import EndTasks
+from handoff_queue.supervisor.engine.job_loop import Advance
+from handoff_queue.supervisor.engine.role_runner import Thinker
+from handoff_queue.supervisor.engine.webhook import Webhooks
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.preparing import Preparing
-from handoff_queue.supervisor.thinking import Thinker
-from handoff_queue.supervisor.webhook import Webhooks
 from tests.doubles.handoffs import a_spec
 
 SETTINGS = Settings(offline=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from handoff_queue.shared.agent.anthropic_clients import model_from
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.assembly import QUEUES, _Once
 
 

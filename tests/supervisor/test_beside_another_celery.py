@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import redis
 
-from handoff_queue.shared.fair import FOR
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE
+from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 
 ROOT = Path(__file__).parents[2]
 START = """
@@ -47,7 +47,7 @@ def seen():
     ]
 
 def submit():
-    from handoff_queue.supervisor import client
+    from handoff_queue.supervisor.client import client
     before = seen()
     jobs = client.connect(os.environ["HANDOFF_REDIS_URL"])
     job_id = jobs.submit(client.Request("Compare Qdrant and pgvector"))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.agent.prompt import Loaded, opening_of
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.wire.events import HandoffIssued
-from handoff_queue.shared.wire.handoff import AgentHandoff, HandoffResult
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from handoff_queue.shared.wire.rubric import DEFAULT_RUBRIC
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.shared.types.rubric import DEFAULT_RUBRIC
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.workflows import read_workflow
 from tests.supervisor.shell import SETTINGS, Shell

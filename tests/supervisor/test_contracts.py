@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
-from handoff_queue.shared.wire.handoff import AgentHandoff, ResultStatus, StopReason
-from handoff_queue.shared.wire.ids import JobId, StepId
-from handoff_queue.shared.wire.patch import Patch
-from handoff_queue.shared.wire.plan import Plan, Step
-from handoff_queue.shared.wire.presence import Announcement
-from handoff_queue.shared.wire.specialist import SpecialistSpec
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.types.events import HandoffIssued, JobStatus, JobSubmitted
+from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus, StopReason
+from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
-from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.roles.replanner import PatchReading
 from tests.doubles.handoffs import a_spec
 from tests.doubles.life import Life, a_plan
+from tests.supervisor.engine.test_child_jobs import children
 from tests.supervisor.shell import Shell
-from tests.supervisor.test_children import children
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow
 
 LABEL = {

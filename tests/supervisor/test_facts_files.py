@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from handoff_queue.shared.wire.errors import ManyProblems, UserError
-from handoff_queue.shared.wire.facts import KnownFact
-from handoff_queue.supervisor.measures.facts import (
+from handoff_queue.shared.types.errors import ManyProblems, UserError
+from handoff_queue.shared.types.facts import KnownFact
+from handoff_queue.supervisor.gates.facts import (
     MOST_BYTES,
     MOST_FACTS,
     MOST_PROBLEMS,

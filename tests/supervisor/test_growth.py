@@ -10,10 +10,10 @@ from types import FrameType
 
 import pytest
 
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Workflow
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.ledger.connection import READ_ONLY
-from handoff_queue.shared.wire.errors import LedgerRefuses, UserError
-from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.shared.store.redis.connection import READ_ONLY
+from handoff_queue.shared.types.errors import LedgerRefuses, UserError
+from handoff_queue.supervisor.client.client import Client, Request
 
 
 @pytest.mark.parametrize("tenant", ["", " "])

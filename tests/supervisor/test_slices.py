@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.jobs import LOST_AFTER_S
-from handoff_queue.shared.wire.events import HandoffIssued
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from handoff_queue.supervisor.client import Request
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.jobs import LOST_AFTER_S
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow

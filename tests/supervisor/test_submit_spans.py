@@ -9,10 +9,10 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
-from handoff_queue.shared.wire.errors import LedgerRefuses
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.client import Client, Request
-from tests.shared.otel.test_spans import Told, in_force
+from handoff_queue.shared.types.errors import LedgerRefuses
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.client import Client, Request
+from tests.shared.observability.otel.test_spans import Told, in_force
 
 MANY = [Request(f"Compare {number}.") for number in range(3)]
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.library import Library
-from handoff_queue.shared.wire.errors import VersionConflict
-from handoff_queue.shared.wire.events import HandoffIssued, JobStatus, JobSubmitted
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.supervisor.children import Children
-from handoff_queue.supervisor.cli.view import News, View, heard, look, look_below
-from handoff_queue.supervisor.lifecycle.evolve import fold
-from handoff_queue.supervisor.request import Request
+from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.types.errors import VersionConflict
+from handoff_queue.shared.types.events import HandoffIssued, JobStatus, JobSubmitted
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.cli.display.job_view import News, View, heard, look, look_below
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.engine.child_jobs import Children
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from tests.supervisor.engine.test_child_jobs import children, run_all
 from tests.supervisor.shell import Shell
-from tests.supervisor.test_children import children, run_all
 from tests.supervisor.workflows.writing import workflow
 
 ONE_TEAM = """

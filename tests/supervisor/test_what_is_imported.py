@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.supervisor.client import client
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ print(*sys.modules)
 """
 """Celery sends that signal in a process that is to be a worker, before it connects."""
 OWN_MODELS = """
-from handoff_queue.shared.config import load_settings
+from handoff_queue.shared.settings.settings import load_settings
 from {room}.assembly import make_{room}_app
 app = make_{room}_app(load_settings(), lambda settings: None)
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.index.index import DocumentIndex
 
 _opened: list[sqlite3.Connection] = []
 

@@ -13,14 +13,14 @@ import pytest
 import redis
 from celery.worker import state as worker_state
 
-from handoff_queue.shared.agent.anthropic_clients import model_from
-from handoff_queue.shared.celery_app import make_app
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.process import GENERATIONS, SWITCH_EVERY_S
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.runtime.process import GENERATIONS, SWITCH_EVERY_S
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.store import Ledger
 from handoff_queue.workers.assembly import Worker, _Once
-from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import build_registry
 from tests.doubles.handoffs import a_spec
 from tests.waiting import wait_until

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.wire.message import problems_of
+from handoff_queue.shared.types.message import problems_of
 
 
 class Arguments(BaseModel):

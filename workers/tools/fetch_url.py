@@ -20,9 +20,9 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.extraction import extract
-from handoff_queue.shared.documents.media import PDF, is_text
-from handoff_queue.shared.documents.refused import Refused
-from handoff_queue.shared.wire.documents import Document
+from handoff_queue.shared.documents.media_types import PDF, is_text
+from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.types.documents import Document
 from handoff_queue.workers.tools.addresses import (
     AddressRefused,
     Policy,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.agent.prompt import READ_RESULT
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.suggestions import suggestion
-from handoff_queue.shared.wire.errors import InvalidTool
-from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.workers.index.index import DocumentIndex
+from handoff_queue.workers.tools.current_time import now_tool
 from handoff_queue.workers.tools.fetch_url import fetch_url_tool
-from handoff_queue.workers.tools.now import now_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.search_documents import search_documents_tool
 from handoff_queue.workers.tools.user_tools import installed_tools, load_tools

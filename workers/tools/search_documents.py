@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.workers.documents.index import DocumentIndex, Found
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.workers.index.index import DocumentIndex, Found
 from handoff_queue.workers.tools.arguments import Arguments, built_in
 
 MOST_HITS = 20

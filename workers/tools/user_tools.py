@@ -20,11 +20,11 @@ from types import ModuleType
 from typing import Any
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.folders import expanded, files_with_suffix
-from handoff_queue.shared.logs import log_of
-from handoff_queue.shared.wire.errors import InvalidTool
-from handoff_queue.shared.wire.message import digest_of
-from handoff_queue.workers.tools.marks import is_marked, secrets_of, timeout_of
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.settings.folders import expanded, files_with_suffix
+from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.workers.tools.tool_decorator import is_marked, secrets_of, timeout_of
 
 ENTRY_POINT_GROUP = "handoff.tools"
 _log = log_of(__name__)
@@ -127,7 +127,7 @@ def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]
 
 def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
     """Raises: InvalidTool, naming the file."""
-    from handoff_queue.shared.agent.anthropic_tools import (
+    from handoff_queue.shared.providers.anthropic.tool_schemas import (
         tool_from,
     )  # costs tens of MB: only where there are tools
 

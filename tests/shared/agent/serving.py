@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from handoff_queue.chaos.messages_server import MessagesServer, Reply, Script, in_turn
-from handoff_queue.shared.agent.anthropic_model import AnthropicModel
-from handoff_queue.shared.agent.model import ModelCall, Pulse
-from handoff_queue.shared.wire.errors import ModelError
+from handoff_queue.shared.providers.anthropic.model import AnthropicModel
+from handoff_queue.shared.types.errors import ModelError
+from handoff_queue.shared.types.model import ModelCall, Pulse
 
 SCHEMA = {
     "type": "object",

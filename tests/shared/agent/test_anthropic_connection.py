@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from handoff_queue.shared.agent.anthropic_model import AnthropicModel
-from handoff_queue.shared.agent.model import ModelCall, Pulse
-from handoff_queue.shared.wire.errors import Cancelled, ModelUnreachable
+from handoff_queue.shared.providers.anthropic.model import AnthropicModel
+from handoff_queue.shared.types.errors import Cancelled, ModelUnreachable
+from handoff_queue.shared.types.model import ModelCall, Pulse
 from tests.doubles.raw_server import END, HEADERS, PING, START, STOP, Conversation, RawServer, chunk
 from tests.doubles.served_model import model_at
 
@@ -36,7 +36,7 @@ def asking(server: RawServer) -> Iterator[AnthropicModel]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is that the tests run on."""
-    monkeypatch.setattr("handoff_queue.shared.agent.anthropic_model.REST_WITHIN_S", 10)
+    monkeypatch.setattr("handoff_queue.shared.providers.anthropic.model.REST_WITHIN_S", 10)
 
 
 @pytest.mark.usefixtures("patient")

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.agent.anthropic_model import AnthropicModel
-from handoff_queue.shared.agent.model import ModelCall, Pulse
-from handoff_queue.shared.wire.errors import Cancelled, ModelUnreachable, NeverSent
+from handoff_queue.shared.providers.anthropic.model import AnthropicModel
+from handoff_queue.shared.types.errors import Cancelled, ModelUnreachable, NeverSent
+from handoff_queue.shared.types.model import ModelCall, Pulse
 from tests.doubles.raw_server import (
     HEADERS,
     PING,

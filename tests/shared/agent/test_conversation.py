@@ -14,14 +14,14 @@ from handoff_queue.shared.agent.conversation import (
     Conversation,
     text_of,
 )
-from handoff_queue.shared.wire.checkpoints import (
+from handoff_queue.shared.types.checkpoints import (
     CallFailed,
     Checkpoint,
     Observed,
     Prompted,
     Replied,
 )
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.usage import Usage
 
 OPENING = {"role": "user", "content": [{"type": "text", "text": "task"}]}
 TALK = Conversation(OPENING)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.chaos.messages_server import Reply, calls, says_json
-from handoff_queue.shared.agent.model import Block
-from handoff_queue.shared.agent.reading import NotAcceptable, Read
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
-from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.model import Block
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.runs import Run, running
 from tests.doubles.turns import MemoryTurns

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.chaos.messages_server import Reply, calls, says
-from handoff_queue.shared.wire.errors import (
+from handoff_queue.shared.types.errors import (
     Draining,
     HandoffError,
     LedgerUnavailable,
@@ -15,7 +15,7 @@ from handoff_queue.shared.wire.errors import (
     ModelRefused,
     ModelRejected,
 )
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from tests.doubles.handoffs import a_tool
 from tests.doubles.readings import BrokenReading
 from tests.doubles.runs import running

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.anthropic_request import strict
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read, Salvages
 from handoff_queue.shared.agent.envelope import EnvelopeReading
-from handoff_queue.shared.agent.reading import NotAcceptable, Read, Salvages
 from handoff_queue.shared.agent.sources import Sources
-from handoff_queue.shared.wire.documents import Document
-from handoff_queue.shared.wire.handoff import Claim, ResultStatus
-from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.providers.anthropic.request import strict
+from handoff_queue.shared.types.documents import Document
+from handoff_queue.shared.types.handoff import Claim, ResultStatus
+from handoff_queue.shared.types.message import digest_of
 from tests.doubles.handoffs import STEP, a_manifest
 from tests.doubles.runs import envelope
 

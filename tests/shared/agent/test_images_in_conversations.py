@@ -10,7 +10,7 @@ from handoff_queue.shared.agent.conversation import (
     NO_ROOM_FOR_IMAGE,
     Conversation,
 )
-from handoff_queue.shared.wire.checkpoints import Observed, ObservedImage, checkpoint_adapter
+from handoff_queue.shared.types.checkpoints import Observed, ObservedImage, checkpoint_adapter
 
 
 def result(*images: ObservedImage) -> Observed:

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from handoff_queue.chaos.messages_server import Reply, calls, says
 from handoff_queue.shared.agent.conversation import LAST_TURN
-from handoff_queue.shared.agent.model import ModelCall, ModelReply, Pulse
-from handoff_queue.shared.agent.price import Prices
+from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.wire.errors import (
+from handoff_queue.shared.types.errors import (
     Cancelled,
     Draining,
     ModelBusy,
@@ -26,9 +25,10 @@ from handoff_queue.shared.wire.errors import (
     NeverSent,
     Unsendable,
 )
-from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
-from handoff_queue.shared.wire.limits import HandoffLimits
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.usage import Usage
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.model import one_by_one
 from tests.doubles.runs import Run, answers, running

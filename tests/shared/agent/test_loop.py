@@ -13,9 +13,9 @@ from handoff_queue.chaos.messages_server import Reply, calls, says, says_json
 from handoff_queue.shared.agent.conversation import TOO_LONG
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import MOST_RESULT_CHARS
-from handoff_queue.shared.wire.errors import LimitReached
-from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
-from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.types.errors import LimitReached
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.runs import Run, answers, envelope, running
 from tests.doubles.turns import MemoryTurns

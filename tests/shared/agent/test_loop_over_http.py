@@ -18,7 +18,7 @@ from handoff_queue.chaos.messages_server import (
     says,
     says_json,
 )
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from tests.doubles.handoffs import a_tool
 from tests.doubles.runs import Run, answers, envelope, running
 from tests.doubles.served_model import model_at

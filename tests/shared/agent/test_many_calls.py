@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from handoff_queue.shared.agent.anthropic_clients import model_from
-from handoff_queue.shared.agent.anthropic_model import AnthropicModel
-from handoff_queue.shared.agent.model import ModelCall
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.process import allow_files
+from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.providers.anthropic.model import AnthropicModel
+from handoff_queue.shared.runtime.process import allow_files
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.model import ModelCall
 from tests.doubles.gathering_server import gathering_server
 
 pytestmark = pytest.mark.slow

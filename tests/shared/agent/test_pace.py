@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.chaos.messages_server import MessagesServer, fails, in_turn
-from handoff_queue.shared.agent.anthropic_limits import limits_of
-from handoff_queue.shared.wire.errors import Cancelled, ModelRejected, Parked, SchemaRejected
-from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
-from handoff_queue.shared.wire.limits import HandoffLimits
-from handoff_queue.shared.wire.pace import NOTHING_SAID, Allowance, RateLimits
+from handoff_queue.shared.providers.anthropic.rate_limits import limits_of
+from handoff_queue.shared.types.errors import Cancelled, ModelRejected, Parked, SchemaRejected
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Allowance, RateLimits
 from tests.doubles.handoffs import a_handoff
 from tests.doubles.pace import MemoryPace
 from tests.doubles.runs import Clock, Run, answers, running

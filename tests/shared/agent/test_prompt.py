@@ -18,8 +18,8 @@ from handoff_queue.shared.agent.prompt import (
     opening_of,
 )
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.wire.documents import Document, Manifest
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.types.documents import Document, Manifest
+from handoff_queue.shared.types.handoff import (
     BlobRef,
     Citation,
     Claim,
@@ -27,8 +27,8 @@ from handoff_queue.shared.wire.handoff import (
     HandoffResult,
     ResultStatus,
 )
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.message import digest_of
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
 
 

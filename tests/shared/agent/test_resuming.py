@@ -8,9 +8,9 @@ import pytest
 
 from handoff_queue.chaos.messages_server import Reply, calls, says
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
-from handoff_queue.shared.wire.checkpoints import Called, Checkpoint, Observed, Replied
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.checkpoints import Called, Checkpoint, Observed, Replied
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.types.usage import Usage
 from tests.doubles.handoffs import a_tool
 from tests.doubles.runs import Run, answers
 from tests.doubles.turns import MemoryTurns

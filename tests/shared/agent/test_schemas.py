@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.anthropic_request import strict
 from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema, problem_with
+from handoff_queue.shared.providers.anthropic.request import strict
 
 
 def test_a_problem_is_one_line_that_says_where() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from handoff_queue.chaos.messages_server import Reply, fails, in_turn, says
-from handoff_queue.shared.agent.anthropic_stream import Gathering
-from handoff_queue.shared.wire.checkpoints import Replied
-from handoff_queue.shared.wire.errors import ModelBusy, ModelUnreachable
-from handoff_queue.shared.wire.pace import NOTHING_SAID
+from handoff_queue.shared.providers.anthropic.stream import Gathering
+from handoff_queue.shared.types.checkpoints import Replied
+from handoff_queue.shared.types.errors import ModelBusy, ModelUnreachable
+from handoff_queue.shared.types.rate_limits import NOTHING_SAID
 from tests.shared.agent.serving import CALL, Serve, error_of, ignore
 
 

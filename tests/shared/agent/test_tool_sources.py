@@ -9,9 +9,9 @@ import pytest
 
 from handoff_queue.chaos.messages_server import Reply, calls
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.wire.checkpoints import Checkpoint
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus
-from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.types.checkpoints import Checkpoint
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.types.message import digest_of
 from tests.doubles.handoffs import a_tool
 from tests.doubles.runs import Run, answers, running
 from tests.doubles.turns import MemoryTurns

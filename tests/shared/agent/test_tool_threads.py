@@ -14,8 +14,8 @@ from handoff_queue.shared.agent import tool_threads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import MOST_CALLS, TOO_MANY_CALLS
 from handoff_queue.shared.agent.tool_threads import MOST_AT_ONCE, MOST_LEFT_BEHIND, ToolThreads
-from handoff_queue.shared.wire.checkpoints import Observed
-from handoff_queue.shared.wire.handoff import ResultStatus
+from handoff_queue.shared.types.checkpoints import Observed
+from handoff_queue.shared.types.handoff import ResultStatus
 from tests.doubles.handoffs import a_tool, a_tool_context
 from tests.doubles.runs import answers, running
 from tests.waiting import wait_until

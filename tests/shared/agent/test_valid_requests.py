@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, in_turn
 from handoff_queue.shared.agent.conversation import LAST_TURN
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus
-from handoff_queue.shared.wire.limits import HandoffLimits
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.types.limits import HandoffLimits
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.runs import Run, answers
 from tests.doubles.served_model import model_at

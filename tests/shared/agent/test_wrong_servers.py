@@ -9,7 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from handoff_queue.chaos.messages_server import Reply
-from handoff_queue.shared.wire.errors import ModelBusy, ModelRejected, ModelUnreachable
+from handoff_queue.shared.types.errors import ModelBusy, ModelRejected, ModelUnreachable
 from tests.shared.agent.serving import Serve, error_of
 
 ELSEWHERE = "http://127.0.0.1:1/v1/messages"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.documents.folder import read_folder
-from handoff_queue.shared.wire.errors import InvalidDocuments
-from handoff_queue.shared.wire.message import digest_of
+from handoff_queue.shared.types.errors import InvalidDocuments
+from handoff_queue.shared.types.message import digest_of
 from tests.shared.documents.building import pdf_saying, write_locked_pdf, write_scanned_pdf
 
 BINARY = bytes(range(256)) * 4

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.local import leash
+from handoff_queue.shared.local import parent_death_guard as leash
 from handoff_queue.shared.local.processes import (
     MOST_RESTARTS,
     RESTART_WINDOW_S,
@@ -22,7 +22,7 @@ from handoff_queue.shared.local.processes import (
     Processes,
 )
 from handoff_queue.shared.local.run_directory import RunDirectory
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.types.errors import UserError
 from tests.shared.local.a_parent import DEAF
 from tests.waiting import wait_until
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.local.redis_access import (
     read_access,
     write_access,
 )
-from handoff_queue.shared.ports import is_free
+from handoff_queue.shared.settings.ports import is_free
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import redis
 from handoff_queue.shared.local import take_redis
 from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, find_server, version_of
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.types.errors import UserError
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from handoff_queue.shared.specialists.lint import (
     sections_of,
     similarity,
 )
-from handoff_queue.shared.wire.specialist import SpecialistSpec
+from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.specialists import BUILT_IN
 
 SECTIONS = (

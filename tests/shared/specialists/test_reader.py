@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.specialists import load_specialists, read_specialist
-from handoff_queue.shared.wire.errors import InvalidSpecialist
-from handoff_queue.shared.wire.names import RESERVED
-from handoff_queue.shared.wire.specialist import Tier
+from handoff_queue.shared.types.errors import InvalidSpecialist
+from handoff_queue.shared.types.names import RESERVED
+from handoff_queue.shared.types.specialist import Tier
 
 BODY = "You count words. Give the number, nothing else."
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.supervisor.client import Client
+from handoff_queue.supervisor.client.client import Client
 
 
 @pytest.fixture

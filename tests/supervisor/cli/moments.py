@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.ending import finished_event
-from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.types.events import (
     Event,
     FactsChecked,
     HandoffFinished,
@@ -17,17 +17,17 @@ from handoff_queue.shared.wire.events import (
     Reviewed,
     StepOutline,
 )
-from handoff_queue.shared.wire.fact_check import CheckVerdict, FactCheck
-from handoff_queue.shared.wire.handoff import BlobRef, HandoffResult, ResultStatus, ref
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, handoff_id
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.names import FACT_GATE
-from handoff_queue.shared.wire.patch import Patch
-from handoff_queue.shared.wire.usage import Usage
-from handoff_queue.shared.wire.verdict import Verdict
-from handoff_queue.supervisor.cli.view import View
+from handoff_queue.shared.types.fact_check import CheckVerdict, FactCheck
+from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.shared.types.verdict import Verdict
+from handoff_queue.supervisor.cli.display.job_view import View
 from handoff_queue.supervisor.lifecycle.fact_gate import UNSURE
-from handoff_queue.supervisor.lifecycle.words import Words, said_by
+from handoff_queue.supervisor.lifecycle.result_texts import Words, said_by
 from tests.doubles.handoffs import a_result
 
 JOB = JobId("j-0123456789ab")

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
-from handoff_queue.shared.wire.events import Child, JobStatus, PlanMade, StepOutline
-from handoff_queue.shared.wire.ids import JobId, StepId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.supervisor.cli.lines import changes
-from handoff_queue.supervisor.cli.tree import picture
-from handoff_queue.supervisor.cli.view import View, moment_of
-from handoff_queue.supervisor.waiting import Missing
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.types.events import Child, JobStatus, PlanMade, StepOutline
+from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.cli.display.event_lines import changes
+from handoff_queue.supervisor.cli.display.job_view import View, moment_of
+from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.client.waiting_reasons import Missing
 from tests.supervisor.cli.moments import JOB, PLANNED, REF, SUBMITTED, issued, recorded, view_of
 
 CHILD = JobId("j-00000000cccc")

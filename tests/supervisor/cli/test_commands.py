@@ -14,10 +14,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import typer
 
-from handoff_queue.shared.durations import DurationRange
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.supervisor.cli.asking import Asked, limits_of, new_limits
+from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
+from handoff_queue.supervisor.cli.request_options import Asked, limits_of, new_limits
 
 ROOT = Path(__file__).parents[3]
 HEAVY = (
@@ -26,8 +26,8 @@ HEAVY = (
     "celery",
     "kombu",
     "yaml",
-    "handoff_queue.shared.config",
-    "handoff_queue.shared.wire.events",
+    "handoff_queue.shared.settings.settings",
+    "handoff_queue.shared.types.events",
 )
 LOADED = f"""
 import sys
@@ -85,7 +85,7 @@ BY_LIMITS = {
     "max_depth",
     "approve_above_usd",
 }
-"""Options whose bounds `supervisor.cli.asking` checks, with those of `shared.wire.limits`."""
+"""Options whose bounds `supervisor.cli.request_options` checks, with those of `shared.types.limits`."""
 
 
 def numbers() -> Iterator[tuple[str, str, Any]]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.days import Caps, Spent, Today
-from handoff_queue.shared.ledger.health import QueueDepth, RedisFacts
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire.presence import Announcement, Node
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.daily_budget import Caps, Spent, Today
+from handoff_queue.shared.store.health import QueueDepth, RedisFacts
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.supervisor.cli.doctor import (
     budgets,
     examine,
@@ -20,8 +20,8 @@ from handoff_queue.supervisor.cli.doctor import (
     lost_slots,
     persistence,
 )
-from handoff_queue.supervisor.cli.finding import Finding, Level
-from handoff_queue.supervisor.cli.live_processes import Told, brokers
+from handoff_queue.supervisor.cli.doctor_finding import Finding, Level
+from handoff_queue.supervisor.cli.doctor_processes import Told, brokers
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from handoff_queue.shared.wire.errors import ManyProblems, UserError
-from handoff_queue.shared.wire.events import Recorded
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.approving import edited
-from handoff_queue.supervisor.cli.approving import with_plan
-from handoff_queue.supervisor.lifecycle.evolve import begin
+from handoff_queue.shared.types.errors import ManyProblems, UserError
+from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli.approve import with_plan
+from handoff_queue.supervisor.client.approval_requests import edited
+from handoff_queue.supervisor.lifecycle.reduce import begin
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from handoff_queue.shared.wire.errors import LedgerError, LedgerUnavailable, UserError
-from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable, UserError
+from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, exit_code_of, guarded
 from handoff_queue.supervisor.cli.main import app
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.wire.errors import UserError
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.gates import Gates
-from handoff_queue.supervisor.cli.measures import gates_of
-from handoff_queue.supervisor.measures.files import MOST_BYTES
-from handoff_queue.supervisor.measures.gates import GateSet
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.supervisor.cli.gate_files import gates_of
+from handoff_queue.supervisor.gates.fields_file import MOST_BYTES
+from handoff_queue.supervisor.gates.gates_file import GateSet
 
 PAGE = Path(__file__).parents[3] / "docs" / "gates.md"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.errors import UnknownJob, UserError
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.cli import kept
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli import interrupted_runs as kept
 from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
-from handoff_queue.supervisor.client import Client, Request
-from handoff_queue.supervisor.known import MOST_CANDIDATES, job_named
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.job_lookup import MOST_CANDIDATES, job_named
 
 DIGITS = 16
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.config import Settings
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.cli.model_access import model_access
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.ledger.jobs import JobStanding
-from handoff_queue.shared.ledger.roles import Presence
-from handoff_queue.shared.wire.events import JobStatus
-from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.presence import Presence
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli.display.job_view import Moment, View
 from handoff_queue.supervisor.cli.run import without_commands
-from handoff_queue.supervisor.cli.view import Moment, View
-from handoff_queue.supervisor.waiting import Missing, missing
+from handoff_queue.supervisor.client.waiting_reasons import Missing, missing
 
 JOB = JobStanding(
     JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, 0, 0, 0, 0, cancelled=False

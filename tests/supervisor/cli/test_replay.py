@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
-from handoff_queue.shared.wire.events import HandoffIssued, RetryRequested
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.cli.lines import lines_of
-from handoff_queue.supervisor.cli.tree import picture
-from handoff_queue.supervisor.cli.view import Moment, View
-from handoff_queue.supervisor.lifecycle.words import Words
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli.display.event_lines import lines_of
+from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.lifecycle.result_texts import Words
 from tests.doubles.handoffs import JOB
 from tests.doubles.world import World
 from tests.draws import draws

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.ledger.ledger import Ledger
-from handoff_queue.shared.wire.checkpoints import WorstCase
-from handoff_queue.shared.wire.pace import Allowance, Expected, RateLimits
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.cli.stats import stats_now
 from tests.doubles.jobs import a_job, ended, granted, issue, replied, result_of
 

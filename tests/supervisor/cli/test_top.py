@@ -7,15 +7,15 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger.days import Spent
-from handoff_queue.shared.ledger.load import AtWork, Lane, Load, Waiting
-from handoff_queue.shared.wire.ids import HandoffId, JobId
-from handoff_queue.shared.wire.pace import Allowance
-from handoff_queue.supervisor import client
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.daily_budget import Spent
+from handoff_queue.shared.store.queue_load import AtWork, Lane, Load, Waiting
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.rate_limits import Allowance
 from handoff_queue.supervisor.cli.stats import Shown
 from handoff_queue.supervisor.cli.top import FleetScreen, Spending, fleet, job_of, longest
-from handoff_queue.supervisor.fleet_stats import FleetStats, stats_of
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.fleet_stats import FleetStats, stats_of
 from tests.doubles.jobs import a_job, granted, issue
 
 NOW = 1_000.0

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.ledger import keys
-from handoff_queue.shared.wire.ids import JobId
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.commands import loaded
+from handoff_queue.supervisor.cli.display.job_status import headline
+from handoff_queue.supervisor.cli.display.job_view import View, heard, look
 from handoff_queue.supervisor.cli.doctor import examine
+from handoff_queue.supervisor.cli.doctor_finding import Level
 from handoff_queue.supervisor.cli.errors import NOT_ENDED, OK
-from handoff_queue.supervisor.cli.finding import Level
-from handoff_queue.supervisor.cli.standing import headline
-from handoff_queue.supervisor.cli.view import View, heard, look
-from handoff_queue.supervisor.client import Client, Request
+from handoff_queue.supervisor.client.client import Client, Request
 
 SINCE_MS = 1_770_000_000_000
 SINCE = "2026-02-02 02:40:00 UTC"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.wire.gates import Gates
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor.evaluation.comparing import Side, advice_on
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.evaluation.answer_judge import Better
+from handoff_queue.supervisor.evaluation.comparison import Side, advice_on
 from handoff_queue.supervisor.evaluation.figures import Took
-from handoff_queue.supervisor.evaluation.golden import Case
-from handoff_queue.supervisor.evaluation.judging import Better
+from handoff_queue.supervisor.evaluation.golden_set import Case
 from handoff_queue.supervisor.evaluation.summary import Row, by_kind, row_of, shortfalls
 from handoff_queue.supervisor.evaluation.summary import advice_on as advice_on_rows
 from handoff_queue.supervisor.evaluation.trials import Outcome, Trial, Variant

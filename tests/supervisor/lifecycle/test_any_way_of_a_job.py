@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.ending import finished_event
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.types.events import (
     CancelRequested,
     HandoffFinished,
     HandoffIssued,
@@ -17,9 +17,9 @@ from handoff_queue.shared.wire.events import (
     RetryRequested,
     WebhookTried,
 )
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.ids import HandoffId, JobId
-from handoff_queue.supervisor.lifecycle.evolve import fold
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.lifecycle.reduce import fold
 from tests.doubles.handoffs import JOB
 from tests.doubles.life import Life
 from tests.doubles.results import a_result_of

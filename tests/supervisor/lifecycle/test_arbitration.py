@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.reading import NotAcceptable
-from handoff_queue.shared.wire.events import Arbitrated, HandoffIssued, JobStatus, RetryRequested
-from handoff_queue.shared.wire.handoff import StopReason
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.rulings import Rulings, Side
-from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, JobStatus, RetryRequested
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.rulings import Rulings, Side
+from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.budget import closers
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.state import Phase
-from handoff_queue.supervisor.roles.quarrel import RulingReading, judging
+from handoff_queue.supervisor.roles.disputed_review import RulingReading, judging
 from tests.doubles.contradictions import a_claim
 from tests.doubles.life import Life, done, planned
 from tests.doubles.quarrels import insists, rules

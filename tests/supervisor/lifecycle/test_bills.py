@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.checkpoints import WorstCase
-from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text, lacking
 from tests.supervisor.lifecycle.test_teams import planned, teams
 

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
-from handoff_queue.shared.wire.condition import When
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals
+from handoff_queue.shared.types.condition import When
+from handoff_queue.shared.types.events import (
     ConditionsChecked,
     HandoffIssued,
     JobStatus,
     RetryRequested,
 )
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.join import Join
-from handoff_queue.shared.wire.plan import Plan, Step, problems_by_step
-from handoff_queue.supervisor.lifecycle.answering import usable_sinks
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.plan import Plan, Step, problems_by_step
+from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
-from handoff_queue.supervisor.lifecycle.evolve import fold
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.joins import ALL_SKIPPED
+from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
 from tests.doubles.life import Life, a_plan

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.events import ConflictsFound, JobStatus, Judged, RetryRequested
-from handoff_queue.shared.wire.handoff import StopReason
-from handoff_queue.shared.wire.limits import JobLimits, OnLimit
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.shared.types.events import ConflictsFound, JobStatus, Judged, RetryRequested
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import FindConflicts, IssueRole
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
 from tests.doubles.contradictions import a_claim, settles

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.wire.approval import ApprovalOf, Approvals, OnTimeout
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
     CancelRequested,
@@ -16,14 +16,14 @@ from handoff_queue.shared.wire.events import (
     Parent,
     RetryRequested,
 )
-from handoff_queue.shared.wire.handoff import StopReason
-from handoff_queue.shared.wire.ids import JobId, StepId, handoff_id
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.names import SUB_SUPERVISOR
-from handoff_queue.shared.wire.plan import AFTER_REVIEW, OnFailure, Plan, Step, problems_by_step
-from handoff_queue.shared.wire.rulings import Side
-from handoff_queue.supervisor.lifecycle.ending import next_due
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import AFTER_REVIEW, OnFailure, Plan, Step, problems_by_step
+from handoff_queue.shared.types.rulings import Side
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff, step_handoff
+from handoff_queue.supervisor.lifecycle.job_end import next_due
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.life import BEGIN, LEASE_S, Life, a_plan, done, planned
 from tests.doubles.needs import a_helper

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.events import EndTaskTried, RetryRequested
-from handoff_queue.shared.wire.handoff import ref
-from handoff_queue.shared.wire.ids import StepId
+from handoff_queue.shared.types.events import EndTaskTried, RetryRequested
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.lifecycle.commands import DeliverWebhook, SendEndTask
-from handoff_queue.supervisor.lifecycle.ending import (
+from handoff_queue.supervisor.lifecycle.job_end import (
     WEBHOOK_BACKOFF_S,
     WEBHOOK_GIVEN_UP_AFTER_S,
     next_due,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.approval import NOBODY_THERE, ApprovalOf, Approvals
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.approval import NOBODY_THERE, ApprovalOf, Approvals
+from handoff_queue.shared.types.events import (
     CancelRequested,
     FactsChecked,
     HandoffIssued,
     JobStatus,
     RetryRequested,
 )
-from handoff_queue.shared.wire.gates import Gates
-from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
-from handoff_queue.shared.wire.limits import JobLimits, OnLimit
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.names import FACT_GATE
-from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.budget import closers
 from handoff_queue.supervisor.lifecycle.commands import (
     CheckGates,
@@ -29,7 +29,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.fact_gate import NO_WORKER
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff
-from handoff_queue.supervisor.lifecycle.seen import Seen
+from handoff_queue.supervisor.lifecycle.observations import Seen
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from tests.doubles.fact_checks import checks_facts
 from tests.doubles.handoffs import a_spec

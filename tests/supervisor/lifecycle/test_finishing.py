@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals
+from handoff_queue.shared.types.events import (
     Arbitrated,
     FactsChecked,
     GatesChecked,
@@ -19,12 +19,12 @@ from handoff_queue.shared.wire.events import (
     RetryRequested,
     Reviewed,
 )
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.limits import NewLimits
-from handoff_queue.shared.wire.names import CLOSING_ROLES
-from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.limits import NewLimits
+from handoff_queue.shared.types.names import CLOSING_ROLES
+from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
-from handoff_queue.supervisor.lifecycle.retrying import retry_of
+from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from tests.doubles.life import Life
 from tests.doubles.world import World
 from tests.draws import draws

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from handoff_queue.shared.wire.events import JobStatus, RetryRequested
-from handoff_queue.shared.wire.gates import Gates
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.plan import Synthesis
-from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.shared.types.events import JobStatus, RetryRequested
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import CheckGates, EndJob, IssueRole
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS, vetoes_of
 from tests.doubles.life import Life, a_plan

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.events import (
     AnswerMethod,
     CancelRequested,
     JobStatus,
     RetryRequested,
 )
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
     EndJob,

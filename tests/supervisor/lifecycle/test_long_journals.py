@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.events import (
     Event,
     HandoffFinished,
     HandoffIssued,
@@ -17,11 +17,11 @@ from handoff_queue.shared.wire.events import (
     StepOutline,
     StepsTriedAgain,
 )
-from handoff_queue.shared.wire.handoff import ResultStatus, StopReason, ref
-from handoff_queue.shared.wire.ids import HandoffId, StepId
-from handoff_queue.shared.wire.message import digest_of
-from handoff_queue.shared.wire.usage import Usage
-from handoff_queue.supervisor.lifecycle.evolve import evolve, fold, fold_on
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason, ref
+from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.lifecycle.reduce import evolve, fold, fold_on
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.events import (
     AnswerMethod,
     CancelRequested,
     JobStatus,
     RetryRequested,
     Routed,
 )
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.supervisor.lifecycle.answering import assemble
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
     EndJob,

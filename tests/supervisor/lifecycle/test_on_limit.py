@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.checkpoints import WorstCase
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.events import (
     AnswerMethod,
     HandoffFinished,
     JobStatus,
     RetryRequested,
 )
-from handoff_queue.shared.wire.handoff import ResultStatus, StopReason
-from handoff_queue.shared.wire.limits import JobLimits, OnLimit
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.budget import closers, kept_back, why_asked
 from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
 from tests.doubles.life import BEGIN, Life, a_plan, done, planned

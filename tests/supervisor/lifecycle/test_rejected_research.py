@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.events import JobStatus
+from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.lifecycle.commands import EndJob
 from tests.doubles.life import done
-from tests.supervisor.lifecycle.test_approving import RESEARCH, asked, at
+from tests.supervisor.lifecycle.test_approval_policy import RESEARCH, asked, at
 
 
 def test_rejected_research_that_no_time_was_left_to_mend_does_not_leave_unasked() -> None:

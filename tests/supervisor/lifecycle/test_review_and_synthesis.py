@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.events import AnswerMethod, CancelRequested, JobStatus, Synthesised
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.shared.wire.plan import Synthesis
+from handoff_queue.shared.types.events import AnswerMethod, CancelRequested, JobStatus, Synthesised
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
     Command,

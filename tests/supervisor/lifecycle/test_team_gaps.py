@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.ending import finished_event
-from handoff_queue.shared.wire.answer import Answer, Gap
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.types.answer import Answer, Gap
+from handoff_queue.shared.types.events import (
     HandoffIssued,
     JobStatus,
     Parent,
@@ -14,15 +14,15 @@ from handoff_queue.shared.wire.events import (
     RetryRequested,
     TakenUp,
 )
-from handoff_queue.shared.wire.handoff import HandoffResult, ResultStatus, StopReason
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, child_id_for
-from handoff_queue.shared.wire.limits import JobLimits, NewLimits
-from handoff_queue.shared.wire.plan import OnFailure, Plan, Step
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
+from handoff_queue.shared.types.limits import JobLimits, NewLimits
+from handoff_queue.shared.types.plan import OnFailure, Plan, Step
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.lifecycle.child_results import Used, result_for_parent
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of, to_finish
-from handoff_queue.supervisor.lifecycle.retrying import retry_of
+from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
-from handoff_queue.supervisor.lifecycle.telling import Used, result_for_parent
 from tests.doubles.handoffs import JOB, a_result
 from tests.doubles.life import Life
 

@@ -6,28 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.wire.answer import Answer
-from handoff_queue.shared.wire.approval import ApprovalOf, Approvals
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals
+from handoff_queue.shared.types.events import (
     CancelRequested,
     JobEnded,
     JobStatus,
     Parent,
     ParentTold,
 )
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.types.handoff import (
     Citation,
     Claim,
     HandoffResult,
     ResultStatus,
     StopReason,
 )
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, child_id_for
-from handoff_queue.shared.wire.limits import JobLimits, OnLimit
-from handoff_queue.shared.wire.message import digest_of
-from handoff_queue.shared.wire.mode import Mode
-from handoff_queue.shared.wire.plan import OnFailure, Plan, Step, Synthesis
-from handoff_queue.shared.wire.usage import Usage
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.lifecycle.child_results import Used, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     EndJob,
@@ -36,11 +37,10 @@ from handoff_queue.supervisor.lifecycle.commands import (
     StartChild,
     TellParent,
 )
-from handoff_queue.supervisor.lifecycle.ending import TELL_AGAIN_AFTER_S, next_due
-from handoff_queue.supervisor.lifecycle.seen import HandoffSeen
+from handoff_queue.supervisor.lifecycle.job_end import TELL_AGAIN_AFTER_S, next_due
+from handoff_queue.supervisor.lifecycle.observations import HandoffSeen
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from handoff_queue.supervisor.lifecycle.teams import bill_of, may_have_children, slice_of
-from handoff_queue.supervisor.lifecycle.telling import Used, result_for_parent
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 from tests.doubles.life import LEASE_S, Life

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.events import AnswerMethod, CancelRequested, JobStatus
-from handoff_queue.shared.wire.limits import JobLimits
+from handoff_queue.shared.types.events import AnswerMethod, CancelRequested, JobStatus
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     ChooseAnswer,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.wire.events import WebhookTried
+from handoff_queue.shared.types.events import WebhookTried
 from handoff_queue.supervisor.lifecycle.commands import (
     DeliverWebhook,
 )
-from handoff_queue.supervisor.lifecycle.ending import (
+from handoff_queue.supervisor.lifecycle.job_end import (
     WEBHOOK_BACKOFF_S,
     WEBHOOK_GIVEN_UP_AFTER_S,
     next_due,
 )
-from handoff_queue.supervisor.lifecycle.seen import HandoffSeen
+from handoff_queue.supervisor.lifecycle.observations import HandoffSeen
 from tests.doubles.life import BEGIN, LEASE_S, Life, done, planned
 from tests.doubles.orders import again, run
 

@@ -8,10 +8,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from handoff_queue.shared.agent.reading import NotAcceptable
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.rubric import MOST_CRITERIA, Rubric, Score
-from handoff_queue.shared.wire.verdict import Decision, Verdict
+from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.rubric import MOST_CRITERIA, Rubric, Score
+from handoff_queue.shared.types.verdict import Decision, Verdict
 from handoff_queue.supervisor.roles.assessment import MOST_SCORES, VerdictReading
 
 READING = VerdictReading(("pgvector", "qdrant"))

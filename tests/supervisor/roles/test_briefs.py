@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.plan import OnFailure, Plan, Step, Synthesis
-from handoff_queue.shared.wire.rubric import Rubric
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
+from handoff_queue.shared.types.rubric import Rubric
 from handoff_queue.supervisor.roles.briefs import (
     MAX_NOTE_CHARS,
     Candidate,

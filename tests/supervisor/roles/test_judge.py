@@ -8,13 +8,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from handoff_queue.shared.agent.offline.conversation import Conversation
-from handoff_queue.shared.agent.offline.parts import reply_to
+from handoff_queue.shared.agent.answer_format import NotAcceptable
 from handoff_queue.shared.agent.prompt import Loaded, opening_of
-from handoff_queue.shared.agent.reading import NotAcceptable
-from handoff_queue.shared.wire.conflicts import Conflict, Conflicts, Settlement, Settlements
-from handoff_queue.shared.wire.events import ConflictsFound
-from handoff_queue.shared.wire.handoff import ref
+from handoff_queue.shared.providers.offline.conversation import Conversation
+from handoff_queue.shared.providers.offline.role_detection import reply_to
+from handoff_queue.shared.types.conflicts import Conflict, Conflicts, Settlement, Settlements
+from handoff_queue.shared.types.events import ConflictsFound
+from handoff_queue.shared.types.handoff import ref
 from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.judge import (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.wire.events import JobStatus, NeedsResolved
-from handoff_queue.shared.wire.handoff import ref
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.plan import Plan
-from handoff_queue.shared.wire.resolutions import Resolution, Resolutions
-from handoff_queue.supervisor.lifecycle.answering import assemble
-from handoff_queue.supervisor.roles.needs import NeedsReading
+from handoff_queue.shared.types.events import JobStatus, NeedsResolved
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.input_resolutions import Resolution, Resolutions
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.supervisor.lifecycle.answer import assemble
+from handoff_queue.supervisor.roles.input_requests import NeedsReading
 from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of
 from handoff_queue.supervisor.roles.planner import PlanReading
 from tests.doubles.handoffs import a_handoff, a_result

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.reading import NotAcceptable
-from handoff_queue.shared.wire.errors import MalformedMessage
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.join import Join
-from handoff_queue.shared.wire.plan import DEFAULT_FALLBACK, Plan, Synthesis
+from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Plan, Synthesis
 from handoff_queue.supervisor.roles.planner import PlanReading, degraded_plan
 
 READING = PlanReading(("writer", "researcher"), max_steps=3)

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
+from handoff_queue.shared.agent.answer_format import NotAcceptable
 from handoff_queue.shared.agent.envelope import EnvelopeReading
-from handoff_queue.shared.agent.reading import NotAcceptable
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.specialists.lint import lint
-from handoff_queue.shared.wire.handoff import Claim
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.specialist import Tier
+from handoff_queue.shared.types.handoff import Claim
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.roles.instructions import read_role
 
 ROLES = ("planner", "replanner", "judge", "assessor", "synthesizer")

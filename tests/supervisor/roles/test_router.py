@@ -19,12 +19,12 @@ from benchmarks.routing.measuring import (
     specialist_accuracy,
     way_accuracy,
 )
-from handoff_queue.shared.agent.reading import NotAcceptable
+from handoff_queue.shared.agent.answer_format import NotAcceptable
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.specialists.lint import lint
-from handoff_queue.shared.wire.errors import MalformedMessage
-from handoff_queue.shared.wire.handoff import ResultStatus
-from handoff_queue.shared.wire.specialist import Tier
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.router import Route, RouteReading, specialists_routed_in
 from handoff_queue.workers.specialists import BUILT_IN

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from handoff_queue.shared.ledger.jobs import HandoffStanding, JobStanding
-from handoff_queue.shared.ledger.stints import Left, Stint
-from handoff_queue.shared.wire.events import (
+from handoff_queue.shared.store.claim_history import Left, Stint
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.types.events import (
     Abandoned,
     Event,
     HandoffFinished,
@@ -18,16 +18,16 @@ from handoff_queue.shared.wire.events import (
     Recorded,
     StepsAbandoned,
 )
-from handoff_queue.shared.wire.handoff import (
+from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     ContextResult,
     HandoffResult,
     ResultStatus,
     ref,
 )
-from handoff_queue.shared.wire.ids import HandoffId, JobId, StepId, handoff_id
-from handoff_queue.shared.wire.limits import JobLimits
-from handoff_queue.supervisor.record import Record
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.client.record import Record
 
 JOB = JobId("j-0123456789ab")
 SPEC = "0" * 64

@@ -11,9 +11,9 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
-from handoff_queue.shared.ledger.stints import Left
-from handoff_queue.shared.wire.ids import JobId
-from handoff_queue.supervisor.report import report_of
+from handoff_queue.shared.store.claim_history import Left
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.report import report_of
 from handoff_queue.supervisor.tracing.page import Traced, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.records import JOB, Ran

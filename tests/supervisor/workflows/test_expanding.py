@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.workflows import Workflow, built_in_workflows, read_workflow
 from handoff_queue.supervisor.workflows.workflow import (
     MOST_DEPENDENCIES,

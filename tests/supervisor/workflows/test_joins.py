@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.wire.errors import UserError
-from handoff_queue.shared.wire.ids import StepId
-from handoff_queue.shared.wire.join import Join
-from handoff_queue.shared.wire.plan import Plan
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.workflows import read_workflow
 from tests.supervisor.workflows.writing import workflow, written
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.wire.documents import Document
-from handoff_queue.shared.wire.ids import JobId, handoff_id
-from handoff_queue.shared.wire.message import digest_of
-from tests.workers.documents.sets import Library
+from handoff_queue.shared.types.documents import Document
+from handoff_queue.shared.types.ids import JobId, handoff_id
+from handoff_queue.shared.types.message import digest_of
+from tests.workers.index.sets import Library
 
 
 class Desk:

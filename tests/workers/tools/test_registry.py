@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.errors import InvalidTool
-from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import BUILT_IN, Registry, build_registry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from handoff_queue.workers.documents.index import DocumentIndex
+from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.search_documents import search_documents_tool
 from tests.workers.tools.contexts import Desk
 

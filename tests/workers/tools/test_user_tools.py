@@ -12,11 +12,11 @@ import pytest
 from handoff_queue.shared.agent.prompt import READ_RESULT
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import result_of
-from handoff_queue.shared.config import Settings
-from handoff_queue.shared.wire.errors import InvalidTool
-from handoff_queue.workers.documents.index import DocumentIndex
-from handoff_queue.workers.tools.marks import DEFAULT_TIMEOUT_S
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import BUILT_IN, build_registry
+from handoff_queue.workers.tools.tool_decorator import DEFAULT_TIMEOUT_S
 from handoff_queue.workers.tools.user_tools import installed_tools, load_tools
 from tests.workers.tools.contexts import Desk
 
@@ -24,7 +24,7 @@ WEATHER = '''
 import os
 from pathlib import Path
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.workers.tools.marks import tool
+from handoff_queue.workers.tools.tool_decorator import tool
 
 def weather(city: str, days: int = 1) -> str:
     """The weather of a city.
@@ -192,7 +192,7 @@ def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, re
 
 KINDS = '''
 import functools
-from handoff_queue.workers.tools.marks import CallContext, tool
+from handoff_queue.workers.tools.tool_decorator import CallContext, tool
 
 def _decorated(function):
     @functools.wraps(function)

@@ -1,0 +1,83 @@
+"""Whose call a request is: by the name of the job, which stands in every text of it, and by what is asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from handoff_queue.chaos.expected_handoffs import JUDGED
+from handoff_queue.chaos.messages_server import Json, asked_for, said_in
+from handoff_queue.chaos.plan import CallKey
+from handoff_queue.shared.types.names import FACT_GATE
+
+ASKED_OF = {
+    "route": "router",
+    "steps": "planner",
+    "resolutions": "planner",
+    "decision": "replanner",
+    "settlements": "judge",
+    "rulings": "judge",
+    "verdict": "assessor",
+}
+"""What a role's answer holds, and no other's -> the role. The synthesizer answers as specialists do."""
+RESOLVER = "planner.needs"
+"""The planner's handoff that says what steps need; its number depends on whether the plan was the planner's."""
+_STEP = re.compile(r"^<task>Do (\w+) of (?:chaos )?([\w-]+)\.")
+_WHOLE = re.compile(r"^<task>chaos ([\w-]+)</task>")
+_REQUEST = re.compile(r"Request:\s+chaos ([\w-]+)")
+_CHECK = re.compile(r'^<task>Check the facts of an answer .*"chaos ([\w-]+)"</task>', re.S)
+_CLAIMS = re.compile(r'"subject": "tower ([\w-]+)"|"reviewer": "Say it of ([\w-]+)\."')
+_REJECTED = re.compile(r'^\{"note": ', re.M)
+_STANDS_IN = '<feedback author="supervisor">'
+_ROUND = re.compile(r"Judge the results of round (\d+)")
+
+
+@dataclass(slots=True)
+class Asked:
+    """Says of each request whose it is."""
+
+    looks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """By role and job's name: what its replanner, or its fact-checker, was asked, each once, in order. Each look has other news."""
+
+    def key_of(self, request: Json) -> CallKey:
+        said = said_in(request)
+        turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
+        attempt = 1 + said.count("<feedback author=")
+        if step := _STEP.search(said):
+            return CallKey(step[2], f"{step[1]}.{attempt}", turn)
+        if whole := _WHOLE.search(said):  # one step that is all of a request
+            above, _, step_id = whole[1].rpartition("-")
+            stands_in = _STANDS_IN in said  # for a team that has come to nothing
+            return (
+                CallKey(above, f"{step_id}.{attempt}", turn)
+                if stands_in
+                else CallKey(whole[1], f"answer.{attempt}", turn)
+            )
+        if check := _CHECK.search(said):
+            return CallKey(check[1], f"{FACT_GATE}.{self._look(FACT_GATE, check[1], said)}", turn)
+        role = next(
+            (role for mark, role in ASKED_OF.items() if mark in asked_for(request)), "synthesizer"
+        )
+        if role == "judge":
+            return CallKey("".join(_CLAIMS.findall(said)[0]), JUDGED, turn)
+        return self._of_a_role(role, request, turn)
+
+    def _of_a_role(self, role: str, request: Json, turn: int) -> CallKey:
+        said, number = said_in(request), 1
+        name = _REQUEST.findall(said)[-1]
+        if role == "replanner":
+            number = self._look(role, name, said)
+        elif role == "planner":
+            number += len(_REJECTED.findall(said))
+        elif again := _ROUND.search(said):
+            number = int(again[1])
+        return CallKey(
+            name, RESOLVER if "resolutions" in asked_for(request) else f"{role}.{number}", turn
+        )
+
+    def _look(self, who: str, name: str, said: str) -> int:
+        """Which look at this job it is, from 1."""
+        looks = self.looks.setdefault((who, name), [])
+        if said not in looks:
+            looks.append(said)
+        return 1 + looks.index(said)

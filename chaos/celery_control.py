@@ -1,0 +1,201 @@
+"""The control: a team of agents as chords, as Celery's documentation writes them, with the settings that promise most, and no ledger.
+
+A job is planned by one task. Its steps go out as chords, one for each layer of the plan; a chord's body publishes the next layer's, or has
+the results reviewed, sends back what is not good enough, and writes the answer. What a job knows travels in its messages.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from celery import Celery, chord
+
+from handoff_queue.chaos.plan import TIGHT_MODEL
+from handoff_queue.shared.broker.readiness import touch_while_alive
+from handoff_queue.shared.observability import failpoints
+from handoff_queue.shared.types.errors import ModelError
+from handoff_queue.shared.types.model import Block, MessageParam, Model, ModelCall
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
+
+VISIBILITY_TIMEOUT_S = 5
+"""So short that nobody can say that the broker's redelivery was not waited for, and longer than any part takes by itself."""
+DEDUPLICATES = "HANDOFF_CHAOS_DEDUPLICATES"
+"""The variable; set: this process takes no task that has succeeded before."""
+PLAN, PART, BODY = "control.plan", "control.part", "control.body"
+TRIES = 3
+TRY_AGAIN_S = 0.2
+NOTES = "control:"
+NOTES_KEPT_S = 3_600
+
+Work = dict[str, Any]
+"""name: the job's; steps: of its plan; done: ids of those that are; round: of its review, from 1; is_written: a model writes the answer."""
+PLANS, REVIEWS, TEXTS = (
+    {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+    for name in ("steps", "verdict", "output")
+)
+CLOCK = {
+    "name": "now",
+    "description": "The time.",
+    "input_schema": {"type": "object", "properties": {}},
+}
+
+
+def make_control_app(
+    redis_url: str, model: Callable[[], Model], *, deduplicates: bool = False
+) -> Celery:
+    """An app with the three tasks. `model`: of this process. `deduplicates`: Celery's own answer to a task that comes twice."""
+    app = Celery("control", broker=redis_url, backend=redis_url)
+    app.conf.update(
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        worker_deduplicate_successful_tasks=deduplicates,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_channel_error_retry=True,
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "unacked_restore_interval": 1,
+            "unacked_restore_throttle": 1,
+            "unacked_mutex_expire": 2,  # who dies while redelivering holds up everybody else's redelivery for 300 s by default
+            "priority_steps": [0],
+        },
+    )
+    if failpoints.folder() is not None:
+        from handoff_queue.shared.broker.failing_transport import FailingBackend, use_failpoints
+
+        use_failpoints(app, FailingBackend)
+    touch_while_alive(app)
+    _register(app, model)
+    return app
+
+
+def _register(app: Celery, model: Callable[[], Model]) -> None:
+    @app.task(name=PLAN, shared=False)  # type: ignore[untyped-decorator]
+    def plan(name: str) -> None:
+        _plan(app, model(), name)
+
+    @app.task(name=PART, shared=False)  # type: ignore[untyped-decorator]
+    def part(name: str, step: str, attempt: int) -> str:
+        return _part(app, model(), name, step, attempt)
+
+    @app.task(name=BODY, shared=False)  # type: ignore[untyped-decorator]
+    def body(parts: list[str], work: Work) -> None:
+        _body(app, model(), parts, work)
+
+
+def notes_of(name: str) -> str:
+    """The list in which a job's tasks note that they have come to their end: for the books, nothing reads it on the way."""
+    return f"{NOTES}{name}"
+
+
+def _plan(app: Celery, model: Model, name: str) -> None:
+    said = _converse(model, f"<task>Make the plan.\n\nRequest:\nchaos {name}</task>", PLANS)
+    plan = json.loads(said)
+    _note(app, name, "planner.1")
+    work = {
+        "name": name,
+        "steps": plan["steps"],
+        "done": [],
+        "round": 1,
+        "is_written": plan["synthesis"] == "reconcile",
+    }
+    _fan_out(app, work, [step for step in plan["steps"] if not step["depends_on"]])
+
+
+def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
+    """One attempt at a step. Returns the step's id."""
+    feedback = "\n\n<feedback author='assessor'>Mend it.</feedback>" if attempt > 1 else ""
+    _converse(model, f"<task>Do {step} of {name}.</task>{feedback}", TEXTS)
+    _note(app, name, f"{step}.{attempt}")
+    return step
+
+
+def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
+    """What follows on a chord."""
+    work = {**work, "done": sorted({*work["done"], *parts})}
+    left = [step for step in work["steps"] if step["id"] not in work["done"]]
+    if left:
+        _fan_out(app, work, [step for step in left if set(step["depends_on"]) <= set(work["done"])])
+        return
+    name, round_ = work["name"], work["round"]
+    said = _converse(
+        model,
+        f"<task>Judge the results of round {round_} against the request.\n\nRequest:\nchaos {name}</task>",
+        REVIEWS,
+    )
+    _note(app, name, f"assessor.{round_}")
+    review = json.loads(said)
+    if review["verdict"] == "REVISE":
+        again = {one["step"] for one in review["revisions"]}
+        _fan_out(
+            app,
+            {**work, "round": round_ + 1},
+            [step for step in work["steps"] if step["id"] in again],
+        )
+        return
+    if work["is_written"]:
+        _converse(model, f"<task>Write the answer.\n\nRequest:\nchaos {name}</task>", TEXTS)
+        _note(app, name, "synthesizer.1")
+    _note(app, name, "")
+
+
+def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
+    header = [
+        app.signature(
+            PART, args=(work["name"], step["id"], work["round"]), queue=step["specialist"]
+        )
+        for step in steps
+    ]
+    chord(header, app=app)(app.signature(BODY, args=(work,), queue=SUPERVISOR_QUEUE))
+
+
+def _note(app: Celery, name: str, what: str) -> None:
+    """`what`: '' is the job's end."""
+    backend: Any = app.backend
+    with backend.client.pipeline() as pipe:
+        pipe.rpush(notes_of(name), json.dumps([what, time.time()]))
+        pipe.expire(notes_of(name), NOTES_KEPT_S)
+        pipe.execute()
+
+
+def _converse(model: Model, said: str, schema: dict[str, Any]) -> str:
+    """Until there is an answer: tools are called, and what is not JSON is asked for again."""
+    messages: list[MessageParam] = [{"role": "user", "content": [{"type": "text", "text": said}]}]
+    while True:
+        content = _reply(model, messages, schema)
+        messages.append({"role": "assistant", "content": list(content)})
+        results: list[Block] = [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": "noon"}
+            for block in content
+            if block["type"] == "tool_use"
+        ]
+        text = "".join(block.get("text", "") for block in content)
+        if not results and text.startswith("{"):
+            return text
+        messages.append(
+            {"role": "user", "content": results or [{"type": "text", "text": "As JSON, please."}]}
+        )
+
+
+def _reply(model: Model, messages: list[MessageParam], schema: dict[str, Any]) -> tuple[Block, ...]:
+    call = ModelCall(
+        TIGHT_MODEL,
+        "You are one of a team.",
+        tuple(messages),
+        max_output_tokens=8_192,
+        tools=(CLOCK,),
+        output_schema=schema,
+    )
+    for left in reversed(range(TRIES)):
+        try:
+            return model.reply(call, lambda _pulse: None).content
+        except ModelError:
+            if not left:
+                raise
+        time.sleep(TRY_AGAIN_S)
+    raise AssertionError("the last try returns or raises")

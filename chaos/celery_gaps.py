@@ -1,0 +1,196 @@
+"""The five holes of plain chords on Redis, each by its own failpoint: in plain Celery a chord is stuck for ever, here a job ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from handoff_queue.chaos.celery_control import DEDUPLICATES
+from handoff_queue.chaos.celery_system import PLAIN
+from handoff_queue.chaos.fleet import SUPERVISOR, Fleet, Member, arm
+from handoff_queue.chaos.handoff_system import OURS
+from handoff_queue.chaos.leaks import UNACKED
+from handoff_queue.chaos.plan import PlannedJob, PlannedStep
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.system import Kind, Made_co, System
+from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell
+from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
+from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
+
+STUCK_AFTER_S = 4.0
+"""No message of a chord is left: nobody is frozen here, who could hold one."""
+GIVEN_UP_AFTER_S = 60.0
+
+
+class Hole(StrEnum):
+    """As docs/reliability.md numbers them."""
+
+    H1 = "H1: a pool's child is killed after it has stored its result, before the part is counted"
+    H2 = "H2: the same to a whole worker that drops tasks which have succeeded before"
+    H3 = "H3: a pool's child is killed when all parts are counted, before the body is published"
+    H4 = "H4: one answer of Redis is lost, to the count of the last part"
+    H5 = "H5: a message is popped for a worker that is stopped, and then killed"
+
+    @property
+    def key(self) -> str:
+        return self.name.lower()
+
+    def orders(self, counted_at: str) -> tuple[tuple[str, str], ...]:
+        """What is armed for the worker: point, blow. `counted_at`: see `System`."""
+        match self:
+            case Hole.H1 | Hole.H2:
+                return (("chord.part.before", "kill"),)
+            case Hole.H3:
+                return ((f"publish.{SUPERVISOR_QUEUE}.{BEFORE}", "kill"),)
+            case Hole.H4:
+                return ((counted_at, "drop"),)
+            case Hole.H5:
+                return ()
+
+    @property
+    def pool(self) -> str:
+        return "prefork" if self in (Hole.H1, Hole.H3) else "threads"
+
+
+QUEUES = {
+    Hole.H1: "generalist",
+    Hole.H2: "analyst",
+    Hole.H3: "writer",
+    Hole.H4: "researcher",
+    Hole.H5: "coder",
+}
+"""Each hole's worker serves one specialist, and no other worker does."""
+
+
+def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> Kind[Made_co]:
+    """A system with one worker for each hole. `app`: the workers'."""
+    own = {Hole.H2: {DEDUPLICATES: "1"}}
+    workers = [
+        Member(
+            hole.key, hole.key, app, ("-Q", queue, "-P", hole.pool, "-c", "1"), own.get(hole, {})
+        )
+        for hole, queue in QUEUES.items()
+    ]
+    return Kind(
+        lambda size: [*kind.members(replace(size, workers=0, supervisors=1, slots=8)), *workers],
+        on,
+        kind.draw,
+    )
+
+
+OURS_WITH_HOLES = _kind_of(OURS, "handoff_queue.workers.app", OURS.on)
+PLAIN_WITH_HOLES = _kind_of(
+    PLAIN,
+    "handoff_queue.chaos.app",
+    lambda fleet: replace(PLAIN.on(fleet), stuck_after_s=STUCK_AFTER_S),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the two chords of one hole."""
+
+    calm: bool
+    """The one without a fault came to its end. If not, the other says nothing."""
+    was_hit: bool
+    """The fault has happened."""
+    ended: bool
+    """The one with it came to its end."""
+
+
+def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
+    """Each hole's job of one step twice: without the fault, then with it. H5 first, and alone: the others publish, too."""
+    for hole in Hole:
+        _begin(on, hole, _calm(hole))
+    calm = _ends(on, {hole: _calm(hole) for hole in Hole})
+    was_lost = _lose_a_message(on)
+    for hole in Hole:
+        for point, blow in hole.orders(on.system.counted_at):
+            arm(on.fleet.points(hole.key), point, blow)
+        if hole is not Hole.H5:
+            _begin(on, hole, hole.key)
+    ended = _ends(on, {hole: hole.key for hole in Hole})
+    outcomes = {
+        hole: Outcome(calm[hole], was_lost if hole is Hole.H5 else _was_hit(on, hole), ended[hole])
+        for hole in Hole
+    }
+    for hole, outcome in outcomes.items():
+        tell(f"{hole}: {'goes on' if outcome.ended else 'stuck'}")
+    return outcomes
+
+
+def _begin(on: Stage[System], hole: Hole, name: str) -> None:
+    job = PlannedJob(
+        name, Shape.PARALLEL, (PlannedStep("a", QUEUES[hole]),), seed=1, trouble_share=0.0
+    )
+    while not on.submit(job):
+        time.sleep(LOOK_EVERY_S)
+
+
+def _calm(hole: Hole) -> str:
+    return f"{hole.key}-calm"
+
+
+def _was_hit(on: Stage[System], hole: Hole) -> bool:
+    return any(on.fleet.points(hole.key).glob("*@*"))
+
+
+def _ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
+    """Whether these came to their ends."""
+    until = time.monotonic() + GIVEN_UP_AFTER_S
+    while on.open and time.monotonic() < until:
+        on.look()
+        time.sleep(LOOK_EVERY_S)
+    with in_our_words():
+        return {hole: name in on.system.ended([name]) for hole, name in names.items()}
+
+
+def _lose_a_message(on: Stage[System]) -> bool:
+    """Have a message published that Redis writes into the socket of a worker that is stopped, and kill it.
+
+    Returns whether it was so: when the worker was killed it was stopped, the message was published, and it was nowhere in Redis.
+    """
+    pid, points, queue = on.fleet.look()[Hole.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Hole.H5]
+    before, after = (
+        on.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
+    )
+    arm(points, f"{before}", f"stop {pid}")
+    arm(points, f"{after}", "freeze 0")  # no time at all: it is seen that somebody came by
+
+    def is_published() -> bool:
+        return _is_stopped(pid) and any(points.glob(f"{after}@*"))
+
+    _begin(on, Hole.H5, Hole.H5.key)
+    _wait_until(is_published)
+    was_lost = is_published() and _is_nowhere(on, queue)
+    os.kill(pid, signal.SIGKILL)
+    return was_lost
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    """At most as long as anything is waited for here."""
+    until = time.monotonic() + GIVEN_UP_AFTER_S
+    while not is_so() and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError), Path(f"/proc/{pid}/stat").open() as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
+def _is_nowhere(on: Stage[System], queue: str) -> bool:
+    """No message of this queue waits there, or is delivered and not acknowledged."""
+    client = on.fleet.connection.redis
+    return not client.llen(queue) and all(
+        json.loads(entry)[2] != queue for entry in client.hvals(UNACKED)
+    )

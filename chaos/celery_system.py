@@ -1,0 +1,173 @@
+"""Plain Celery under the same run: the chords of `chaos.celery_control`, in processes of the same names, on the same queues."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from handoff_queue.chaos import celery_control as control
+from handoff_queue.chaos.expected_handoffs import OK
+from handoff_queue.chaos.expected_outcomes import Story
+from handoff_queue.chaos.fleet import SUPERVISOR, WORKER, Fleet, Member, Size
+from handoff_queue.chaos.job_generator import ONLY_CHORDS
+from handoff_queue.chaos.leaks import UNACKED
+from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.system import OVERRUNS, Kind
+from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
+from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.types.errors import LedgerUnavailable, ModelError
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+
+STUCK_AFTER_S = 16.0
+"""That no message of a job is queued, or delivered and not acknowledged. A process that is frozen holds one in its socket for fifteen."""
+PASSED = {
+    (f"publish.{SUPERVISOR_QUEUE}", WORKER),
+    ("ack", WORKER),
+    ("ack", SUPERVISOR),
+    ("chord.part", WORKER),
+}
+"""Who passes which of our failpoints. The messages of a chord leave one by one, each to its queue."""
+ABSENT = {
+    OVERRUNS: "a chord has no budget: jobs that are tight here are without one there",
+    "replies that are seen in the ledger": "what a task has paid for is stored when it ends, not before",
+    "a frozen process that ends itself": "it goes on when it can",
+}
+
+
+@dataclass(slots=True)
+class Plain:
+    """See `System`."""
+
+    fleet: Fleet
+    app: Celery
+    frozen_at: str = "chord.part.before"
+    counted_at: str = "chord.count.after"
+    stuck_after_s: float = STUCK_AFTER_S
+    _submitted: set[str] = field(default_factory=set)
+    _moved_at: dict[str, float] = field(default_factory=dict)
+    """By job's name: when there was a message of it, last; monotonic."""
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        return ABSENT
+
+    def planned(self, job: PlannedJob) -> PlannedJob:
+        return replace(job, shape=Shape.PARALLEL) if job.is_tight else job
+
+    def attend(self, _jobs: Collection[PlannedJob], _called: Collection[CallKey]) -> None:
+        """Nobody is asked for a word there."""
+
+    def submit(self, job: PlannedJob) -> None:
+        if job.name in self._submitted:
+            return
+        with _in_our_words():
+            self.app.send_task(
+                control.PLAN,
+                args=(job.name,),
+                queue=SUBMISSIONS_QUEUE,
+                retry=False,
+                ignore_result=True,
+            )
+        self._submitted.add(job.name)
+        self._moved_at[job.name] = time.monotonic()
+
+    def ended(self, names: Collection[str]) -> set[str]:
+        return {name for name in names if any(what == "" for what, _ in self._notes(name))}
+
+    def stuck(self, names: Collection[str]) -> set[str]:
+        client, now = self.fleet.connection.redis, time.monotonic()
+        with in_our_words():
+            queues = [key.decode() for key in client.scan_iter(_type="list")]
+            messages = [
+                message
+                for queue in queues
+                if not queue.startswith(control.NOTES)
+                for message in client.lrange(queue, 0, -1)
+            ]
+            shown = [_arguments(message) for message in [*messages, *client.hvals(UNACKED)]]
+        self._moved_at |= {
+            name: now for name in names if any(f"'{name}'" in arguments for arguments in shown)
+        }
+        return {name for name in names if now - self._moved_at[name] > self.stuck_after_s}
+
+    def stored(self, _names: Collection[str], _called: Collection[CallKey]) -> set[CallKey]:
+        return set()
+
+    def holders(self, _jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
+        return {}
+
+    def story(self, name: str) -> Story:
+        notes = self._notes(name)
+        ended_at = tuple(at for what, at in notes if what == "")
+        finished = {
+            what: tuple(at for other, at in notes if other == what) for what, _ in notes if what
+        }
+        return Story(
+            "ok" if ended_at else "running", ended_at, finished, dict.fromkeys(finished, OK)
+        )
+
+    def point(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
+        what, _, when = point.rpartition(".")
+        if (what, kind) == ("publish.group", SUPERVISOR):
+            return f"publish.{to}.{BEFORE if when == BEFORE else AFTER}"
+        return point if (what, kind) in PASSED else None
+
+    def close(self) -> None:
+        self.app.close()
+
+    def _notes(self, name: str) -> list[tuple[str, float]]:
+        with in_our_words():
+            return [
+                (what, at)
+                for what, at in map(
+                    json.loads, self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
+                )
+            ]
+
+
+def _arguments(message: bytes) -> str:
+    """Of a message as it is queued, or as it stands where it is not acknowledged: what Celery shows of its arguments."""
+    value: Any = json.loads(message)
+    headers = (value[0] if isinstance(value, list) else value)["headers"]
+    return str(headers.get("argsrepr", ""))
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as error:
+        raise LedgerUnavailable("Redis cannot be reached") from error
+
+
+def members_of(size: Size) -> list[Member]:
+    """Who plans and carries on, and workers of which each serves every specialist."""
+    pool = ("-P", "threads", "-c", str(size.slots))
+    kinds = (
+        (SUPERVISOR, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE), size.supervisors),
+        (WORKER, SPECIALISTS, size.workers),
+    )
+    return [
+        Member(f"{kind}{number}", kind, "handoff_queue.chaos.app", ("-Q", ",".join(queues), *pool))
+        for kind, queues, count in kinds
+        for number in range(1, count + 1)
+    ]
+
+
+def _on(fleet: Fleet) -> Plain:
+    return Plain(fleet, control.make_control_app(fleet.url, _no_model))
+
+
+def _no_model() -> Any:
+    raise ModelError("who only submits has none")
+
+
+PLAIN = Kind(members_of, _on, ONLY_CHORDS)

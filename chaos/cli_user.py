@@ -1,0 +1,201 @@
+"""Who types commands while failpoints are tried: `handoff submit`, `cancel`, `resume` and `dead retry`, each in a process of its own.
+
+Nothing here waits: whoever waits for a person keeps stopped processes from going on, and does not see what is stored meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from handoff_queue.chaos.failpoint_cases import CLIENT, Case, Need
+from handoff_queue.chaos.fleet import points_in
+from handoff_queue.chaos.handoff_system import Ours
+from handoff_queue.chaos.messages import taken_out
+from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.test_bed import Stage
+from handoff_queue.shared.observability.failpoints import FAILPOINTS
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
+from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_order
+from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
+from handoff_queue.shared.types.mode import Mode
+
+PAUSED = "planner"
+"""The role that is paused, and resumed: every job needs it."""
+CAUGHT_WITHIN_S = 0.1
+
+Named = tuple[JobId, HandoffId]
+
+
+@dataclass(slots=True)
+class Errand:
+    """One command: what has to be there first, and typed again until it has been said."""
+
+    on: Stage[Ours]
+    case: Case
+    jobs: Iterator[PlannedJob]
+    job: PlannedJob | None = None
+    """What it is about."""
+    _words: list[str] = field(default_factory=list)
+    _command: subprocess.Popen[bytes] | None = None
+    _unread: Named | None = None
+
+    def go_on(self, *, is_tried: bool) -> bool:
+        """One step. `is_tried`: its failpoint was passed, or is given up. Returns whether all is said and done."""
+        if self._command is None:
+            if is_tried and self.job is None:
+                return True
+            with suppress(LedgerError):
+                self._words = self._prepared()
+            if self._words:
+                self._command = self._type(is_tried=is_tried)
+            return False
+        if (code := self._command.poll()) is None:
+            return False
+        assert self.job is not None
+        is_over = code == 0 or self.job.name not in self.on.open
+        if is_over and not is_tried:
+            self.job, self._command, self._words, self._unread = None, None, [], None
+        elif not is_over:
+            self._command = self._type(is_tried=is_tried)
+        return is_over and is_tried
+
+    def _prepared(self) -> list[str]:
+        """What is to be typed; empty: it is not time for that yet."""
+        match self.case.need:
+            case Need.SUBMIT:
+                self.job = self._next()
+                self.on.model.add([self.job])
+                self.on.system.ids[self.job.name] = job_id_for("default", self.job.name)
+                self.on.adopt(
+                    self.job
+                )  # it may be there although the command that has submitted it could not say so
+                return [
+                    "submit",
+                    self.job.request,
+                    "--idempotency-key",
+                    self.job.name,
+                    "--docs",
+                    self._documents(),
+                ]
+            case Need.CANCEL:
+                self.job = self.job or replace(self._next(), shape=Shape.CANCELLED)
+                return (
+                    ["cancel", self.on.system.ids[self.job.name]]
+                    if self.on.submit(self.job)
+                    else []
+                )
+            case Need.RESUME:
+                self.on.system.client.pause(PAUSED)
+                self.job = self.job or self._next()
+                return ["resume", PAUSED] if self.on.submit(self.job) else []
+            case _:
+                return self._letter()
+
+    def _letter(self) -> list[str]:
+        """A handoff whose message nobody could read for a minute is a dead letter, and waits for a person."""
+        if self._unread is None:
+            make_unreadable(self.on, before=self._age)
+            return []
+        letters = self.on.system.client.ledger.dead.newest()
+        letter = next(
+            (
+                one
+                for one in letters
+                if (named := handoff_in(one.body)) and named[:2] == self._unread
+            ),
+            None,
+        )
+        if letter is None:
+            self._unread = self._unread if self._is_unread(self._unread) else None
+            return []
+        self.job = self._job_of(self._unread[0])
+        return ["dead", "retry", letter.id]
+
+    def _job_of(self, job_id: JobId) -> PlannedJob:
+        """That which a user has submitted: it, or one above it."""
+        ids = self.on.system.ids
+        return next(
+            job
+            for job in self.on.jobs.values()
+            if any(ids[one.name] == job_id for one in job.family)
+        )
+
+    def _is_unread(self, named: Named) -> bool:
+        """Not if somebody has published it again, and somebody has taken it."""
+        with in_our_words():
+            state, unread, held = self.on.fleet.connection.redis.hmget(
+                keys.handoff(*named), "state", "unread", "held"
+            )
+        return state == b"issued" and bool(unread or held)
+
+    def _age(self, named: Named) -> None:
+        """It was found to be unreadable a minute ago. Remembered before it is so: Redis may be killed, and nobody says that it was done."""
+        self._unread = named
+        client = self.on.fleet.connection.redis
+        client.hset(keys.handoff(*named), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
+
+    def _next(self) -> PlannedJob:
+        """Typed as `--mode team`, without a workflow."""
+        return replace(
+            next(job for job in self.jobs if job.shape is Shape.PARALLEL), mode=Mode.TEAM
+        )
+
+    def _documents(self) -> str:
+        documents = self.on.fleet.folder / "documents"
+        if not documents.exists():
+            documents.mkdir()
+            (documents / "note.md").write_text("# A note\n\nSo it is.\n")
+        return str(documents)
+
+    def _type(self, *, is_tried: bool) -> subprocess.Popen[bytes]:
+        """`handoff WORDS`, with failpoints as long as there is one to be tried."""
+        points = {} if is_tried else {FAILPOINTS: str(points_in(self.on.fleet.folder, CLIENT))}
+        environment = {
+            **os.environ,
+            "HANDOFF_REDIS_URL": self.on.fleet.url,
+            "HANDOFF_OFFLINE": "true",
+            "HANDOFF_MODE": "team",
+            **points,
+        }
+        command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *self._words]
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+def make_unreadable(
+    on: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
+) -> Named | None:
+    """Take a handoff's message out of its queue, and put it back as a task of a version that nobody here knows. None: there was none.
+
+    `to`: another queue to put it into. `before`: what is done to its handoff first.
+    """
+    client: Any = on.fleet.connection.redis
+    with suppress(LedgerError), in_our_words():
+        if (caught := client.brpop(SPECIALISTS, timeout=CAUGHT_WITHIN_S)) is None:
+            return None
+        queue = caught[0].decode()
+        message = json.loads(taken_out(client, queue, caught[1]))
+        message["headers"]["task"] += "@2"
+        job_id, _, handoff_id = message["headers"]["id"].partition(":")
+        if job_id in on.system.ids.values():
+            before((JobId(job_id), HandoffId(handoff_id)))
+        ENQUEUE.run(client, enqueue_order(to or queue, [message], is_first=True))
+        return (JobId(job_id), HandoffId(handoff_id)) if job_id in on.system.ids.values() else None
+    return None

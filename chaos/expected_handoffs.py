@@ -1,0 +1,220 @@
+"""The handoffs of a job in which nothing but what is planned goes wrong: what each is issued after, its turns, and how it ends. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import FACT_GATE
+
+INSTEAD = "answer.1"
+"""The one step of a plan that code has made up, because there was none of the planner's; and of a job that one specialist does alone."""
+FIRST_PLAN, FIRST_ROUTE, FIRST_REVIEW, JUDGED = "planner.1", "router.1", "assessor.1", "judge.1"
+CHECKED, CHECKED_AGAIN = f"{FACT_GATE}.1", f"{FACT_GATE}.2"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a handoff has ended, in the journal's words."""
+
+    status: str
+    stop_reason: str
+
+
+OK = Ended("ok", "finished")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHandoff:
+    """One of them."""
+
+    id: str
+    after: frozenset[str] = frozenset()
+    """Those that it is issued after, because of what they said."""
+    turns: int = 1
+    """None of its own: a child job does it."""
+    end: Ended = OK
+    is_needed: bool = True
+    """False: it may come to be left out, or given up, as time will have it."""
+    instead_of: str = ""
+    """It is there only where this one has come to nothing."""
+
+
+def course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
+    """By handoff's id."""
+    return _course_of(job)
+
+
+@cache
+def _course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
+    return {
+        one.id: one for one in (*_before_the_steps(job), *_steps(job), *_looks(job), *_closing(job))
+    }
+
+
+def needs_of(job: PlannedJob) -> Counter[CallKey]:
+    """The calls that the job cannot do without, its children's apart. A tight budget allows no more than it does."""
+    return Counter(
+        {
+            key: job.tries(key)
+            for one in course_of(job).values()
+            if one.is_needed and not one.instead_of
+            for key in keys_of(job, one)
+        }
+    )
+
+
+def keys_of(job: PlannedJob, one: PlannedHandoff) -> list[CallKey]:
+    """Its calls."""
+    return [CallKey(job.name, one.id, turn) for turn in range(1, one.turns + 1)]
+
+
+def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
+    begun = frozenset[str]()
+    if job.mode is Mode.AUTO:
+        yield PlannedHandoff(FIRST_ROUTE)
+        begun = frozenset({FIRST_ROUTE})
+    if job.is_planned:
+        yield PlannedHandoff(FIRST_PLAN, begun, turns=2 if job.shape is Shape.REPAIRED else 1)
+        if last_plan_of(job) != FIRST_PLAN:
+            yield PlannedHandoff(last_plan_of(job), frozenset({FIRST_PLAN}))
+        yield PlannedHandoff(INSTEAD, frozenset({last_plan_of(job)}), instead_of=last_plan_of(job))
+    elif job.mode is Mode.AUTO:  # nobody has routed it, so that a team gets it
+        yield PlannedHandoff(FIRST_PLAN, begun, instead_of=FIRST_ROUTE)
+        yield PlannedHandoff("a.1", frozenset({FIRST_PLAN}), instead_of=FIRST_ROUTE)
+        yield PlannedHandoff(FIRST_REVIEW, frozenset({"a.1"}), instead_of=FIRST_ROUTE)
+
+
+def _base(job: PlannedJob) -> frozenset[str]:
+    """What all steps are issued after."""
+    return frozenset(
+        {last_plan_of(job)} if job.is_planned else {FIRST_ROUTE} if job.mode is Mode.AUTO else ()
+    )
+
+
+def last_plan_of(job: PlannedJob) -> str:
+    """The handoff whose plan is carried out, where a planner makes it."""
+    return "planner.2" if job.shape is Shape.REJECTED_PLAN else FIRST_PLAN
+
+
+def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
+    by_id = {step.id: step for step in job.steps}
+    joined = {part for step in job.steps if step.enough for part in step.after}
+    for step in job.steps:
+        before = {
+            *_base(job),
+            *(by_id[one].last for one in step.after),
+            *(["replanner.1"] if step.is_added else []),
+        }
+        before |= {resolver_of(job)} if step.helps else set()
+        for number, says in enumerate(step.attempts, start=1):
+            turns = 0 if step.team else step.turns if number == 1 else 1
+            is_needed = (
+                not step.is_dropped and step.id not in joined and job.shape is not Shape.CALLED_OFF
+            )
+            yield PlannedHandoff(
+                f"{step.id}.{number}",
+                frozenset(before),
+                turns,
+                Ended(says.value, "finished"),
+                is_needed,
+            )
+            before = {f"{step.id}.{number}"}
+            if says is Says.NEEDS_INPUT:
+                answer = resolver_of(job)
+                yield PlannedHandoff(answer, frozenset(before))
+                before |= {answer, *(one.last for one in job.steps if one.helps == step.id)}
+        if step.team:  # its team had its own second chances
+            yield PlannedHandoff(f"{step.id}.2", frozenset({step.last}), instead_of=step.last)
+
+
+def resolver_of(job: PlannedJob) -> str:
+    """The planner's handoff that answers what a step needs, or adds a step that finds it out."""
+    return "planner.2" if job.is_planned else "planner.1"
+
+
+def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
+    """The replanner's: after each fan-in, but results that come in while it thinks are looked at together."""
+    if job.mode is Mode.ADAPTIVE:
+        added = any(step.is_added for step in job.steps)
+        again = [one for together in _afterwards(job) for one in together if step_of(job, one)]
+        most = 2 + sum(len(step.attempts) for step in job.steps) + len(again)
+        first = frozenset(
+            step.last for step in job.steps if not step.after and step.is_there_from_the_beginning
+        )
+        for number in range(1, most + 1):
+            yield PlannedHandoff(f"replanner.{number}", first, is_needed=number == 1 and added)
+
+
+def _closing(job: PlannedJob) -> Iterator[PlannedHandoff]:
+    """What follows when the steps are done, each after all before it."""
+    before = {*(step.last for step in job.steps), *_base(job)}
+    for together in _afterwards(job):
+        for one in together:
+            yield PlannedHandoff(
+                one, frozenset(before), is_needed=job.shape is not Shape.CALLED_OFF
+            )
+            if job.is_planned and step_of(
+                job, one
+            ):  # the one step of a plan by code is sent back as well
+                yield PlannedHandoff(
+                    f"answer.{one.rpartition('.')[2]}",
+                    frozenset(before),
+                    instead_of=last_plan_of(job),
+                )
+        before |= {*together}
+    if job.shape is Shape.VETOED:  # nothing was mended: the veto stands, and all is done once more
+        mended = [f"{step.id}.2" for step in job.steps]
+        yield from (
+            PlannedHandoff(f"{step.id}.3", frozenset(mended), instead_of=f"{step.id}.2")
+            for step in job.steps
+        )
+        yield PlannedHandoff("assessor.3", frozenset(mended), instead_of=mended[-1])
+
+
+def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
+    """Those handoffs in order, in one tuple those that are issued together. What one agent has done alone nobody reviews."""
+    is_reviewed = job.has_team
+    reviewed = [
+        tuple(one for one in together if is_reviewed or not one.startswith("assessor."))
+        for together in _as_reviewed(job)
+    ]
+    return [together for together in reviewed if together]
+
+
+def _as_reviewed(job: PlannedJob) -> list[tuple[str, ...]]:
+    """The same of a job whose results an assessor looks at."""
+    first, again = (FIRST_REVIEW,), ("assessor.2",)
+    whole = tuple(f"{step.id}.2" for step in job.steps)
+    sent_back: list[tuple[str, ...]] = [first, (f"{job.steps[0].id}.2",), again]
+    chains: dict[Shape, list[tuple[str, ...]]] = {
+        Shape.DISPUTED: [(JUDGED,), first],
+        Shape.REVISED: sent_back,
+        Shape.OVERRULED: [*sent_back, (JUDGED,)],
+        Shape.UPHELD: [*sent_back, (JUDGED,), (f"{job.steps[0].id}.3",), ("assessor.3",)],
+        Shape.WRITTEN: [first, ("synthesizer.1",)],
+        Shape.ADDED: [first, ("synthesizer.1",)],
+        Shape.CHECKED: [first, (CHECKED,)],
+        Shape.VETOED: [first, (CHECKED,), whole, again, (CHECKED_AGAIN,)],
+        Shape.REJECTED_RESEARCH: [whole, first],
+        Shape.REJECTED_ANSWER: [first, whole, again],
+    }
+    return chains.get(job.shape, [first])
+
+
+def hanging_on(job: PlannedJob, handoffs: Iterable[str]) -> set[str]:
+    """These, and all that were given what came of them."""
+    course, found = course_of(job), set(handoffs)
+    while more := {one.id for one in course.values() if one.id not in found and one.after & found}:
+        found |= more
+    return found
+
+
+def step_of(job: PlannedJob, handoff: str) -> PlannedStep | None:
+    """The step that it is an attempt at; None: it is a role's."""
+    return next((step for step in job.steps if step.id == handoff.rpartition(".")[0]), None)

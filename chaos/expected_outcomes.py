@@ -1,0 +1,226 @@
+"""How a job must end, and what a handoff that was killed three times in a row in one turn may change of that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from handoff_queue.chaos.expected_handoffs import (
+    FIRST_PLAN,
+    OK,
+    Ended,
+    PlannedHandoff,
+    course_of,
+    hanging_on,
+    last_plan_of,
+    needs_of,
+    step_of,
+)
+from handoff_queue.chaos.plan import PlannedJob
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.types.handoff import BUDGETS, StopReason
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import FACT_GATE, ROLES
+from handoff_queue.supervisor.engine.failure_guard import FROZE
+
+TOO_MANY_CLAIMS = StopReason.TOO_MANY_CLAIMS.value
+JOB_BUDGET = StopReason.JOB_BUDGET.value
+SPENT = "the job's budget is spent"
+"""How the reason of such a job begins."""
+SPENT_ABOVE = "the budget of the job above is spent"
+SHARE_SPENT = "its share of the budget"
+CANCELLED_BY_USER = "cancelled by the user"
+NOT_WAITED_FOR = "does not wait for it any more"
+"""How the reason of a child ends whose step was given up, or whose parent has ended."""
+_SPENT = frozenset(reason.value for reason in BUDGETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What the ledger says of one job when all is over. Times are Unix seconds."""
+
+    status: str
+    """As in `JobStatus`; '': there is no such job."""
+    ended_at: tuple[float, ...] = ()
+    finished_at: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Handoff's id -> when it has finished; more than once is once too often."""
+    results: Mapping[str, Ended] = field(default_factory=dict)
+    """Handoff's id -> how."""
+    reason: str = ""
+    """The end's."""
+    why: str = ""
+    """What it says itself, if it is not `ok`."""
+    given_up_at: Mapping[str, float] = field(default_factory=dict)
+    """Handoff's id -> since when nobody waits for it any more."""
+    cancelled_at: float | None = None
+    """When that was asked for, by its user or for its parent."""
+    asked: tuple[tuple[float, float], ...] = ()
+    """From when until when it waited for its user's word."""
+    limits: JobLimits | None = None
+    """As it was begun with."""
+
+    def broken_off(self, *whys: str) -> set[str]:
+        """The handoffs that ended for one of these reasons."""
+        return {handoff for handoff, end in self.results.items() if end.stop_reason in whys}
+
+    def has_come_to_nothing(self, handoff: str) -> bool:
+        """It has ended, and was neither whole nor a part."""
+        end = self.results.get(handoff)
+        return end is not None and (
+            end.status == "failed" or end.stop_reason in {TOO_MANY_CLAIMS, *_SPENT}
+        )
+
+    def is_there(self, one: PlannedHandoff) -> bool:
+        """Whether the job may have this handoff, as it went."""
+        return not one.instead_of or self.has_come_to_nothing(one.instead_of)
+
+    @property
+    def is_not_looked_at_any_more(self) -> bool:
+        """Looks at it were killed so often in a row that no supervisor begins another."""
+        return self.reason.startswith(FROZE)
+
+
+NO_STORY = Story("")
+
+
+def wrong_end(job: PlannedJob, stories: Mapping[str, Story]) -> str:
+    """What is not as it must be; empty: nothing is. `stories`: by job's name, those of its children and its parent among them."""
+    story = stories[job.name]
+    if job.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not job.parent:
+        return (
+            ""
+            if (story.status, story.reason) == ("cancelled", CANCELLED_BY_USER)
+            else "not cancelled"
+        )
+    if story.is_not_looked_at_any_more:
+        return (
+            ""
+            if story.status == "failed"
+            else f"{story.status}, though nobody looks at it any more"
+        )
+    if story.status == "cancelled":
+        return "" if _may_be_cancelled(job, stories) else "cancelled, though somebody waits for it"
+    killed = story.broken_off(TOO_MANY_CLAIMS)
+    cut = (
+        killed
+        | (story.broken_off(*_SPENT) if _may_be_spent(job) else set())
+        | _not_whole_below(job, stories)
+    )
+    wrong = _wrong_handoff(job, stories, cut) or _wrong_join(job, story, killed)
+    return wrong or _wrong_reason(job, story, killed) or _wrong_status(job, story, cut)
+
+
+def _may_be_cancelled(job: PlannedJob, stories: Mapping[str, Story]) -> bool:
+    """A child whose parent has ended, or has given its step up."""
+    above = stories.get(job.parent, NO_STORY)
+    return stories[job.name].reason.endswith(NOT_WAITED_FOR) and (
+        bool(above.ended_at) or _handoff_above(job) in above.given_up_at
+    )
+
+
+def _handoff_above(job: PlannedJob) -> str:
+    """The handoff of its parent that a child does."""
+    return f"{job.name.removeprefix(job.parent)[1:]}.1"
+
+
+def _may_be_spent(job: PlannedJob) -> bool:
+    """Its own budget is tight, or that of its tree."""
+    return job.is_tight or job.shape is Shape.TIGHT_TREE
+
+
+def _below(job: PlannedJob) -> dict[str, PlannedJob]:
+    """Handoff's id -> the child job that does it."""
+    return {step.last: step.team for step in job.steps if step.team}
+
+
+def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
+    """The handoffs that children have done in part, or not at all. Whether they may is asked of them."""
+    story = stories[job.name]
+    ends = (
+        (handoff, story.results.get(handoff), stories.get(child.name, NO_STORY))
+        for handoff, child in _below(job).items()
+    )
+    return {
+        handoff
+        for handoff, end, child in ends
+        if end and end.status in ("partial", "failed") and end.status == child.status
+    }
+
+
+def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str]) -> str:
+    story, course, below = stories[job.name], course_of(job), _below(job)
+    excused = hanging_on(job, cut)
+    reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
+    needed = {one.id for one in course.values() if one.is_needed and not one.instead_of}
+    for handoff in sorted(needed | story.results.keys()):
+        end, planned = story.results.get(handoff), course.get(handoff)
+        if planned is None or not story.is_there(planned):
+            return f"{handoff}: nothing of the sort was planned"
+        if (
+            end == OK
+            and handoff in below
+            and stories.get(below[handoff].name, NO_STORY).status != OK.status
+        ):
+            return f"{handoff}: ok, and its team is not"
+        is_excused = handoff in excused and (
+            end is None or end.stop_reason in reasons or handoff in cut
+        )
+        if end != planned.end and not is_excused:
+            return f"{handoff}: {f'{end.status}, {end.stop_reason}' if end else 'no result'}"
+    return ""
+
+
+def _wrong_join(job: PlannedJob, story: Story, killed: set[str]) -> str:
+    """Who had enough of several results had them; and who has none was given up, or could not be."""
+    for step in job.steps:
+        if step.enough is None or f"{step.id}.1" not in story.results:
+            continue
+        parts = {f"{one}.1" for one in step.after}
+        there = {part for part in parts if part in story.results}
+        if len(there) < step.enough:
+            return f"{step.id} began with {len(there)} results, and {step.enough} are enough"
+        if unexplained := parts - there - story.given_up_at.keys() - killed:
+            return f"{', '.join(sorted(unexplained))}: no result, and not given up"
+    return ""
+
+
+def _wrong_reason(job: PlannedJob, story: Story, killed: set[str]) -> str:
+    is_spent = story.reason.startswith((SPENT, SPENT_ABOVE, SHARE_SPENT) if job.parent else SPENT)
+    if not is_spent and job.is_tight and _spends(job, killed):
+        return "its budget should have ended it"
+    return "its budget should not have ended it" if is_spent and not _may_be_spent(job) else ""
+
+
+def _wrong_status(job: PlannedJob, story: Story, cut: set[str]) -> str:
+    left_behind = any(
+        f"{part}.1" not in story.results for step in job.steps if step.enough for part in step.after
+    )
+    if not cut:
+        planned = "partial" if left_behind else "ok"
+        return (
+            "" if story.status == planned else f"{story.status}, though every handoff is as planned"
+        )
+    if story.status == "ok" and job.is_planned and story.has_come_to_nothing(last_plan_of(job)):
+        return "ok, though it was planned by code"
+    if story.status == "ok" and any(one.startswith(f"{FACT_GATE}.") for one in cut):
+        return "ok, though nobody has looked at its facts"
+    has_answer = any(_is_usable(job, handoff, end) for handoff, end in story.results.items())
+    allowed = ({"partial"} if job.is_tight else {"partial", "ok"}) if has_answer else {"failed"}
+    return (
+        ""
+        if story.status in allowed
+        else f"{story.status}, and {'something' if has_answer else 'nothing'} was usable"
+    )
+
+
+def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:
+    step = step_of(job, handoff)
+    if step and step.team and handoff == step.last:
+        return end.status in ("ok", "partial")
+    return end == OK and handoff.partition(".")[0] not in (*ROLES, FACT_GATE)
+
+
+def _spends(job: PlannedJob, killed: set[str]) -> bool:
+    """Whether what is left of a tight job's plan is still too much for it."""
+    left = {key.handoff for key in needs_of(job)} - killed
+    return FIRST_PLAN in left and len(left) > job.most_calls

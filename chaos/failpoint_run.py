@@ -1,0 +1,228 @@
+"""All failpoints on one fleet with jobs on it all the while: arm, wait until somebody comes by, see to it that somebody does."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from handoff_queue.chaos.cli_user import Errand, make_unreadable
+from handoff_queue.chaos.failpoint_cases import CLIENT, Blow, Case, Need
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, arm, points_in
+from handoff_queue.chaos.handoff_system import Ours
+from handoff_queue.chaos.job_generator import Draw, jobs_of
+from handoff_queue.chaos.messages import lose_all
+from handoff_queue.chaos.plan import TROUBLE_SHARE, PlannedJob
+from handoff_queue.chaos.process_pauses import Stops
+from handoff_queue.chaos.system import System
+from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell
+from handoff_queue.shared.observability.failpoints import BEFORE
+from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+
+ARMED_AT_ONCE = 5
+"""Beside those of commands."""
+JOBS_AT_ONCE = 8
+CROWD = 24
+"""Jobs at once where supervisors are to run out of slots to think: three of them have two each."""
+OFTEN = 0.3
+"""Of a job's calls something is wrong with, where the provider is to turn many away."""
+GIVEN_UP_AFTER_S = 120.0
+"""Nobody has come by, on a machine that has other things to do."""
+STOPPED_LEASES = 1.6
+"""Longer than a lease and the sweep after it, shorter than the watchdog's patience."""
+NUDGE_EVERY_S = 1.5
+STUMBLES_AT = f"script.due.{BEFORE}"
+"""Where a supervisor that carries a job on finds a defect of ours."""
+
+
+@dataclass(slots=True)
+class Armed:
+    """A case that waits for somebody to come by."""
+
+    case: Case
+    since: float
+    errand: Errand | None = None
+    """What a person does meanwhile."""
+    is_tried: bool = False
+    """Somebody came by, or it was given up."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """Call `run`; then `strikes` is what has happened, and `not_reached` what has not."""
+
+    on: Stage[System]
+    seed: int
+    tell: Tell
+    draw: Draw
+    here: Stage[Ours] | None = None
+    """The same, where it is of this system: commands can be typed, and messages forged."""
+    strikes: list[Strike] = field(default_factory=list)
+    not_reached: list[Case] = field(default_factory=list)
+    _armed: list[Armed] = field(default_factory=list)
+    _jobs: Iterator[PlannedJob] = field(init=False)
+    _dice: random.Random = field(init=False)
+    _nudged_at: float = 0.0
+    _stops: Stops = field(init=False)
+    _next_job: PlannedJob | None = None
+
+    def run(self, cases: Sequence[Case]) -> None:
+        """Try all of them, several at once."""
+        points_in(self.on.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
+        self._jobs = _endless(self.seed, self.draw)
+        self._stops = Stops(self.strikes)
+        self._dice = random.Random(f"{self.seed} trial")  # noqa: S311 - a seed is the point
+        waiting, told_at = list(cases), time.monotonic()
+        while waiting or self._armed or self._stops.targets:
+            if len(self.on.open) < (CROWD if self._needs(Need.CROWD) else JOBS_AT_ONCE):
+                self._submit()
+            if case := self._next(waiting):
+                waiting.remove(case)
+                self._arm(case)
+            self._nudge()
+            self._stops.wake(only_due=True)
+            self._armed = [one for one in self._armed if not self._is_over(one)]
+            self.on.look()
+            if time.monotonic() - told_at > 10:
+                told_at = time.monotonic()
+                self.tell(
+                    f"{len(cases) - len(waiting) - len(self._armed)} of {len(cases)} failpoints"
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def _next(self, waiting: Sequence[Case]) -> Case | None:
+        """One that can be armed now: somebody must be left to come by, and be there again before the next blow."""
+        armed = [one.case for one in self._armed]
+        if sum(
+            case.kind != CLIENT for case in armed
+        ) >= ARMED_AT_ONCE or not self.on.fleet.is_ready(REDIS):
+            return None
+        spare = {
+            kind: len(self.on.fleet.ready(kind)) - 1 - sum(case.kind == kind for case in armed)
+            for kind in (WORKER, SUPERVISOR)
+        }
+        for case in waiting:
+            taken = any((case.kind, case.point) == (other.kind, other.point) for other in armed)
+            is_first_of_its_need = case.need.is_met_by_jobs or all(
+                other.need is not case.need for other in armed
+            )
+            is_only_redis = case.blow is not Blow.REDIS or all(
+                other.blow is not Blow.REDIS for other in armed
+            )
+            if not taken and is_first_of_its_need and is_only_redis and spare.get(case.kind, 1) > 0:
+                return case
+        return None
+
+    @property
+    def _here(self) -> Stage[Ours]:
+        assert self.here is not None, (
+            "only this system has commands, and messages of other versions"
+        )
+        return self.here
+
+    def _submit(self) -> None:
+        """The same job again, if it is not known whether it is there."""
+        share = OFTEN if self._needs(Need.REFUSED) else TROUBLE_SHARE
+        self._next_job = self._next_job or replace(next(self._jobs), trouble_share=share)
+        if self.on.submit(self._next_job):
+            self._next_job = None
+
+    def _arm(self, case: Case) -> None:
+        order = (
+            f"kill {self.on.fleet.look()[REDIS]}" if case.blow is Blow.REDIS else case.blow.value
+        )
+        folder = self.on.fleet.points(case.kind)
+        for taken in folder.glob(f"{case.point}@*"):  # somebody has stumbled there
+            taken.unlink()
+        arm(folder, case.point, order)
+        errand = Errand(self._here, case, self._jobs) if case.need.is_a_command else None
+        self._armed.append(Armed(case, time.monotonic(), errand))
+
+    def _is_over(self, armed: Armed) -> bool:
+        if not armed.is_tried:
+            self._see(armed)
+        if armed.errand is None:
+            return armed.is_tried
+        return armed.errand.go_on(is_tried=armed.is_tried)
+
+    def _see(self, armed: Armed) -> None:
+        """Whether somebody has come by."""
+        folder, case = self.on.fleet.points(armed.case.kind), armed.case
+        taken = next(folder.glob(f"{case.point}@*"), None)
+        if taken is not None:
+            armed.is_tried = True
+            pid = int(taken.name.partition("@")[2])
+            strike = self._strike(case, pid, taken.stat().st_ctime)
+            if case.blow is Blow.STOP:
+                self._stops.add(pid, strike)
+            else:
+                self.strikes.append(strike)
+            taken.unlink()
+        elif time.monotonic() - armed.since > GIVEN_UP_AFTER_S:
+            armed.is_tried = True
+            self.not_reached.append(case)
+            (folder / case.point).unlink(missing_ok=True)
+
+    def _strike(self, case: Case, pid: int, at: float) -> Strike:
+        name = case.kind if case.kind == CLIENT else self.on.fleet.name_of(pid)
+        match case.blow:
+            case Blow.REDIS:
+                return Strike(Fault.KILL_REDIS, EVERYBODY, at, f"{case.point} of {name}")
+            case Blow.DROP:
+                return Strike(Fault.DROP, name, at, case.point)
+            case Blow.STOP:
+                return Strike(
+                    Fault.STOP,
+                    name,
+                    at,
+                    case.point,
+                    lasts_s=self.on.fleet.size.lease_s * STOPPED_LEASES,
+                )
+            case Blow.KILL:
+                return Strike(
+                    Fault.KILL_SUPERVISOR if case.kind == SUPERVISOR else Fault.KILL_WORKER,
+                    name,
+                    at,
+                    case.point,
+                )
+
+    def _needs(self, need: Need) -> bool:
+        return any(one.case.need is need for one in self._armed)
+
+    def _nudge(self) -> None:
+        """What makes somebody come by."""
+        needs = {one.case.need: one.case.kind for one in self._armed}
+        if Need.LOSE in needs:
+            with suppress(LedgerError), in_our_words():
+                lose_all(self.on.fleet.connection.redis, SUBMISSIONS_QUEUE)
+        if Need.END in needs and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
+            self._nudged_at = time.monotonic()
+            name = self._dice.choice([*sorted(self.on.fleet.ready(needs[Need.END])), ""])
+            if name and self.on.fleet.signal(name, signal.SIGTERM):
+                self.strikes.append(Strike(Fault.END, name, time.time()))
+        if Need.UNREAD in needs:
+            make_unreadable(self._here, to="" if needs[Need.UNREAD] == WORKER else SUPERVISOR_QUEUE)
+        self._stumble(is_needed=Need.STUMBLE in needs)
+
+    def _stumble(self, *, is_needed: bool) -> None:
+        """Have a supervisor find a defect of ours, where nothing else is tried, and as long as that is needed."""
+        if any((one.case.kind, one.case.point) == (SUPERVISOR, STUMBLES_AT) for one in self._armed):
+            return
+        points = self.on.fleet.points(SUPERVISOR)
+        if is_needed:
+            arm(points, STUMBLES_AT, "defect")
+        else:
+            (points / STUMBLES_AT).unlink(missing_ok=True)
+
+
+def _endless(seed: int, draw: Draw) -> Iterator[PlannedJob]:
+    number = 0
+    while True:
+        yield from jobs_of(seed, 1, number, draw)
+        number += 1

@@ -1,0 +1,290 @@
+"""This system: jobs by its own client, and what its ledger says of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TypeVar
+
+from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
+from handoff_queue.chaos.expected_outcomes import NO_STORY, Story
+from handoff_queue.chaos.fleet import RETENTION_S, SUPERVISOR, WORKER, Fleet, Member, Size
+from handoff_queue.chaos.job_generator import EVERYTHING
+from handoff_queue.chaos.pipelines import workflow_of
+from handoff_queue.chaos.plan import FACT_CHECKER, CallKey, PlannedJob
+from handoff_queue.chaos.shapes import FACT_CHECKED, REJECTED, Shape
+from handoff_queue.chaos.system import Kind
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals
+from handoff_queue.shared.types.checkpoints import Replied
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    Approved,
+    CancelRequested,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    Recorded,
+    Rejected,
+    StepsAbandoned,
+)
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.ids import HandoffId, JobId, child_id_for
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import ROLES
+from handoff_queue.supervisor.client.client import Client, Request, connect
+
+ASKED = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
+"""What a job is stopped for that needs its user's word."""
+Event = TypeVar("Event")
+
+
+@dataclass(slots=True)
+class Ours:
+    """See `System`."""
+
+    client: Client
+    ids: dict[str, JobId] = field(default_factory=dict)
+    """By job's name."""
+    frozen_at: str = "script.renew.before"
+    counted_at: str = "script.finish.after"
+    _before: dict[str, JobId] = field(default_factory=dict)
+    """By job's name: what it follows on."""
+    _turned_down: set[str] = field(default_factory=set)
+    """Jobs whose user is known to have been heard: once is enough."""
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        return {}
+
+    def planned(self, job: PlannedJob) -> PlannedJob:
+        return job
+
+    def submit(self, job: PlannedJob) -> None:
+        limits = JobLimits(
+            max_turns=job.max_turns, max_tokens=job.max_tokens, max_microusd=job.max_microusd
+        )
+        asked = Request(
+            job.request,
+            limits=limits,
+            model=job.model,
+            idempotency_key=job.name,
+            tenant=job.tenant,
+            priority=job.priority,
+        )
+        if job.mode is Mode.PIPELINE:
+            workflow, items = workflow_of(job)
+            asked = replace(asked, workflow=workflow, items=items)
+        else:
+            asked = replace(asked, mode=job.mode)
+        if job.shape is Shape.APPROVED:
+            asked = replace(asked, approvals=ASKED)
+        if what := REJECTED.get(job.shape):
+            asked = replace(asked, approvals=Approvals(what=(what,)))
+        if job.shape in FACT_CHECKED:
+            asked = replace(asked, gates=Gates(fact_checker=FACT_CHECKER))
+        self.begin(job, self.client.submit(replace(asked, after=self._before.get(job.name))))
+
+    def begin(self, job: PlannedJob, job_id: JobId) -> None:
+        """Remember its id, and those of its children: they follow from it."""
+        self.ids[job.name] = job_id
+        if job.then:
+            self._before[job.then.name] = job_id
+        for step in job.steps:
+            if step.team:
+                self.begin(step.team, child_id_for(job_id, HandoffId(step.last)))
+
+    def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey]) -> None:
+        waiting = {
+            self.ids[job.name]: job
+            for job in jobs
+            if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED)
+        }
+        for standing in self.client.ledger.jobs.standings(list(waiting)):
+            job = waiting[standing.job_id]
+            with suppress(UserError):  # it was said already, and only its answer was lost
+                if standing.approval and self._is_to_be_turned_down(job):
+                    self.client.reject(standing.job_id, note=f"Not so: {job.name}.")
+                    self._turned_down.add(job.name)
+                elif standing.approval:
+                    self.client.approve(standing.job_id)
+                elif (
+                    job.shape is Shape.CALLED_OFF
+                    and not standing.cancelled
+                    and _is_at_work(job, called)
+                ):
+                    self.client.cancel(standing.job_id)
+
+    def _is_to_be_turned_down(self, job: PlannedJob) -> bool:
+        """Once: who was not told whether he was heard looks it up."""
+        if job.shape not in REJECTED or job.name in self._turned_down:
+            return False
+        return not _of(self.client.ledger.journal.read(self.ids[job.name]), Rejected)
+
+    def ended(self, names: Collection[str]) -> set[str]:
+        by_id = {self.ids[name]: name for name in names}
+        return {
+            by_id[one.job_id]
+            for one in self.client.ledger.jobs.standings(list(by_id))
+            if JobStatus(one.status).ended
+        }
+
+    def stuck(self, _names: Collection[str]) -> set[str]:
+        """None: its sweeper carries on what no message does."""
+        return set()
+
+    def stored(self, names: Collection[str], called: Collection[CallKey]) -> set[CallKey]:
+        found = set()
+        by_name = defaultdict[str, set[HandoffId]](set)
+        for key in called:
+            by_name[key.job].add(HandoffId(key.handoff))
+        for name in names:
+            handoffs = sorted(by_name[name])
+            for handoff, checkpoints in self.client.ledger.claims.turns(
+                self.ids[name], handoffs
+            ).items():
+                replies = sum(isinstance(one, Replied) for one in checkpoints)
+                found |= {CallKey(name, handoff, turn) for turn in range(1, replies + 1)}
+        return found
+
+    def holders(self, jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
+        handoffs = [
+            (job.name, one.id) for job in jobs for one in course_of(job).values() if one.turns
+        ]  # others are held by child jobs
+        with in_our_words():
+            pipe = self.client.ledger.connection.redis.pipeline(transaction=False)
+            for name, handoff in handoffs:
+                pipe.hmget(
+                    keys.handoff(self.ids[name], HandoffId(handoff)), "worker", "claims", "fence"
+                )
+            found = zip(handoffs, pipe.execute(), strict=True)
+        return {
+            whose: (int(worker.rpartition(b":")[2]), int(claims))
+            for whose, (worker, claims, fence) in found
+            if fence
+        }
+
+    def story(self, name: str) -> Story:
+        job_id = self.ids[name]
+        events = self.client.ledger.journal.read(job_id)
+        if not events:
+            return NO_STORY
+        finished: dict[str, tuple[float, ...]] = {}
+        results: dict[str, Ended] = {}
+        for at, event in _of(events, HandoffFinished):
+            finished[event.handoff_id] = (*finished.get(event.handoff_id, ()), at)
+            results[event.handoff_id] = Ended(event.status.value, event.stop_reason.value)
+        ends, begun = _of(events, JobEnded), _of(events, JobSubmitted)
+        status, reason = (
+            (ends[-1][1].status.value, ends[-1][1].reason or "") if ends else ("running", "")
+        )
+        notes = () if status == JobStatus.OK.value else self.client.result(job_id).notes
+        waits_for = (
+            ()
+            if ends
+            else self._unfinished(job_id, [one.handoff_id for _, one in _of(events, HandoffIssued)])
+        )
+        return Story(
+            status=status,
+            ended_at=tuple(at for at, _ in ends),
+            finished_at=finished,
+            results=results,
+            reason=reason,
+            why="; ".join(
+                (
+                    status,
+                    *sorted({end.stop_reason for end in results.values()}),
+                    *notes,
+                    reason,
+                    *waits_for,
+                )
+            ),
+            given_up_at=_given_up(events),
+            cancelled_at=next((at for at, _ in _of(events, CancelRequested)), None),
+            asked=asked_in(events),
+            limits=begun[0][1].limits,
+        )
+
+    def _unfinished(self, job_id: JobId, handoffs: Sequence[HandoffId]) -> tuple[str, ...]:
+        """What keeps a job that has not ended."""
+        found = self.client.ledger.jobs.handoffs(job_id, handoffs)
+        return tuple(
+            f"{id_} {'held' if one.held else one.state}"
+            for id_, one in found.items()
+            if one.state not in ("done", "dropped")
+        )
+
+    def point(self, point: str, _kind: str, _to: str = "") -> str | None:
+        return point
+
+    def close(self) -> None:
+        self.client.ledger.connection.close()
+
+
+def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
+    """Whether a step of a child has made its call, which takes long enough to be cancelled; or it has come to have no children."""
+    below = {one.name for one in job.family} - {job.name}
+    steps = {
+        key for key in called if key.job in below and key.handoff.partition(".")[0] not in ROLES
+    }
+    return bool(steps) or CallKey(job.name, INSTEAD, 1) in called
+
+
+def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
+    """Handoff's id -> when it was given up: the newest of its step, if that has not ended."""
+    newest: dict[str, str] = {}
+    found: dict[str, float] = {}
+    for one in events:
+        match one.event:
+            case HandoffIssued(step_id=step_id, handoff_id=handoff_id):
+                newest[step_id] = handoff_id
+            case StepsAbandoned(steps=steps):
+                found |= {newest[step.step]: one.at for step in steps if step.step in newest}
+    return found
+
+
+def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
+    """From when until when it waited for its user's word."""
+    answered = dict[int, float]()
+    for one in events:
+        if isinstance(one.event, Approved | Rejected):
+            answered.setdefault(one.event.asked, one.at)
+    return tuple(
+        (one.at, answered.get(one.version, inf))
+        for one in events
+        if isinstance(one.event, ApprovalAsked)
+    )
+
+
+def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Event]]:
+    return [(one.at, one.event) for one in events if isinstance(one.event, kind)]
+
+
+def members_of(size: Size) -> list[Member]:
+    """Supervisors, and workers of which each serves every specialist."""
+    kinds = (
+        (SUPERVISOR, "handoff_queue.supervisor.app", size.supervisors),
+        (WORKER, "handoff_queue.workers.app", size.workers),
+    )
+    slots = ("-c", str(size.slots))
+    return [
+        Member(f"{kind}{number}", kind, app, slots)
+        for kind, app, count in kinds
+        for number in range(1, count + 1)
+    ]
+
+
+def _on(fleet: Fleet) -> Ours:
+    return Ours(connect(fleet.url, Settings(offline=True, retention_s=RETENTION_S)))
+
+
+OURS = Kind(members_of, _on, EVERYTHING)

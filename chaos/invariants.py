@@ -1,0 +1,360 @@
+"""The books of a run: what was promised, held against what the model's server, the journals and the killer have written down. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+
+from handoff_queue.chaos.claim_strikes import Held, strikes_at
+from handoff_queue.chaos.expected_handoffs import course_of, keys_of
+from handoff_queue.chaos.expected_outcomes import NO_STORY, TOO_MANY_CLAIMS, Story, wrong_end
+from handoff_queue.chaos.faults import Fault, Strike
+from handoff_queue.chaos.in_flight_calls import Air
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import CallKey, PlannedJob
+from handoff_queue.chaos.spending import overruns_of
+from handoff_queue.chaos.unwanted_calls import Quiet
+from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
+from handoff_queue.shared.types.mode import Mode
+
+ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
+"""Faults after which a look at a job may never be heard of again."""
+Handoff = tuple[str, str]
+"""Job's name, handoff's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A handoff whose process was struck while its call was in the air, until the next sign of life of it."""
+
+    strike: Strike
+    handoff: Handoff
+    seconds: float
+    is_alone: bool
+    """Nothing else was struck meanwhile."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """Everything that was written down."""
+
+    jobs: Sequence[PlannedJob]
+    """Those that users have submitted; their children are in `everyone`."""
+    calls: Sequence[Call]
+    strikes: Sequence[Strike]
+    stories: Mapping[str, Story]
+    """By job's name, children among them."""
+    lease_s: float
+    left_behind: Sequence[str] = ()
+    not_reached: Sequence[str] | None = None
+    """Failpoints that nobody came by; None: none were tried."""
+    not_happened: Sequence[str] = ()
+    """What else was to happen, and could not before the run was over."""
+    stored_at: Mapping[CallKey, float] = field(default_factory=dict)
+    """When the ledger was first seen to have the reply to a call."""
+    held: Mapping[Handoff, Sequence[Held]] = field(default_factory=dict)
+    """The claims of each handoff, in order."""
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Promises and faults that the system does not have: as the report calls them, and why."""
+    refused_requests: Sequence[str] = ()
+    """Rules of the Messages API that requests to the model broke."""
+
+    @cached_property
+    def _by_handoff(self) -> dict[Handoff, list[Call]]:
+        found = defaultdict[Handoff, list[Call]](list)
+        for call in sorted(self.calls, key=lambda call: call.at):
+            found[call.key.job, call.key.handoff].append(call)
+        return found
+
+    @cached_property
+    def everyone(self) -> list[PlannedJob]:
+        """All jobs that there were: a child may never have begun, if nobody came to need it."""
+        return [
+            one
+            for job in self.jobs
+            for one in job.family
+            if one is job or self.stories.get(one.name, NO_STORY).status
+        ]
+
+    @property
+    def ended(self) -> int:
+        return sum(bool(self.stories[job.name].ended_at) for job in self.jobs)
+
+    @property
+    def modes(self) -> dict[str, int]:
+        """How many users' jobs were supervised in which way."""
+        return {
+            mode.value: count
+            for mode in Mode
+            if (count := sum(job.mode is mode for job in self.jobs))
+        }
+
+    @property
+    def children(self) -> int:
+        """Child jobs that have begun."""
+        return len(self.everyone) - len(self.jobs)
+
+    @property
+    def lost(self) -> list[str]:
+        """Jobs that have not ended."""
+        return [job.name for job in self.everyone if not self.stories[job.name].ended_at]
+
+    @property
+    def ended_twice(self) -> list[str]:
+        return [name for name, story in self.stories.items() if len(story.ended_at) > 1]
+
+    @property
+    def finished_twice(self) -> list[str]:
+        """Handoffs with two results."""
+        return [
+            f"{name} {id_}"
+            for name, story in self.stories.items()
+            for id_, at in story.finished_at.items()
+            if len(at) > 1
+        ]
+
+    @property
+    def spoilt(self) -> dict[str, str]:
+        """Jobs that have ended, but not as they were to, and why."""
+        ended = [job for job in self.everyone if self.stories[job.name].ended_at]
+        wrong = {
+            job.name: wrong_end(job, self.stories) or self._given_up_for_nothing(job.name)
+            for job in ended
+        }
+        return {name: f"{what} ({self.stories[name].why})" for name, what in wrong.items() if what}
+
+    def _given_up_for_nothing(self, name: str) -> str:
+        """A handoff, or a job, that was given up although it was not struck as often as that takes; empty: there is none."""
+        if (
+            self.stories[name].is_not_looked_at_any_more
+            and (struck := self._struck_looks(name)) < MAX_LOOKS
+        ):
+            return f"looked at no more, though supervisors were struck only {struck} times"
+        for handoff in sorted(self.stories[name].broken_off(TOO_MANY_CLAIMS)):
+            struck = strikes_at(
+                self.held.get((name, handoff), ()),
+                self.strikes,
+                min(self.stories[name].finished_at.get(handoff, (inf,))),
+            )
+            if struck < MAX_CLAIMS:
+                return f"{handoff}: given up, though only {struck} of its claims were struck"
+        return ""
+
+    def _struck_looks(self, name: str) -> int:
+        """Strikes that may have ended a look at a job. Which looks there were nobody has written down."""
+        began = min((call.at for call in self.calls if call.key.job == name), default=inf)
+        ends = (
+            strike
+            for strike in self.strikes
+            if strike.fault in ENDS_LOOKS and strike.at >= began - self.lease_s
+        )
+        return sum(strike.at <= min(self.stories[name].ended_at) for strike in ends)
+
+    @property
+    def given_up(self) -> list[str]:
+        """Jobs with a handoff that was killed three times in a row in one turn, or looks at which were: the promised end of such ones."""
+        return [
+            name
+            for name, story in self.stories.items()
+            if story.broken_off(TOO_MANY_CLAIMS) or story.is_not_looked_at_any_more
+        ]
+
+    @property
+    def made(self) -> int:
+        return len(self.calls)
+
+    @cached_property
+    def needed(self) -> int:
+        """The calls of a run of the same jobs in which only the planned trouble of the provider happens. What may be left out counts if it
+        was made: which of several results are enough, which look at a plan finds all of them, and how far a job has come that is cancelled,
+        is a matter of time."""
+        return sum(min(job.most_calls, self._needs(job)) for job in self.everyone)
+
+    def _needs(self, job: PlannedJob) -> int:
+        made = Counter(call.key for call in self.calls if call.key.job == job.name)
+        is_cancelled = self.stories[job.name].status == "cancelled"
+        planned = [one for one in course_of(job).values() if not one.instead_of]
+        return sum(
+            job.tries(key) if one.is_needed and not is_cancelled else min(job.tries(key), made[key])
+            for one in planned
+            for key in keys_of(job, one)
+        )
+
+    @cached_property
+    def _surplus(self) -> Counter[CallKey]:
+        made = Counter(call.key for call in self.calls)
+        planned = {job.name: job for job in self.everyone}
+
+        def need(key: CallKey) -> int:
+            job = planned.get(key.job)
+            one = course_of(job).get(key.handoff) if job else None
+            is_planned = (
+                job and one and key.turn <= one.turns and self.stories[key.job].is_there(one)
+            )
+            return job.tries(key) if job and is_planned else 0
+
+        return made - Counter({key: need(key) for key in made})
+
+    @property
+    def repeated(self) -> int:
+        """Calls that were made once more than needed."""
+        return self._surplus.total()
+
+    @cached_property
+    def unexplained(self) -> list[CallKey]:
+        """Calls that were repeated though nobody with that call in the air was struck between the one and the other."""
+        return [
+            key
+            for key, surplus in self._surplus.items()
+            for _ in range(surplus - sum(map(bool, self._explained(key))))
+        ]
+
+    def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
+        """For each time that it was repeated, what explains it. That it was made again after a planned trouble is none."""
+        copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
+        planned = len(copies) - self._surplus[key]
+        for one, two in list(pairwise(copies))[max(0, planned - 1) :]:
+            yield [strike for strike in self.strikes if self._explains(strike, one, two)]
+
+    def story_of(self, key: CallKey) -> str:
+        """A call's copies, and what happened meanwhile: seconds after the first."""
+        copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
+        began = copies[0].at
+        calls = [
+            f"{call.at - began:.1f} s by {call.process} ({_answered(call, began)})"
+            for call in copies
+        ]
+        near = [
+            strike for strike in self.strikes if began - self.lease_s <= strike.at <= copies[-1].at
+        ]
+        struck = [
+            f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}".strip()
+            for strike in near
+        ]
+        return f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile {', '.join(struck) or 'nothing'}"
+
+    @cached_property
+    def repeated_by(self) -> Counter[Fault]:
+        """The kinds of strikes that explain them: of each, the last one between the one call and the other."""
+        by = [strikes for key in self._surplus for strikes in self._explained(key) if strikes]
+        return Counter(max(strikes, key=lambda strike: strike.at).fault for strikes in by)
+
+    def _explains(self, strike: Strike, one: Call, two: Call) -> bool:
+        if self._air.has_held_back(strike, two, one.at):
+            return True  # another made it meanwhile
+        return strike.at <= two.at and self._air.had(one, strike) and not self._air.is_too_late(two)
+
+    @cached_property
+    def _air(self) -> Air:
+        return Air(
+            self.calls,
+            self.strikes,
+            {
+                key: min(at)
+                for key in {call.key for call in self.calls}
+                if (at := self._settled(key))
+            },
+        )
+
+    def _settled(self, key: CallKey) -> list[float]:
+        """When the ledger had the reply: it was seen there, it was gone on from, or its handoff had finished."""
+        stored = [self.stored_at[key]] if key in self.stored_at else []
+        later = [
+            call.at for call in self._by_handoff[key.job, key.handoff] if call.key.turn > key.turn
+        ]
+        return [*stored, *later, *self.stories[key.job].finished_at.get(key.handoff, ())]
+
+    @property
+    def in_the_air(self) -> int:
+        """Calls that processes had in the air when struck: the most that may be repeated."""
+        return self._air.most_repeated
+
+    @property
+    def was_hit(self) -> bool:
+        """Whether any strike hit a process that was at work on a handoff."""
+        return any(self._hit_by(strike) for strike in self.strikes)
+
+    def _hit_by(self, strike: Strike) -> list[Handoff]:
+        return [
+            handoff
+            for handoff, calls in self._by_handoff.items()
+            if (last := bisect_right(calls, strike.until, key=lambda call: call.at))
+            and strike.hits(calls[last - 1].process)
+            and not any(at <= strike.at for at in self._ends_of(handoff))
+        ]
+
+    def _ends_of(self, handoff: Handoff) -> tuple[float, ...]:
+        """When there is nothing more to be done for a handoff."""
+        story = self.stories[handoff[0]]
+        given_up = (story.given_up_at[handoff[1]],) if handoff[1] in story.given_up_at else ()
+        return (*story.finished_at.get(handoff[1], ()), *given_up, *story.ended_at)
+
+    @cached_property
+    def recoveries(self) -> list[Recovery]:
+        """Of every handoff that was hit: until it calls again, has finished, or its job has ended without it."""
+        found = []
+        for strike in self.strikes:
+            for handoff in self._hit_by(strike):
+                signs = [
+                    *(
+                        call.at
+                        for call in self._by_handoff[handoff]
+                        if not _is_of_the_struck(call, strike)
+                    ),
+                    *self._ends_of(handoff),
+                ]
+                if after := [at for at in signs if at > strike.at]:
+                    until = min(after)
+                    alone = not any(strike.at < other.at < until for other in self.strikes)
+                    found.append(Recovery(strike, handoff, until - strike.at, alone))
+        return found
+
+    @property
+    def longest_recovery_s(self) -> float | None:
+        """Where nothing else was struck meanwhile; None: it was nowhere so."""
+        return max((one.seconds for one in self.recoveries if one.is_alone), default=None)
+
+    @property
+    def longest_recovery_in_a_row_s(self) -> float | None:
+        """Where something else was, too: each strike may begin it anew."""
+        return max((one.seconds for one in self.recoveries), default=None)
+
+    @property
+    def overruns(self) -> list[str]:
+        return overruns_of(self.everyone, self.calls, self.stories)
+
+    @cached_property
+    def for_nobody(self) -> list[str]:
+        """Calls that came in when nobody waited for what they were to bring."""
+        quiet = Quiet({job.name: job for job in self.everyone}, self.stories)
+        found = []
+        for call in self.calls:
+            since = quiet.since(call.key, call.at)
+            if since is not None and not any(
+                self._air.has_held_back(strike, call, since) for strike in self.strikes
+            ):
+                found.append(
+                    f"{call.key.job} {call.key.handoff}, turn {call.key.turn}, {call.at - since:.1f} s after, by {call.process}"
+                )
+        return found
+
+    def count(self, fault: Fault) -> int:
+        return sum(strike.fault is fault for strike in self.strikes)
+
+
+def _answered(call: Call, began: float) -> str:
+    return (
+        "never answered"
+        if call.out_at is None
+        else f"answered {call.out_at - began:.1f} s{'' if call.was_heard else ', unheard'}"
+    )
+
+
+def _is_of_the_struck(call: Call, strike: Strike) -> bool:
+    """The server read it after the strike, but it is what the struck process had in the air: no sign of life."""
+    return call.at <= strike.until and strike.hits(call.process)

@@ -1,0 +1,175 @@
+"""Where a run takes place: a fleet, its model, the system on it, and the jobs that were given to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic
+
+from handoff_queue.chaos.claim_strikes import Held
+from handoff_queue.chaos.faults import Strike, with_outages
+from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
+from handoff_queue.chaos.invariants import Books, Handoff
+from handoff_queue.chaos.killer import QUEUES
+from handoff_queue.chaos.leaks import left_behind
+from handoff_queue.chaos.model import Model
+from handoff_queue.chaos.plan import CallKey, PlannedJob
+from handoff_queue.chaos.system import Kind, Made_co
+from handoff_queue.shared.local.run_directory import RunDirectory
+from handoff_queue.shared.store.redis.connection import in_our_words
+from handoff_queue.shared.types.errors import LedgerError, UserError
+from handoff_queue.shared.types.names import UNROUTED_QUEUE
+
+LOOK_EVERY_S = 0.05
+SETTLE_S = 180.0
+"""After the last fault: what has not ended by then is lost."""
+TIDY_WITHIN_S = 30.0
+"""After the last job's end: what sweepers and late messages still take away."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Stage(Generic[Made_co]):
+    """A fleet, its model, the system on it, and the jobs that were given to it."""
+
+    fleet: Fleet
+    model: Model
+    system: Made_co
+    jobs: dict[str, PlannedJob] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+    """Jobs that have not ended, and may yet."""
+    stored_at: dict[CallKey, float] = field(default_factory=dict)
+    """When the reply to a call was first seen to be stored."""
+    held: dict[Handoff, list[Held]] = field(default_factory=dict)
+    """The claims of each handoff that were seen, in order."""
+    refused: list[str] = field(default_factory=list)
+    """Jobs that were to follow on others, and could not, and why."""
+    _next: list[PlannedJob] = field(default_factory=list)
+    """What users ask next, of jobs that have ended."""
+    answered_at: list[float] = field(default_factory=list)
+    """When Redis was asked something, and did answer."""
+
+    def submit(self, job: PlannedJob) -> bool:
+        """Enqueue it; False: Redis is away, so try again with the same one: it may be there."""
+        job = self.system.planned(job)
+        self.model.add([job])
+        try:
+            self.system.submit(job)
+        except LedgerError:
+            return False
+        self.adopt(job)
+        return True
+
+    def adopt(self, job: PlannedJob) -> None:
+        """It is one of ours from now on, whoever has submitted it."""
+        self.jobs[job.name] = job
+        self.open.add(job.name)
+
+    def look(self) -> None:
+        """See which jobs have ended, what is stored of the others, and whether Redis is there."""
+        asked_at = time.time()
+        called = {call.key for call in list(self.model.calls)}
+        try:
+            with in_our_words():
+                self.fleet.connection.redis.ping()
+            self.answered_at.append(asked_at)
+            for key in self.system.stored({one.name for one in self._at_work()}, called):
+                self.stored_at.setdefault(key, time.time())
+            self._see_claims()
+            self.system.attend([self.jobs[name] for name in self.open], called)
+            self._see_ends()
+            self.open -= self.system.stuck(self.open)
+        except LedgerError:
+            return
+
+    def _at_work(self) -> list[PlannedJob]:
+        """Jobs that may have a handoff at work, children among them."""
+        return [one for name in self.open for one in self.jobs[name].family]
+
+    def _see_claims(self) -> None:
+        for whose, (pid, count) in self.system.holders(self._at_work()).items():
+            process, held = self.fleet.name_of(pid), self.held.setdefault(whose, [])
+            if not held or (held[-1].process, held[-1].count) != (process, count):
+                held.append(Held(process, count, time.time()))
+
+    def _see_ends(self) -> None:
+        """And have what follows on them submitted."""
+        ended = self.system.ended(self.open)
+        self.open -= ended
+        self._next += [job.then for name in sorted(ended) if (job := self.jobs[name]).then]
+        for job in list(self._next):
+            try:
+                is_there = self.submit(job)
+            except UserError as error:  # there is nothing that could be followed on
+                self.refused.append(f"{job.name}: {error}")
+                is_there = True
+            if is_there:
+                self._next.remove(job)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is still to come of what was submitted."""
+        return bool(self.open or self._next)
+
+    def settle(self) -> None:
+        """Wait for the end of every job, at most as long as a job that is not lost takes."""
+        until = time.monotonic() + SETTLE_S
+        while self.is_busy and time.monotonic() < until:
+            self.look()
+            time.sleep(LOOK_EVERY_S)
+
+    def close(
+        self,
+        strikes: Sequence[Strike],
+        not_reached: Sequence[str] | None = None,
+        not_happened: Sequence[str] = (),
+    ) -> Books:
+        """The books, when everything has settled. `not_reached`, `not_happened`: as there."""
+        rest = self._tidy(was_struck=bool(strikes))
+        return Books(
+            jobs=list(self.jobs.values()),
+            calls=list(self.model.calls),
+            strikes=with_outages(strikes, self.answered_at),
+            stories={
+                one.name: self.system.story(one.name)
+                for job in self.jobs.values()
+                for one in job.family
+            },
+            lease_s=self.fleet.size.lease_s,
+            left_behind=rest,
+            refused_requests=list(self.model.violations),
+            not_reached=not_reached,
+            not_happened=[*not_happened, *self.refused],
+            stored_at=self.stored_at,
+            held=self.held,
+            absent=self.system.absent,
+        )
+
+    def _tidy(self, *, was_struck: bool) -> list[str]:
+        until = time.monotonic() + TIDY_WITHIN_S
+        while True:
+            with in_our_words():
+                rest = left_behind(
+                    self.fleet.connection.redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck
+                )
+            if not rest or time.monotonic() > until:
+                return rest
+            time.sleep(LOOK_EVERY_S * 10)
+
+
+@contextmanager
+def stage(kind: Kind[Made_co], size: Size) -> Iterator[Stage[Made_co]]:
+    """Everything that a run needs, in a private folder; gone when it ends."""
+    with (
+        RunDirectory() as folder,
+        Model() as model,
+        running_fleet(folder.path, size, model.url, kind.members(size)) as fleet,
+    ):
+        system = kind.on(fleet)
+        try:
+            yield Stage(fleet, model, system)
+        finally:
+            system.close()

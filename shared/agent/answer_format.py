@@ -1,0 +1,96 @@
+"""How the loop reads a final text: a schema to send, and a parser that accepts it or says what to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
+
+from pydantic import JsonValue
+
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.handoff import Claim, ResultStatus
+from handoff_queue.shared.types.model import Block
+
+
+class NotAcceptable(HandoffError):
+    """The final text is not a result; the message is what the model is told to mend (one turn), and then the reason of the failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A final text that was accepted."""
+
+    status: ResultStatus
+    output: JsonValue
+    claims: tuple[Claim, ...] = ()
+    confidence: float = 1.0
+    needs: str | None = None
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Reading(Protocol):
+    """One way of reading final texts: the answer envelope of specialists, or a role's own schema."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the final text."""
+        ...
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Accept a final text. On `last_try` what can be dropped (an unproven source) is dropped with a note instead of refused.
+
+        Raises:
+            NotAcceptable: with what to mend.
+        """
+        ...
+
+
+@runtime_checkable
+class Salvages(Protocol):
+    """A reading that can also take what is left of a text that was cut off, or never became acceptable."""
+
+    def salvage(self, text: str) -> Read | None:
+        """What can be used of it, with status `partial`; None: nothing."""
+        ...
+
+
+class LooksUp(Protocol):
+    """A reading that holds a text against others, which may take seconds."""
+
+    def looks_up(self, text: str) -> bool:
+        """Whether it would for this one. False: reading it takes a millisecond or two."""
+        ...
+
+
+class ReadsCalls(Protocol):
+    """A reading whose answer may also be tool calls: those of its own tools are not run, they are what was decided."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """Offered beside those that are run."""
+        ...
+
+    def is_answer(self, calls: Sequence[Block]) -> bool:
+        """Whether these calls are all its own."""
+        ...
+
+    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
+        """Accept the calls of one reply, all together; as `Reading.read`.
+
+        Raises:
+            NotAcceptable: with what to mend.
+        """
+        ...
+
+
+def decider(reading: Reading) -> ReadsCalls | None:
+    """The reading, if it is one whose answer may be calls. (To look through a whole protocol takes longer than to read an answer.)"""
+    return cast(ReadsCalls, reading) if hasattr(reading, "read_calls") else None
+
+
+def takes_time(reading: Reading, text: str) -> bool:
+    """Whether to read this text may take longer than to parse it."""
+    return hasattr(reading, "looks_up") and cast(LooksUp, reading).looks_up(text)

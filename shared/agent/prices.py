@@ -1,0 +1,146 @@
+"""What model calls cost: genai-prices behind one class. Whole micro-dollars, rounded up; None where the price is not known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import to_json
+
+from handoff_queue.shared.settings.optional_packages import missing
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.usage import MICROUSD, Usage
+
+HIDDEN_TOKENS = 2_000
+"""What a provider adds to a request that we can't see: its tool-use preamble (under 700 tokens as documented) and the grammar note of
+structured outputs, doubled and more."""
+SERVER_TOOL_TOKENS = 30_000
+"""Input tokens that one use of a server-side tool may add within a call (a page of search results)."""
+WEB_SEARCH_MICROUSD = 10_000
+"""Anthropic's price of one server-side search: 10 USD a thousand."""
+_DEFAULT_SERVER_TOOL_USES = 5
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "bedrock": "aws",
+    "vertex": "google",
+    "foundry": "anthropic",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The price list of one deployment."""
+
+    provider: str = "anthropic"
+    """As genai-prices names it."""
+    price_as: str | None = None
+    """The model whose price applies to names that the table does not know."""
+    is_free: bool = False
+    """The offline model answers, whatever names are asked for."""
+
+    def cost_microusd(self, usage: Usage, model: str) -> int | None:
+        """The price of these tokens, rounded up. None: not known."""
+        return self._of_tokens(
+            model,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        )
+
+    def priced(self, usage: Usage, model: str) -> Usage:
+        """What a model reported, with its money. The cost that it reported itself is a surcharge (searches), and is added."""
+        tokens = self.cost_microusd(usage, model)
+        cost = (
+            None if tokens is None or usage.cost_microusd is None else tokens + usage.cost_microusd
+        )
+        if self.is_free:
+            cost = 0
+        return (
+            usage
+            if usage.cost_microusd == cost
+            else usage.model_copy(update={"cost_microusd": cost})
+        )
+
+    def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
+        """The most that a call can use. `input_tokens`: what it can send at most."""
+        uses = server_tool_uses(call)
+        bound = input_tokens + uses * SERVER_TOOL_TOKENS
+        costs = [
+            self._of_tokens(call.model, bound, call.max_output_tokens, 0, written_to_cache)
+            for written_to_cache in (0, bound)
+        ]
+        known = [cost for cost in costs if cost is not None]
+        surcharge = 0 if self.is_free else uses * WEB_SEARCH_MICROUSD
+        return WorstCase(
+            bound,
+            call.max_output_tokens,
+            max(known) + surcharge if len(known) == len(costs) else None,
+        )
+
+    def _of_tokens(self, model: str, *tokens: int) -> int | None:
+        if self.is_free or model == OFFLINE_MODEL:
+            return 0
+        cost = _cost(model, self.provider, *tokens)
+        return (
+            _cost(self.price_as, self.provider, *tokens) if cost is None and self.price_as else cost
+        )
+
+
+def prices_from(settings: Settings) -> Prices:
+    return Prices(_PROVIDERS[settings.model_provider], settings.price_as, settings.is_offline)
+
+
+def request_bytes(call: ModelCall) -> int:
+    """The UTF-8 bytes of everything in a call that becomes input."""
+    parts: tuple[Any, ...] = (call.system, call.messages, call.tools, call.output_schema)
+    try:
+        return len(to_json(parts, fallback=str))
+    except ValueError:  # half of a surrogate pair
+        return len(json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+
+
+def server_tool_uses(call: ModelCall) -> int:
+    """How often a call may use tools on the provider's side: each adds input that nobody sees beforehand."""
+    return sum(_uses(tool) for tool in call.tools if "input_schema" not in tool)
+
+
+def _uses(tool: Mapping[str, Any]) -> int:
+    uses = tool.get("max_uses")
+    return uses if isinstance(uses, int) else _DEFAULT_SERVER_TOOL_USES
+
+
+@lru_cache(maxsize=1024)
+def _cost(
+    model: str, provider: str, into: int, out: int, cache_read: int, cache_write: int
+) -> int | None:
+    """Return the price in micro-dollars. `into`, `out`: tokens of input and output.
+
+    Raises:
+        UserError: the package with the prices is not installed.
+    """
+    # Imported here: the package imports an HTTP client, and most clients ask for no price.
+    try:
+        from genai_prices import Usage as PricedUsage
+        from genai_prices import calc_price
+    except ModuleNotFoundError:
+        raise UserError(missing("genai-prices", "a limit in money", "prices")) from None
+
+    used = PricedUsage(
+        input_tokens=into,
+        output_tokens=out,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+    )
+    try:
+        price = calc_price(used, model, provider_id=provider)
+    except (LookupError, ValueError):
+        return None
+    return int((Decimal(price.total_price) * MICROUSD).to_integral_value(ROUND_CEILING))

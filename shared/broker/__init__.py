@@ -1,0 +1,1 @@
+"""The Celery side: app, transport, consumer, publisher, chords and task outcomes."""

@@ -1,0 +1,103 @@
+"""How an attempt at a handoff can end, and what is told of its result: to Celery, to the journal, to the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.types.errors import Cancelled, Draining, Interrupted, Parked, Paused
+from handoff_queue.shared.types.events import HandoffFinished, Recorded
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
+
+
+class Ending(StrEnum):
+    """How an attempt ended, for Celery."""
+
+    FINISHED = "finished"
+    """The result is in the journal."""
+    UNWANTED = "unwanted"
+    """Nobody waits for a result: cancelled, dropped, deleted, or it has one already."""
+    ELSEWHERE = "elsewhere"
+    """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
+    HELD = "held"
+    """Its role is paused: it is published again when that is over."""
+    PARKED = "throttled"
+    """It waits for the rate limits of its provider, and is published again when it is time."""
+    HANDED_BACK = "handed_back"
+    """It cannot be run here now: the message goes back to its queue."""
+
+
+WITHOUT_A_CLAIM = {
+    ClaimVerdict.BUSY: Ending.ELSEWHERE,
+    ClaimVerdict.PARKED: Ending.ELSEWHERE,
+    ClaimVerdict.PAUSED: Ending.HELD,
+}
+"""What a refused claim means; any other: nobody waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of an attempt."""
+
+    how: Ending
+    why: str = ""
+    result: HandoffResult | None = None
+    parts_left: int = -1
+    """Of the chord; -1: none."""
+    wakes: bool = False
+    """The supervisor is to be told before the chord is done."""
+    recorded: tuple[Recorded, ...] = ()
+    """What entered the journal by it."""
+
+
+def interrupted(claim: Claim, reason: Interrupted) -> Ended:
+    """The claim ends without a result: who has it next."""
+    match reason:
+        case Draining():
+            claim.release()
+            return Ended(Ending.HANDED_BACK, "its worker shuts down")
+        case Parked() if claim.park(reason.seconds, reason.why):
+            return Ended(Ending.PARKED, str(reason))
+        case Paused():
+            return Ended(Ending.HELD, str(reason))
+        case Cancelled():
+            return Ended(Ending.UNWANTED, str(reason))
+        case _:
+            return Ended(Ending.ELSEWHERE, str(reason))
+
+
+def figures_of(
+    claim: Claim, handoff: AgentHandoff, result: HandoffResult, ended_at: float
+) -> dict[str, str | int | float | None]:
+    """What a log may say of a result: nothing of what the model has written. `ended_at`: Unix seconds."""
+    return {
+        "specialist": handoff.assigned_to,
+        "status": result.status.value,
+        **({"why": result.failure} if result.failure else {}),
+        "stop_reason": result.stop_reason.value,
+        "seconds": round(ended_at - (claim.started_at or ended_at), 3),
+        "turns": result.turns,
+        "input_tokens": result.usage.input_tokens,
+        "output_tokens": result.usage.output_tokens,
+        "cost_usd": result.usage.cost_usd,
+    }
+
+
+def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:
+    """What the journal keeps of a result: nothing of what the model has written. `text`: its JSON, from who has it already."""
+    return HandoffFinished(
+        handoff_id=result.handoff_id,
+        status=result.status,
+        result=ref(result.to_json() if text is None else text),
+        usage=result.usage,
+        turns=result.turns,
+        stop_reason=result.stop_reason,
+        confidence=result.confidence,
+        claims=len(result.claims),
+        comparable=sum(claim.is_comparable for claim in result.claims),
+        model=result.model,
+        worker=worker,
+        to_finish_microusd=result.to_finish_microusd,
+        acted=result.acted,
+    )

@@ -1,0 +1,115 @@
+"""Celery's transport and result backend with failpoints, where a process has any: never loaded otherwise.
+
+Points, beside those of the ledger's scripts: `publish.QUEUE` around every single message; `publish.group.before|middle|after` around what
+leaves together; `take` around what takes a message for an element of its queue; `chord.part` around a part's return to the backend, and of
+Celery's own backend `chord.size` and `chord.count` (only the script of a part's return), too; `ack` and `requeue` around what becomes of a
+message (of an `ack` only this process hears).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from celery import Celery
+from celery.backends.redis import RedisBackend
+from kombu.transport import redis as redis_transport
+
+from handoff_queue.shared.broker.chords import LedgerBackend
+from handoff_queue.shared.broker.isolated_app import IsolatedConnection
+from handoff_queue.shared.broker.transport import LastingChannel, ProcessQoS, Transport
+from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE, around, at
+from handoff_queue.shared.store.fair_queue import is_for
+
+LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
+
+
+class _QoS(ProcessQoS):
+    def ack(self, delivery_tag: str) -> None:
+        acknowledge = super().ack
+        around("ack", "", lambda: acknowledge(delivery_tag), LOST)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        reject = super().reject
+        around(
+            "requeue" if requeue else "ack", "", lambda: reject(delivery_tag, requeue=requeue), LOST
+        )
+
+
+class _Channel(LastingChannel):
+    QoS = _QoS
+
+    def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
+        take = super()._take
+        return around("take", "", lambda: take(queue, popped, connection), LOST)
+
+    def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
+        at(f"take.{BEFORE}")
+        super()._ask(queues, connection)
+
+    def _answer(self, connection: Any) -> Any:
+        answer = super()._answer(connection)
+        at(f"take.{AFTER}", LOST)
+        return answer
+
+    def put(self, queue: str, message: Mapping[str, Any]) -> None:
+        put = super().put
+        around("publish", queue, lambda: put(queue, message), LOST)
+
+    def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """The first by itself: who dies in between has published a part of them."""
+        at(f"publish.group.{BEFORE}")
+        super().put_each(queue, messages[:1])
+        if len(messages) > 1:
+            at(f"publish.group.{MIDDLE}")
+            super().put_each(queue, messages[1:])
+        at(f"publish.group.{AFTER}")
+
+    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
+        put = super()._put
+        if is_for(message) is None:
+            around("publish", queue, lambda: put(queue, message, **kwargs), LOST)
+        else:
+            put(queue, message, **kwargs)
+
+
+class FailingTransport(Transport):
+    """For redis://."""
+
+    Channel = _Channel
+
+
+class _PartsReturn:
+    """In front of a result backend."""
+
+    def on_chord_part_return(self, *part: Any, **rest: Any) -> None:
+        backend: Any = super()
+        part_returns = backend.on_chord_part_return
+        around("chord", "part", lambda: part_returns(*part, **rest), LOST)
+
+
+class FailingLedgerBackend(_PartsReturn, LedgerBackend):
+    """Ours, for redis://."""
+
+
+class FailingBackend(_PartsReturn, RedisBackend):  # type: ignore[misc]
+    """Celery's own, of plain chords."""
+
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        set_size = super().set_chord_size
+        around("chord", "size", lambda: set_size(group_id, chord_size), LOST)
+
+    @property
+    def _chord_part_return_script(self) -> Any:
+        script = super()._chord_part_return_script
+        return lambda **call: around("chord", "count", lambda: script(**call), LOST)
+
+
+class _FailingConnection(IsolatedConnection):
+    transports: Mapping[str, type] = {"redis": FailingTransport}
+
+
+def use_failpoints(app: Celery, backend: type[RedisBackend]) -> None:
+    """Have this app's messages and results go through failpoints. Other apps are left alone."""
+    app.amqp.Connection = _FailingConnection
+    app.loader.override_backends = {"redis": f"{__name__}:{backend.__name__}"}

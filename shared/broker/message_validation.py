@@ -1,0 +1,145 @@
+"""What stands in a queue, before Celery or kombu believe it: bytes that anybody may have put there. Pure.
+
+Both take what they read for a message of their own kind; what is none ends the process that took it, and is lost with it. So each frame is
+looked at as it comes in, and what no message can be made of is put into one, to be delivered, refused and acknowledged as any other.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from handoff_queue.shared.store.fair_queue import is_for
+from handoff_queue.shared.types.ids import new_word
+
+UNREADABLE = "unreadable"
+"""The header of a message that was put around a frame: why it is none itself."""
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(
+        ("lang", "shadow", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin"),
+        (str, type(None)),
+    ),
+    **dict.fromkeys(("retries", "group_index", "replaced_task_nesting"), (int, type(None))),
+}
+"""Headers that Celery takes for texts and numbers, if they are there."""
+_NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
+"""Headers that no message of ours has: it would wait in a process that has taken it, or vanish by itself."""
+_UNSET: Mapping[str, tuple[object, ...]] = {
+    "timelimit": (None, [None, None]),
+    "stamped_headers": (None, []),
+    "stamps": (None, {}),
+}
+"""The same as none of them, as Celery writes it; of the others nothing else: an `eta` of [] ends the process that reads it."""
+_NEVER_AFTER = ("callbacks", "errbacks", "chain")
+"""What no message of ours asks for, to be done after it."""
+_QUOTED_CHARS = 100
+"""Of what a stranger has written, in a reason."""
+
+
+def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
+    """The message that the frame holds, or one around it where it holds none."""
+    try:
+        value = json.loads(
+            frame.decode()
+        )  # of bytes, it would read other encodings, too, and half characters
+        why = problem_with(value)
+    except (ValueError, RecursionError) as error:
+        why = f"it is not JSON that is read ({type(error).__name__})"
+    return value if why is None else _message_around(frame, queue, why)
+
+
+def problem_with(value: object) -> str | None:
+    """Why kombu cannot make a message of this, what a frame holds as JSON, or could not put it back later. None: it can."""
+    if not isinstance(value, dict):
+        return "a message is a JSON object"
+    properties, headers, body = value.get("properties"), value.get("headers"), value.get("body")
+    info = properties.get("delivery_info") if isinstance(properties, dict) else None
+    if not isinstance(properties, dict) or not isinstance(info, dict):
+        return "a message has properties, and delivery_info among them"
+    if not isinstance(headers, dict | None) or "compression" in (headers or {}):
+        return "a message has headers, and is not compressed"
+    if not _are_texts(
+        properties.get("delivery_tag"),
+        info.get("exchange"),
+        info.get("routing_key"),
+        is_for(value) or "",
+    ):
+        return "a message has a delivery_tag, an exchange and a routing_key, and may say what it is for"
+    if not isinstance(body, str | None):
+        return "the body of a message is a text"
+    return _problem_with_body(body or "", properties.get("body_encoding"))
+
+
+def problem_with_task(
+    headers: Mapping[str, Any], content_type: object, content_encoding: object
+) -> str | None:
+    """Why these are not the headers of a task of ours. None: they are."""
+    if UNREADABLE in headers:
+        return str(headers[UNREADABLE])
+    if (content_type, content_encoding) != ("application/json", "utf-8"):
+        return f"its content type is {_quoted(content_type)} in {_quoted(content_encoding)}, and only application/json in utf-8 is read"
+    if not _are_texts(headers.get("id"), headers.get("task")):
+        return "its headers do not say which task it is for, and its id"
+    wrong = [name for name, kinds in _KINDS.items() if not isinstance(headers.get(name), kinds)]
+    wrong += [name for name in _NEVER if headers.get(name) not in _UNSET.get(name, (None,))]
+    return f"no message of ours has such headers: {', '.join(wrong)}" if wrong else None
+
+
+def problem_with_arguments(payload: object) -> str | None:
+    """Why a task cannot be called with this, the body of its message. None: it can."""
+    kinds = (list, dict, dict)
+    if (
+        not isinstance(payload, list)
+        or len(payload) != len(kinds)
+        or not all(map(isinstance, payload, kinds))
+    ):
+        return "its body is not [arguments, named arguments, what comes after it]"
+    after: dict[str, object] = payload[2]
+    chord = after.get("chord")
+    if any(after.get(name) for name in _NEVER_AFTER) or not isinstance(chord, dict | None):
+        return "no message of ours asks for such things to be done after it"
+    return None
+
+
+def no_such_task(name: str) -> str:
+    return (
+        f"there is no task {name if len(name) <= _QUOTED_CHARS else _quoted(name)} in this version"
+    )
+
+
+def _problem_with_body(body: str, encoding: object) -> str | None:
+    if encoding in (None, "", "utf-8"):
+        return None if _are_texts(body) else "its body holds half of a character"
+    if encoding != "base64":
+        return f"the encoding of its body is {_quoted(encoding)}"
+    try:
+        base64.b64decode(body)
+    except ValueError:
+        return "its body is not base64"
+    return None
+
+
+def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
+    properties = {
+        "body_encoding": "base64",
+        "delivery_tag": new_word(),
+        "delivery_info": {"exchange": "", "routing_key": queue},
+    }
+    body = base64.b64encode(frame).decode()
+    kind = {"content-type": "application/octet-stream", "content-encoding": "binary"}
+    return {**kind, "body": body, "headers": {UNREADABLE: why}, "properties": properties}
+
+
+def _are_texts(*values: object) -> bool:
+    """That can be said to Redis again: JSON spells half characters that UTF-8 cannot."""
+    try:
+        return all(isinstance(value, str) and value.encode() is not None for value in values)
+    except UnicodeEncodeError:
+        return False
+
+
+def _quoted(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _QUOTED_CHARS else shown[: _QUOTED_CHARS - 1] + "…"

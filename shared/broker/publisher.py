@@ -1,0 +1,229 @@
+"""Messages of ours on their way into Celery's queues: each as `Celery.send_task` would send it, and those of one queue together.
+
+`send_task` looks up for every message what is the same for all, declares its queue, says things twice, and makes a result that nobody asks
+for: most of what a message costs its sender. Celery's signals before and after are sent all the same, in pairs, so that tracing sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from celery import Celery, signals
+from celery.utils.nodenames import anon_nodename
+
+from handoff_queue.shared.broker.transport import LastingChannel
+from handoff_queue.shared.store.fair_queue import FIRST, FOR
+from handoff_queue.shared.text.gil_yielding import gently
+from handoff_queue.shared.types.ids import new_word
+
+PUT_AT_ONCE = 50
+"""Messages that one round trip brings: Redis hears of nothing else meanwhile."""
+RETRY: Mapping[str, Any] = {
+    "max_retries": 3,
+    "interval_start": 0,
+    "interval_step": 0.2,
+    "interval_max": 1,
+}
+"""Seconds between tries to send, where Redis refuses or cannot be reached; who cannot then leaves it to the sweeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMessage:
+    """A call of a task, whose result nobody waits for."""
+
+    task: str
+    task_id: str
+    queue: str
+    args: tuple[Any, ...]
+    shown: str
+    """Its arguments, in Flower and in logs."""
+    is_for: str
+    """As the ledger's sorted sets name it: `job`, or `job/handoff`."""
+    is_first: bool = False
+    """Others have overtaken it: ahead of those that wait in its queue with the same priority."""
+    part: Part | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A place in a chord."""
+
+    group_id: str
+    index: int
+    body: Mapping[str, Any]
+    """The chord's, by `signature_of`."""
+
+
+def signature_of(message: TaskMessage) -> dict[str, Any]:
+    """The message as Celery writes the body of a chord: sent by who ends the chord's last part."""
+    options = {
+        "queue": message.queue,
+        "task_id": message.task_id,
+        "argsrepr": message.shown,
+        "headers": {FOR: message.is_for},
+        "ignore_result": True,
+        "kwargsrepr": "{}",
+        "declare": (),
+    }
+    call = {"task": message.task, "args": message.args, "kwargs": {}, "options": options}
+    return {**call, "subtask_type": None, "immutable": True}
+
+
+def message_in(signature: Mapping[str, Any]) -> TaskMessage:
+    """The way back.
+
+    Raises:
+        LookupError, TypeError: it is none of ours.
+    """
+    options = signature["options"]
+    return TaskMessage(
+        task=signature["task"],
+        task_id=options["task_id"],
+        queue=options["queue"],
+        args=tuple(signature["args"]),
+        shown=options["argsrepr"],
+        is_for=options["headers"][FOR],
+    )
+
+
+def publish(app: Celery, message: TaskMessage) -> None:
+    """One; within a task, as its child.
+
+    Raises:
+        OperationalError: the broker is away, or has not said in time whether it has the message.
+        KeyError: nobody has declared the queue.
+    """
+    _send(app, [message], lambda channel, queue, frames: channel.put(queue, *frames))
+
+
+def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
+    """Many, each queue's together and in their order. Each belongs to the trace in which it was given. Raises as `publish`; of an
+    `OperationalError` some may have left.
+    """
+    _send(app, messages, lambda channel, queue, frames: channel.put_each(queue, frames))
+
+
+def _send(
+    app: Celery,
+    messages: Iterable[TaskMessage],
+    put: Callable[[LastingChannel, str, list[dict[str, Any]]], None],
+) -> None:
+    whose, queues = _whose(app), dict[str, list[dict[str, Any]]]()
+    for message in gently(messages):
+        app.amqp.queues[message.queue]  # or it would vanish where nobody takes it
+        queues.setdefault(message.queue, []).append(_frame(message, whose))
+
+    with app.pool.acquire(block=True) as connection:
+        connection.transport_options.update(
+            RETRY
+        )  # as kombu's producers do: or it would try for six seconds to open a channel
+        ensured = connection.ensure(
+            _Nothing, lambda *what: _put(connection.default_channel, put, *what), **RETRY
+        )
+        for queue, frames in queues.items():
+            for first in range(0, len(frames), PUT_AT_ONCE):
+                ensured(queue, frames[first : first + PUT_AT_ONCE])
+
+
+def _put(
+    channel: LastingChannel,
+    put: Callable[[LastingChannel, str, list[dict[str, Any]]], None],
+    queue: str,
+    frames: list[Any],
+) -> None:
+    """Once, and each under a delivery tag of its own: a process that has a message twice tells the copies apart by it."""
+    for frame in frames:
+        frame["properties"]["delivery_tag"] = new_word()
+    put(channel, queue, frames)
+
+
+class _Nothing:
+    """Of what is said again over another connection, nothing is to be renewed."""
+
+    @staticmethod
+    def revive(_channel: object) -> None:
+        pass
+
+
+def _whose(app: Celery) -> Mapping[str, Any]:
+    """Headers that are the same for all messages that this thread sends just now."""
+    task = app.current_worker_task
+    root_id, parent_id = (
+        (task.request.root_id or task.request.id, task.request.id) if task else (None, None)
+    )
+    return {
+        "reply_to": app.thread_oid,
+        "root_id": root_id,
+        "parent_id": parent_id,
+        "origin": _origin(os.getpid()),
+    }
+
+
+@cache
+def _origin(_pid: int) -> str:
+    return str(anon_nodename())
+
+
+def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
+    """As kombu's Redis transport writes it, but for its delivery tag. Celery's signals tell of it: before, whoever hears of it may write
+    into its headers; and after at once, for tracing makes a span of the time between, and would have the next message's in it.
+    """
+    part, headers = message.part, _headers(message, whose)
+    call: tuple[Any, ...] = (
+        message.args,
+        {},
+        {"callbacks": None, "errbacks": None, "chain": None, "chord": part.body if part else None},
+    )
+    properties = {"correlation_id": message.task_id, "reply_to": whose["reply_to"]}
+    told = {
+        "sender": message.task,
+        "body": call,
+        "exchange": "",
+        "routing_key": message.queue,
+        "headers": headers,
+    }
+    signals.before_task_publish.send(
+        **told, declare=(), properties=properties, retry_policy=dict(RETRY)
+    )
+    signals.after_task_publish.send(**told)
+    body = b64encode(json.dumps(call).encode()).decode()
+    kind = {"content-encoding": "utf-8", "content-type": "application/json"}
+    how = {
+        "delivery_mode": 2,
+        "delivery_info": {"exchange": "", "routing_key": message.queue},
+        "priority": 0,
+        "body_encoding": "base64",
+    }
+    return {"body": body, **kind, "headers": headers, "properties": {**properties, **how}}
+
+
+def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
+    part = message.part
+    return {
+        "lang": "py",
+        "task": message.task,
+        "id": message.task_id,
+        "shadow": None,
+        "eta": None,
+        "expires": None,
+        "group": part.group_id if part else None,
+        "group_index": part.index if part else None,
+        "retries": 0,
+        "timelimit": [None, None],
+        "root_id": whose["root_id"] or message.task_id,
+        "parent_id": whose["parent_id"],
+        "argsrepr": message.shown,
+        "kwargsrepr": "{}",
+        "origin": whose["origin"],
+        "ignore_result": True,
+        "replaced_task_nesting": 0,
+        "stamped_headers": None,
+        "stamps": {},
+        FOR: message.is_for,
+    } | ({FIRST: True} if message.is_first else {})

@@ -1,0 +1,42 @@
+"""How a Celery worker tells whoever started it that it takes work: a file that exists from then on, and is touched while it lives.
+
+A check costs one `stat`, where `celery inspect ping` starts a Python and asks every worker of the fleet.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+READY_FILE = "HANDOFF_READY_FILE"
+"""The variable that names the file; without it nothing is written."""
+
+
+def touch_while_alive(app: Any) -> None:
+    """Have the worker of this Celery app create the file when it is ready, touch it with each heartbeat, remove it when it ends."""
+    from celery import signals
+
+    from handoff_queue.shared.broker.worker_signals import WorkerSignals
+
+    def ready(**_: Any) -> None:
+        if (file := _file()) is not None:
+            file.touch()
+
+    def beat(**_: Any) -> None:
+        if (file := _file()) is not None and file.exists():
+            file.touch()
+
+    def end(**_: Any) -> None:
+        if (file := _file()) is not None:
+            file.unlink(missing_ok=True)
+
+    worker = WorkerSignals(app)
+    worker.connect(signals.worker_ready, ready)
+    worker.connect(signals.heartbeat_sent, beat)
+    worker.connect(signals.worker_shutting_down, end)
+
+
+def _file() -> Path | None:
+    named = os.environ.get(READY_FILE)
+    return Path(named) if named else None

@@ -1,0 +1,247 @@
+"""How a Celery task of a handoff may end, and no other way; what Flower shows of it is what has happened.
+
+| the attempt ...                             | Celery               | the chord's part | Flower                              |
+|---------------------------------------------|----------------------|------------------|-------------------------------------|
+| has a result that is not `failed`           | the body returns     | counted          | SUCCESS, the result's status        |
+| has a result that is `failed`               | `Ignore`             | counted, by us   | FAILURE, the kind of its failure    |
+| is wanted by nobody: cancelled, a duplicate | `Ignore`             | not counted      | REVOKED, if nothing better is known |
+| is ended by another delivery                | `Ignore`             | not counted      | as it was: that one will say        |
+| is held (its role is paused), or parked    | `Ignore`             | not counted      | RETRY, and why                      |
+| is handed back to its queue                 | `Reject`, requeued   | not counted      | RETRY, and why                      |
+| has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
+| ... and that another version has issued     | `Ignore`             | not counted      | RETRY, and why                      |
+
+A part is counted by the ledger, with its result; what Celery is told sends the chord's body behind the last one. A plain return is always
+shown as SUCCESS: once that was said of a task, no event takes it back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn
+
+from celery.exceptions import Ignore, Reject
+from celery.worker import state as worker_state
+from celery.worker.request import Request
+
+from handoff_queue.shared.broker.attempt_outcome import Ended, Ending
+from handoff_queue.shared.broker.chords import tell_parts_left
+from handoff_queue.shared.broker.slots import SLOTS
+from handoff_queue.shared.observability.logs import log_of, logged_as
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import HandoffError, LedgerError, MalformedMessage
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus
+
+log = log_of(__name__)
+
+
+class EventBeforeEnd(Ignore):  # type: ignore[misc]
+    """The task ends without a return. Its request sends this event about the task first.
+
+    The request sends the event, and not the task: an event of the task would overtake
+    `task-started`, which may still wait in the worker's buffer.
+    """
+
+    event = ""
+
+    def fields(self) -> dict[str, Any]:
+        return {"exception": str(self), "traceback": ""}
+
+
+class Waits(EventBeforeEnd):
+    """The attempt ends, and the handoff waits. The exception's text is the reason."""
+
+    event = "task-retried"
+
+
+class Fails(EventBeforeEnd):
+    """The attempt has failed for good. The exception's text is the reason."""
+
+    event = "task-failed"
+
+
+class Unwanted(EventBeforeEnd):
+    """Nobody needs the result of this delivery."""
+
+    event = "task-revoked"
+
+    def fields(self) -> dict[str, Any]:
+        return {"terminated": False, "signum": None, "expired": False}
+
+
+class ParsedRequest(Request):  # type: ignore[misc]
+    """Celery's own, with its body as the consumer has parsed it, which Celery would do again in the thread that runs it."""
+
+    def __init__(self, message: Any, **kwargs: Any) -> None:
+        super().__init__(message, **(kwargs | {"body": message.payload, "decoded": True}))
+
+
+class HandoffRequest(ParsedRequest):
+    """What goes back to its queue, or waits, is said to be retried, and why: of REJECTED nobody hears after STARTED. Said here
+    and not by the task, whose events would overtake those that wait in the worker's buffer. Who runs, or has succeeded, has no such
+    reason any more.
+    """
+
+    _handed_back = ""
+
+    def reject(self, requeue: bool = False) -> None:
+        """In this thread, where the worker's loop has ended, to which Celery leaves it: at a deploy the message would be back in its queue
+        when the last of the process's handoffs has ended.
+        """
+        is_stopping = (
+            worker_state.should_stop is not None and worker_state.should_stop is not False
+        )  # the exit code, which may be 0
+        if requeue and is_stopping:
+            self._on_reject = self.message.reject_log_error
+        super().reject(requeue)
+
+    def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
+        error = getattr(
+            exc_info.exception, "exc", exc_info.exception
+        )  # a pool of processes wraps it
+        self._handed_back = str(error.reason) if isinstance(error, Reject) else ""
+        if isinstance(error, EventBeforeEnd):
+            super().send_event(error.event, **error.fields())
+        return super().on_failure(exc_info, *args, **kwargs)
+
+    def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's own signature
+        if type == "task-rejected" and fields.get("requeue"):
+            super().send_event(
+                "task-retried", exception=f"handed back: {self._handed_back}", traceback=""
+            )
+        elif type in ("task-started", "task-succeeded"):
+            super().send_event(type, **{"exception": "", "traceback": "", **fields})
+        else:
+            super().send_event(type, **fields)
+
+
+def register(
+    app: Any, name: str, body: Callable[..., Any], request: type[ParsedRequest] = HandoffRequest
+) -> None:
+    """Register a task with this app. `body` takes the task and the arguments of its message.
+
+    For a `BaseException` that is no `Exception`, Celery's pools never call a request's end: its message stays unacknowledged, and its slot
+    is lost. So none leaves a task of ours.
+    """
+
+    @wraps(body)
+    def ends(task: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            with SLOTS.taken(str(task.request.id)):
+                return body(task, *arguments, **named)
+        except Exception:
+            raise
+        except BaseException as error:
+            log.exception("a task was ended", task=name, error=type(error).__name__)
+            raise Ignore(
+                f"ended by {type(error).__name__}; the sweeper has it run again"
+            ) from error
+
+    vars(ends)["__signature__"] = inspect.signature(
+        body
+    )  # Celery checks a message's arguments by it
+    app.task(ends, name=name, shared=False, bind=True, Request=request)
+
+
+def run_task(
+    task: Any,
+    ledger: Ledger,
+    role: str,
+    text: object,
+    attempt: Callable[[AgentHandoff, str], Ended],
+) -> str:
+    """The body of every `specialist.<role>` task. `text`: the message's one argument.
+
+    Raises:
+        Ignore, Reject: Celery's own words for an end that is not a plain return.
+    """
+    handoff = _taken(ledger, role, text)
+    assert isinstance(text, str)
+    with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
+        try:
+            if handoff.limits.deadline is not None:
+                left_s = handoff.limits.deadline - ledger.connection.now()
+                SLOTS.ends_within(str(task.request.id), left_s)
+            ended = attempt(handoff, text)
+        except (
+            HandoffError
+        ) as error:  # the ledger is away: the lease runs out, and the sweeper has it run again
+            log.warning("handoff left to the sweeper", why=str(error))
+            ended = Ended(Ending.ELSEWHERE, str(error))
+        except BaseException as error:
+            log.exception("defect around a handoff")
+            ended = Ended(Ending.ELSEWHERE, f"a defect: {type(error).__name__}")
+        return _end(task, ended)
+
+
+def _taken(ledger: Ledger, role: str, text: object) -> AgentHandoff:
+    try:
+        if not isinstance(text, str):
+            raise MalformedMessage("a handoff is one JSON text")
+        handoff = AgentHandoff.from_json(text)
+        if handoff.assigned_to != role:
+            raise MalformedMessage(f"a handoff for {handoff.assigned_to} came to {role}")
+        return handoff
+    except MalformedMessage as error:
+        reason = str(error)
+        try:
+            is_dead = ledger.dead.unread(
+                role, reason, text if isinstance(text, str) else repr(text)[:10_000]
+            )
+        except LedgerError as away:
+            log.exception("dead letter not kept", role=role)
+            raise Reject(str(away), requeue=True) from error
+        log.warning("dead letter" if is_dead else "left to another version", role=role, why=reason)
+        if is_dead:
+            raise Fails(f"dead letter: {reason}") from error
+        raise Waits(f"left to another version: {reason}") from error
+
+
+def _end(task: Any, ended: Ended) -> str:
+    match ended.how:
+        case Ending.FINISHED:
+            tell_parts_left(task, ended.parts_left)
+            if ended.result is not None and ended.result.status is ResultStatus.FAILED:
+                _end_as_failed(task, ended.result)
+            return ended.why
+        case Ending.HANDED_BACK:
+            log.info("handed back", why=ended.why)
+            raise Reject(ended.why, requeue=True)
+        case Ending.HELD | Ending.PARKED:
+            log.info(f"handoff {ended.how}", why=ended.why)
+            raise Waits(f"{ended.how}: {ended.why}")
+        case Ending.UNWANTED:
+            log.info("handoff not wanted", why=ended.why)
+            raise Unwanted(ended.why)
+        case Ending.ELSEWHERE:
+            log.info("handoff left to another delivery", why=ended.why)
+            raise Ignore(ended.why)
+
+
+def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
+    """Have the chord's part return as Celery would for a plain return, and say what that cannot."""
+    try:
+        task.backend.mark_as_done(
+            task.request.id, result.status.value, request=task.request, store_result=False
+        )
+    except (
+        Exception
+    ):  # the ledger knows that the part is done, and the sweeper that the chord is silent
+        log.exception("a part of a chord did not return")
+    why = (
+        result.status.value
+        if result.failure == result.status
+        else f"{result.status}, stop reason {result.failure}"
+    )
+    raise Fails(why)
+
+
+def keep_unreadable(app: Any, ledger: Callable[[], Ledger]) -> None:
+    """Have what this app's consumer cannot run kept as dead letters: Celery only logs and drops it."""
+
+    def keep(queue: str, why: str, text: str) -> bool:
+        return ledger().dead.unread(queue, why, text)
+
+    app.keep_unreadable = keep

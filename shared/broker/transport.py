@@ -1,0 +1,363 @@
+"""kombu's Redis transport, with what it does too often left out, mended where it ends a process or loses a message.
+
+A profile of a busy worker showed more time in these habits than in everything of ours: a new Redis client (a table of 300 entries) for
+every use of a channel, and two transactions for every message, one to note that it was taken and one that it is done with, for a redelivery
+on which nothing relies (docs/decisions/0014-no-second-copy.md).
+
+A task can end after the connection that its message came over. What it asks of the old channel builds a new pool of connections from what
+that no longer has: an AttributeError, and Celery connects again only after errors of connections. So does the closing of that channel,
+while a task is in flight. Such a message is put back by nobody: the ledger knows what it was about.
+
+Bytes in a queue that are no message end a process too: the channel makes messages of them (`shared/broker/message_validation.py`), which are kept. What was
+parsed for that is not parsed once more.
+
+And a list has one order. Messages of jobs are taken in a fair one (`shared/store/fair_queue.py`), by priority and tenant; while more of them wait, as
+many in one round trip as there are slots for. Beside hundreds of busy threads each round trip waits for the interpreter lock several times,
+and slots would be idle while work waits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property, partial
+from queue import Empty
+from typing import Any
+
+from kombu.exceptions import OperationalError
+from kombu.transport import redis as redis_transport
+from kombu.transport import virtual
+
+from handoff_queue.shared.broker.message_validation import deliverable, problem_with
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.store.fair_queue import (
+    ALONE,
+    DEQUEUE,
+    ENQUEUE,
+    FIRST,
+    FOR,
+    PURGE,
+    TAKE,
+    dequeue_order,
+    enqueue_order,
+    is_for,
+    take_order,
+)
+from handoff_queue.shared.store.redis.fast_path import (
+    DirectClient,
+    DirectConnection,
+    ManagedConnection,
+    ManagedTlsConnection,
+)
+from handoff_queue.shared.store.redis.script import Script
+from handoff_queue.shared.store.redis.tls import share_contexts
+from handoff_queue.shared.types.ids import new_word
+from handoff_queue.shared.types.names import THINK_QUEUE
+
+log = log_of(__name__)
+
+KEYS_OF_KOMBU = (
+    "keyprefix_queue",
+    "keyprefix_binding_deadlines",
+    "keyprefix_binding_permanent",
+    "unacked_key",
+    "unacked_index_key",
+    "unacked_mutex_key",
+)
+"""Attributes of kombu's channel that name keys. kombu 5.5 lacks those of bindings with a deadline."""
+MOST_AT_ONCE = 20
+"""Messages that one round trip takes: the loop that takes them hears of nothing else meanwhile, nor does Redis."""
+ONE_BY_ONE = frozenset({THINK_QUEUE})
+"""Whoever takes from these looks after each whether there may be another one (`shared/broker/consumption_control.py`)."""
+
+
+class PlainMessage(virtual.Message):  # type: ignore[misc]
+    """In the body of a job's message nothing becomes one of kombu's own types: to look for them takes longer than to parse it."""
+
+    def _decode(self) -> Any:
+        is_plain = FOR in self.headers and (self.content_type, self.content_encoding) == (
+            "application/json",
+            "utf-8",
+        )
+        if not is_plain:
+            return super()._decode()
+        return json.loads(
+            self.body.decode() if isinstance(self.body, bytes) else self.body
+        )  # bytes might be read as UTF-16, too
+
+
+class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
+    """What was delivered and is not done with is known to this process alone: it puts back what it cannot do, and what dies with it the
+    sweeper finds. What another version has left in Redis for a redelivery is still delivered.
+    """
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        virtual.QoS.append(self, message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        virtual.QoS.ack(self, delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """From any thread. Where the channel has been closed meanwhile, all that was not done with has been put back."""
+        message = self._delivered.get(delivery_tag) if requeue else None
+        if message is not None:
+            self._put_back([message], leftmost=True)
+        self.ack(delivery_tag)
+
+    def restore_unacked(self, client: Any = None) -> None:
+        """At the end of a channel."""
+        self._flush()
+        self._put_back(list(self._delivered.values()), leftmost=False, client=client)
+        self._delivered.clear()
+
+    def _put_back(self, messages: list[Any], *, leftmost: bool, client: Any = None) -> None:
+        """As kombu does. `leftmost`: behind what waits there."""
+        if not messages:
+            return
+        with self.channel.conn_or_acquire(client) as ours:
+            pipe = ours.pipeline(transaction=False)
+            for message in messages:
+                info = message.delivery_info
+                self.channel._do_restore_message(
+                    message._raw, info["exchange"], info["routing_key"], pipe, leftmost
+                )
+            pipe.execute()
+
+
+class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
+    """A channel that keeps the client it makes for a pool, and says what is wrong once its connection is closed.
+
+    A client is nothing but a view of its pool, and safe between threads. Messages of jobs leave and are taken in their fair order.
+    """
+
+    QoS = ProcessQoS
+    Message = PlainMessage
+    connection_class: Any = DirectConnection
+    client, subclient = (
+        cached_property(redis_transport.Channel.client.func),
+        cached_property(redis_transport.Channel.subclient.func),
+    )
+    """kombu's, found without the lock that its own cached properties take at each look: a dozen times a message."""
+    _view: Any = None
+    _has_more = False
+    """The message that was taken last waited beside others: the next one is asked for in one round trip, and not popped first."""
+    _is_taking = False
+    """What was asked for last."""
+
+    global_keyprefix: str = ""
+    key_prefix = ""
+    """In front of every key of this channel: queues, bindings, and what waits for an acknowledgement."""
+
+    def _next_delivery_tag(self) -> str:
+        return new_word()
+
+    def _get_client(self) -> Any:
+        """Return our client. Take kombu's `global_keyprefix` over: kombu would need a client of its own for it, and our scripts, too."""
+        prefix, self.global_keyprefix = self.global_keyprefix, ""
+        if prefix:
+            self.key_prefix = prefix
+            for name in filter(partial(hasattr, self), KEYS_OF_KOMBU):
+                setattr(self, name, prefix + getattr(self, name))
+        return DirectClient
+
+    def _q_for_pri(self, queue: str, pri: int) -> str:
+        return f"{self.key_prefix}{super()._q_for_pri(queue, pri)}"
+
+    def _deliver_fanout_message(self, message: Any, exchange: str) -> Any:
+        """What is said to all processes is asked again by whoever waits for the answer, so what is no message is only dropped."""
+        if why := problem_with(message):
+            log.warning("dropped", exchange=exchange, why=why)
+            return False
+        return super()._deliver_fanout_message(message, exchange)
+
+    def _receive_one(self, subscription: Any) -> Any:
+        """kombu's parser knows types of its own, and raises what they raise: that would end every process at once."""
+        try:
+            return super()._receive_one(subscription)
+        except (*self.connection_errors, *self.connection.channel_errors, Empty):
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's bytes
+            log.warning("dropped", why=f"it is not JSON that kombu reads ({type(error).__name__})")
+            return False
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        """kombu's, that waits for an element; or, where there were more just now, what takes messages at once."""
+        self._is_taking, self._has_more = self._has_more, False
+        if not self._is_taking:
+            super()._brpop_start(timeout)
+        elif queues := self._queue_cycle.consume(len(self.active_queues)):
+            self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
+            slots = self.qos.can_consume_max_estimate()
+            most = MOST_AT_ONCE if slots is None else min(slots, MOST_AT_ONCE)
+            self._ask(
+                {queue: 1 if queue in ONE_BY_ONE else most for queue in queues},
+                self.client.connection,
+            )
+
+    def _brpop_read(self, **_: Any) -> bool:
+        """kombu's, which would parse again what was parsed to see whether it is a message, and for whom.
+
+        Raises:
+            Empty: kombu's word for none.
+        """
+        try:
+            taken = self._taken(self.client.connection)
+            if taken is None:
+                raise Empty
+            queue, messages = taken
+            self._queue_cycle.rotate(queue)
+            with ExitStack() as each:  # all of them, also where one cannot be: nobody else has them
+                for message in reversed(messages):
+                    each.callback(self.connection._deliver, message, queue)
+            return True
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+
+    def _taken(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
+        """A queue and the messages that are taken from it, whichever way they were asked for; None: there is none."""
+        try:
+            answer = self._answer(connection) if self._is_taking else connection.read_response()
+            if not answer:
+                return None
+            where, frames, element, left = (
+                answer if self._is_taking else (answer[0], (), answer[1], None)
+            )
+            queue = str(where.decode())
+            if not self._is_taking:
+                queue = queue.removeprefix(self.key_prefix)
+            messages = [deliverable(frame, queue) for frame in frames]
+            if element:
+                messages.append(self._fairest(queue, element, connection))
+        except self.connection_errors:
+            connection.disconnect()
+            raise
+        if left is not None:
+            self._has_more = left > 0
+        return queue, messages
+
+    def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
+        """The message that is taken for an element that was popped over this connection: that itself, where none waits in the order."""
+        popped = deliverable(frame, queue)
+        self._has_more = is_for(popped) is not None and not frame.endswith(ALONE)
+        taken = self._take(queue, popped, connection) if self._has_more else None
+        return deliverable(taken, queue) if taken else popped
+
+    def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
+        """For messages: so many of each queue at most."""
+        TAKE.under(self.key_prefix).say(connection, take_order(queues))
+
+    def _answer(self, connection: Any) -> Any:
+        return TAKE.under(self.key_prefix).heard(connection.read_response, connection)
+
+    def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
+        """None: it is the element itself."""
+        script = DEQUEUE.under(self.key_prefix)
+        taken: bytes | None = script.run_over(connection, dequeue_order(queue, popped))
+        return taken
+
+    def put(self, queue: str, message: Mapping[str, Any]) -> None:
+        """A message of a job enters its queue, in its place in the fair order."""
+        self._enter(queue, [message])
+
+    def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """The same of several, that all go ahead of those that wait, or none."""
+        self._enter(queue, messages)
+
+    def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Raises: OperationalError: Redis has not said in time that they are there. They may be: who tried again would wait as long again,
+        for a second copy.
+        """
+        try:
+            self._run(
+                ENQUEUE,
+                enqueue_order(queue, messages, is_first=bool(messages[0]["headers"].get(FIRST))),
+            )
+        except redis_transport.redis.exceptions.TimeoutError as error:
+            raise OperationalError(
+                f"Redis has not said in time whether messages are in {queue}"
+            ) from error
+
+    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
+        if is_for(message) is None:
+            super()._put(queue, message, **kwargs)
+        else:
+            self.put(queue, message)
+
+    def _do_restore_message(
+        self, payload: Any, exchange: str, routing_key: str, pipe: Any, leftmost: bool = False
+    ) -> None:
+        """`leftmost`: kombu's word for behind all others."""
+        if is_for(payload) is None:
+            super()._do_restore_message(payload, exchange, routing_key, pipe, leftmost)
+            return
+        payload["headers"]["redelivered"] = payload["properties"]["delivery_info"][
+            "redelivered"
+        ] = True
+        script = ENQUEUE.under(self.key_prefix)
+        for queue in self._lookup(exchange, routing_key):
+            pipe.script_load(script.text)
+            script.add(pipe, enqueue_order(queue, [payload], is_first=not leftmost))
+
+    def _purge(self, queue: str) -> int:
+        return int(self._run(PURGE, [1, queue]))
+
+    def _run(self, script: Script, order: list[Any]) -> Any:
+        with self.conn_or_acquire() as client:
+            return script.under(self.key_prefix).run(client, order)
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        if asynchronous:
+            return super()._create_client(asynchronous=True)
+        if self._view is None or self._view.connection_pool is not self.pool:
+            self._view = super()._create_client()
+        return self._view
+
+    def _get_pool(self, asynchronous: bool = False) -> Any:
+        if self.connection is None or self.connection.client is None:
+            raise ConnectionError("the connection to Redis that this message came over is closed")
+        pool = super()._get_pool(asynchronous)
+        share_contexts(pool)
+        return pool
+
+
+class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type: ignore[misc]
+    """The same where sentinels say which server to use."""
+
+    connection_class, connection_class_ssl = ManagedConnection, ManagedTlsConnection
+
+
+class _WatchesOnce:
+    """An event loop that is given a socket once: kombu gives it all of them before every poll, a system call for each that fails."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def add_reader(self, fd: int, callback: Any, *args: Any) -> None:
+        if self._loop.readers.get(fd) != (callback, args):
+            self._loop.add_reader(fd, callback, *args)
+
+
+class _Watched:
+    """A transport whose sockets are given to the event loop once."""
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        transport: Any = super()
+        transport.register_with_event_loop(connection, _WatchesOnce(loop))
+
+
+class Transport(_Watched, redis_transport.Transport):  # type: ignore[misc]
+    """For redis:// and rediss://."""
+
+    Channel = LastingChannel
+
+
+class SentinelTransport(_Watched, redis_transport.SentinelTransport):  # type: ignore[misc]
+    """For sentinel://."""
+
+    Channel = _SentinelChannel

@@ -1,0 +1,159 @@
+"""Reading hostile or heavy files in a process of its own: a PDF, or a page that takes its parser minutes (nesting costs it quadratic
+time), can cost that process, never a worker or the CLI.
+
+One process reads many files, one after another; each has its own alarm. `python -m shared.documents.reader_process` is that process: files as
+JSON lines on stdin up to an empty line, one JSON line on stdout for each. It ends when its stdin closes: nobody is there any more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from handoff_queue.shared.documents.decoding import decode, tidied
+from handoff_queue.shared.documents.html import declared_charset, html_text
+from handoff_queue.shared.documents.media_types import PDF
+from handoff_queue.shared.documents.pdf import pdf_text
+from handoff_queue.shared.documents.refusal import Refused
+
+TIMEOUT_S = 30
+"""One file; a 1,000-page book takes about ten seconds."""
+MEMORY_BYTES = 1 << 30
+"""Address space of the reading process."""
+_MEND = "open and save it anew, or leave it out"
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyFile:
+    """A PDF or HTML file on disk."""
+
+    path: str
+    media_type: str
+    charset: str | None = None
+
+
+def texts_elsewhere(
+    files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
+) -> Iterator[str | Refused]:
+    """The text of each file, or why there is none, in the order given. A process that dies takes only its current file with it."""
+    done = 0
+    while done < len(files):
+        for outcome in _one_process(files[done:], timeout_s):
+            yield outcome
+            done += 1
+
+
+def text_elsewhere(
+    data: bytes, media_type: str, charset: str | None = None, *, timeout_s: int = TIMEOUT_S
+) -> str:
+    """The text of one document that is in memory.
+
+    Raises:
+        Refused: no text can be had.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        (outcome,) = texts_elsewhere(
+            [HeavyFile(file.name, media_type, charset)], timeout_s=timeout_s
+        )
+    if isinstance(outcome, Refused):
+        raise outcome
+    return outcome
+
+
+def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | Refused]:
+    """Outcomes until the process has done all files or died of one (which then is the last outcome)."""
+    home = Path(__file__).parents[2]
+    command = [
+        sys.executable,
+        "-m",
+        "handoff_queue.shared.documents.reader_process",
+        str(timeout_s),
+    ]
+    environment = {"PYTHONPATH": str(home), "PYTHONIOENCODING": "utf-8"}  # and no secrets
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=home,
+        env=environment,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(
+                "".join(json.dumps(asdict(file)) + "\n" for file in files).encode() + b"\n"
+            )
+            process.stdin.flush()
+            for _ in files:
+                line = process.stdout.readline()
+                if not line.endswith(b"\n"):
+                    yield _death_of(process.wait(), timeout_s)
+                    return
+                answer = json.loads(line)
+                yield Refused(answer["refused"]) if "refused" in answer else str(answer["text"])
+        except BrokenPipeError:
+            yield _death_of(process.wait(), timeout_s)
+        finally:
+            process.kill()
+
+
+def _death_of(code: int, timeout_s: int) -> Refused:
+    if code == -signal.SIGALRM:
+        return Refused(f"takes longer than {timeout_s} s to read: {_MEND}")
+    return Refused(f"crashes its reader (exit {code}): {_MEND}")
+
+
+def _answer(file: HeavyFile) -> dict[str, str]:
+    """Runs in the reading process."""
+    try:
+        if file.media_type == PDF:
+            return {"text": pdf_text(file.path)}
+        data = Path(file.path).read_bytes()
+        return {"text": tidied(html_text(decode(data, file.charset or declared_charset(data))))}
+    except Refused as reason:
+        return {"refused": str(reason)}
+    except OSError as error:
+        return {
+            "refused": f"cannot be read ({error.strerror}): change its permissions (chmod u+r), or leave it out"
+        }
+    except MemoryError:
+        return {"refused": f"needs more than {MEMORY_BYTES >> 20} MB to read: {_MEND}"}
+
+
+def _die_with_parent() -> None:
+    """The parent keeps our stdin open for as long as it lives."""
+    while os.read(0, 65_536):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    """Be the reading process."""
+    timeout_s = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    files = [HeavyFile(**json.loads(line)) for line in itertools.takewhile(str.strip, sys.stdin)]
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    for file in files:
+        signal.alarm(timeout_s)
+        answer = _answer(file)
+        signal.alarm(0)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Everything about jobs in Redis, and the only importer of `redis`: journal, claims, payloads, budgets, documents, roles."""

@@ -1,0 +1,173 @@
+"""The process behind `nursery.py`: it imports what it is told, then forks a child for each order, and tells its end.
+
+The child becomes what `python -m MODULE ARGUMENT...` would have been: the same code run as `__main__`, the same arguments, the order's
+environment instead of the nursery's, its exit code, its signals. Forking is safe here: until the fork there is one thread, no connection
+and no client (importing a module starts nothing, which a test of the house rules checks).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+
+from handoff_queue.shared.local.parent_death_guard import PARENT_IS_GONE, PR_SET_PDEATHSIG
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a child is to become; JSON in a file."""
+
+    module: str
+    arguments: list[str]
+    environment: dict[str, str]
+    """All of it."""
+    folder: str
+    """Where it runs."""
+    is_safe_path: bool
+    """Python's -P: the folder is not looked into for modules."""
+    leads_session: bool
+
+
+@dataclass(slots=True)
+class _Ward:
+    """A child that runs."""
+
+    pid: int
+    pidfd: int
+    asker: socket.socket
+    """The connection to whoever asked for it."""
+
+
+class Forker:
+    """Forks on order, and kills those whose asker has gone."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._events = select.poll()
+        self._events.register(control, select.POLLIN)
+        self._by_pidfd: dict[int, _Ward] = {}
+        self._by_asker: dict[int, _Ward] = {}
+
+    def serve(self) -> Order | None:
+        """In a child: its order. In the nursery: None, when nobody can order any more."""
+        while True:
+            for number, _ in self._events.poll():
+                if number == self._control.fileno():
+                    _, descriptors, _, _ = socket.recv_fds(self._control, 1, 5)
+                    if not descriptors:
+                        return None
+                    if (order := self._fork(*descriptors)) is not None:
+                        return order
+                elif ward := self._by_pidfd.get(number):
+                    self._bury(ward)
+                elif ward := self._by_asker.get(number):
+                    self._events.unregister(number)
+                    signal.pidfd_send_signal(ward.pidfd, signal.SIGKILL)
+
+    def _fork(self, written: int, stdin: int, stdout: int, stderr: int, asker: int) -> Order | None:
+        with os.fdopen(written) as file:
+            order = Order(**json.load(file))
+        parent, ends = os.getpid(), socket.socket(fileno=asker)
+        try:
+            pid = os.fork()
+        except OSError:  # as many processes as there may be: whoever asked hears its end
+            ends.close()
+            pid = None
+        if pid == 0:
+            _end_with(parent)
+            self._close()
+            _settle_in(order, (stdin, stdout, stderr))
+            with ends:
+                if not _tell(ends, "pid", os.getpid()):
+                    os._exit(PARENT_IS_GONE)  # called off
+            return order
+        for stream in (stdin, stdout, stderr):
+            os.close(stream)
+        if pid is None:
+            return None
+        ward = _Ward(pid, os.pidfd_open(pid), ends)
+        self._by_pidfd[ward.pidfd] = self._by_asker[ends.fileno()] = ward
+        self._events.register(ward.pidfd, select.POLLIN)
+        self._events.register(ends, 0)  # only its end is of interest
+        return None
+
+    def _bury(self, ward: _Ward) -> None:
+        _, status = os.waitpid(ward.pid, 0)
+        _tell(ward.asker, "end", os.waitstatus_to_exitcode(status))
+        for known, number in ((self._by_pidfd, ward.pidfd), (self._by_asker, ward.asker.fileno())):
+            del known[number]
+            with suppress(KeyError):  # its asker went before it
+                self._events.unregister(number)
+        os.close(ward.pidfd)
+        ward.asker.close()
+
+    def _close(self) -> None:
+        """In a child, to which none of this belongs."""
+        self._control.close()
+        for ward in self._by_pidfd.values():
+            os.close(ward.pidfd)
+            ward.asker.close()
+
+
+def _tell(asker: socket.socket, what: str, number: int) -> bool:
+    """A line: its `pid`, said by the child when it has settled in, or its `end`, the exit code. False: nobody listens any more."""
+    try:
+        asker.sendall(f"{what} {number}\n".encode())
+    except OSError:
+        return False
+    return True
+
+
+def _end_with(parent: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before prctl could take notice
+        os._exit(PARENT_IS_GONE)
+
+
+def _settle_in(order: Order, streams: tuple[int, int, int]) -> None:
+    """Everything that a new process would have from its start."""
+    for standard, stream in enumerate(streams):
+        os.dup2(stream, standard)
+        os.close(stream)
+    if order.leads_session:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(order.environment)
+    time.tzset()
+    tempfile.tempdir = None  # where somebody has asked for it already
+    with suppress(PermissionError):  # one that can only be inherited, as it has been
+        os.chdir(order.folder)
+    if not order.is_safe_path:
+        sys.path.insert(0, order.folder)
+    sys.argv = ["-m", *order.arguments]
+
+
+def main() -> None:
+    """`python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an inherited socket for orders, and what to import."""
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # heard, also where a shell has us in its background: it is for a child
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        import_module(module)
+    gc.collect()
+    gc.freeze()  # the children share these pages as long as nobody writes to them
+    order = Forker(control).serve()
+    if order is not None:
+        runpy.run_module(order.module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

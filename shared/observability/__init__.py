@@ -1,0 +1,1 @@
+"""Logs, redaction of secrets, OpenTelemetry and failpoints."""

@@ -1,0 +1,216 @@
+"""One logging set-up for every process: one line an event, with the job and handoff it belongs to, and without secrets.
+
+JSON lines when nobody watches, readable lines on a terminal. Standard-library loggers (Celery's, kombu's) come out the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from handoff_queue.shared.observability.redaction import Redactor, secrets_of
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.settings.settings import Settings
+
+QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
+"""Loggers that write a line for each request; their warnings still come."""
+COMMENTS = ("celery.worker.strategy", "celery.app.trace")
+"""Celery's, which say of each message that it came and that its task went well: we say what came of it. At DEBUG, they are heard."""
+_MESSAGE = re.compile(
+    r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
+)
+"""A job, and the handoff if it is one, in what Celery says of a message: its id, then its arguments as they may be shown."""
+
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "exception": logging.ERROR,
+}
+_chain: list[Processor] = structlog.get_config()["processors"]
+"""One list, so that loggers that are in use already have what was configured last."""
+
+
+class _Logger(structlog.stdlib.BoundLogger):
+    """Makes nothing of a line that nobody is to see."""
+
+    def _proxy_to_logger(
+        self, method_name: str, event: str | None = None, *event_args: str, **event_kw: Any
+    ) -> Any:
+        if self.isEnabledFor(_LEVELS.get(method_name, logging.CRITICAL)):
+            return super()._proxy_to_logger(method_name, event, *event_args, **event_kw)
+        return None
+
+
+def configure_logging(
+    settings: Settings,
+    *,
+    stream: TextIO | None = None,
+    as_json: bool | None = None,
+    at_most: int | None = None,
+    file: str | None = None,
+) -> None:
+    """Send every log record of this process to `file`, or to `stream` (standard error). May be called again.
+
+    `file`: appended to, and opened again when log rotation has moved it, as Celery's own `--logfile` does.
+
+    `at_most`: a level asked for on the command line; counts only where it shows more than the settings do.
+    `as_json`: None means unless `stream` is a terminal.
+    """
+    out = stream if stream is not None else sys.stderr
+    level = min(filter(None, (logging.getLevelNamesMapping()[settings.log_level], at_most)))
+    shared = _enriching(redactor_for(settings))
+    handler = (
+        logging.StreamHandler(out)
+        if file is None
+        else logging.handlers.WatchedFileHandler(file, encoding="utf-8")
+    )
+    watched = file is None and out.isatty()
+    in_colour = watched and not os.environ.get("NO_COLOR")
+    handler.setFormatter(
+        _formatter(shared, as_json=not watched if as_json is None else as_json, in_colour=in_colour)
+    )
+    root = logging.getLogger()
+    for earlier in root.handlers:
+        if isinstance(earlier, logging.handlers.WatchedFileHandler):
+            earlier.close()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in COMMENTS:
+        logging.getLogger(name).setLevel(
+            level if level <= logging.DEBUG else max(level, logging.WARNING)
+        )
+    logging.getLogger("celery.app.trace").addFilter(_is_not_a_hand_back)
+    logging.captureWarnings(True)
+    _chain[:] = [
+        structlog.stdlib.filter_by_level,
+        *shared,
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ]
+    structlog.configure(
+        processors=_chain,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=_Logger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
+    """Who hands a message back has said so in a line; Celery says it again, with a traceback, as if something had failed. (By its name:
+    who only looks at a job imports no Celery.)
+    """
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or (kind.__module__, kind.__name__) != ("celery.exceptions", "Reject")
+
+
+def log_of(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed", fence=2)`. Creating it does nothing."""
+    return _Logger(logging.getLogger(name), _chain, {})
+
+
+_whose: ContextVar[Mapping[str, str]] = ContextVar("whose", default=MappingProxyType({}))
+"""Job and handoff that this thread's lines belong to. structlog's own variables, one for each name, take ten times as long to set."""
+
+
+class logged_as:  # noqa: N801 - read as a statement
+    """Every line of this thread says which job and handoff it belongs to; what was bound before comes back."""
+
+    __slots__ = ("_bound", "_token")
+
+    def __init__(self, *, job_id: str, handoff_id: str | None = None) -> None:
+        self._bound = (
+            {"job_id": job_id}
+            if handoff_id is None
+            else {"job_id": job_id, "handoff_id": handoff_id}
+        )
+
+    def __enter__(self) -> None:
+        self._token = _whose.set({**_whose.get(), **self._bound})
+
+    def __exit__(self, *_: object) -> None:
+        _whose.reset(self._token)
+
+
+def merge_whose(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A processor: job and handoff, where the line does not say them itself."""
+    return {**_whose.get(), **event}
+
+
+def redactor_for(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
+    """Knows the secrets of this process: those in its environment and those in its settings."""
+    return Redactor(secrets_of(settings, environment))
+
+
+def _enriching(redactor: Redactor) -> list[Processor]:
+    def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        # The two underscored keys are structlog's own, removed before rendering.
+        return {
+            key: value if key in {"_record", "_from_structlog"} else redactor.value(value, key)
+            for key, value in event.items()
+        }
+
+    return [
+        merge_whose,
+        _place,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,  # text, before redaction: a traceback quotes values
+        redact,
+    ]
+
+
+def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The job and handoff of Celery's own lines about a message, which its main thread writes; and the trace, where there is one."""
+    record = event.get("_record")
+    said = getattr(record, "data", None)
+    if (
+        isinstance(said, Mapping)
+        and "job_id" not in event
+        and (found := _MESSAGE.search(f"{said.get('id')} {said.get('args')}"))
+    ):
+        event["job_id"] = found["job"]
+        if found["handoff"]:
+            event["handoff_id"] = found["handoff"]
+    return {**telemetry().ids(), **event}
+
+
+_IN_JSON = structlog.processors.JSONRenderer(ensure_ascii=False)
+_LINE_ENDS = {ord(one): f"\\u{ord(one):04x}" for one in "\x85\u2028\u2029"}
+"""That JSON has inside of texts, and that some readers of lines take for the end of one."""
+
+
+def _on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    """JSON that is one line for whoever reads it."""
+    text = _IN_JSON(logger, method, event)
+    return (text if isinstance(text, str) else text.decode()).translate(_LINE_ENDS)
+
+
+def _formatter(shared: list[Processor], *, as_json: bool, in_colour: bool) -> logging.Formatter:
+    renderer: Processor = (
+        _on_one_line
+        if as_json
+        else structlog.dev.ConsoleRenderer(
+            colors=in_colour, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
+        )
+    )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+    )

@@ -1,0 +1,240 @@
+"""From a span to the collector: by OTLP over HTTP, in batches, and without what must not leave."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Status
+from opentelemetry.util.re import parse_env_headers
+from opentelemetry.util.types import Attributes
+
+from handoff_queue.shared.observability.redaction import Redactor
+
+_TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
+"""May quote whatever was at hand."""
+_SAYS_OF_EACH = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
+"""Loggers of the SDK with a line for each batch that could not be sent, and for a full queue."""
+_SAYS_WHAT_IS_WRONG = BatchSpanProcessor.__module__
+"""The SDK's logger that says which OTEL_BSP_* is no number, and that it goes on with its own."""
+END_WITHIN_S = 10.0
+"""The longest that a process stays for what is left to send when it stops, whatever the collector does."""
+_SAYS_WHICH_HEADER = parse_env_headers.__module__
+"""Its logger that quotes a header that it cannot read."""
+_NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood, and a part is left out: write name=value,name=value"
+_NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
+
+
+class Ids(RandomIdGenerator):
+    """Random ids, but for the one that a thread has asked for."""
+
+    def __init__(self) -> None:
+        self._asked = threading.local()
+
+    def generate_span_id(self) -> int:
+        asked: int | None = getattr(self._asked, "for_span", None)
+        return super().generate_span_id() if asked is None else asked
+
+    def generate_trace_id(self) -> int:
+        asked: int | None = getattr(self._asked, "for_trace", None)
+        return super().generate_trace_id() if asked is None else asked
+
+    @contextmanager
+    def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:
+        """A span that this thread starts here has this id; and its trace that one, where it is a root."""
+        self._asked.for_span, self._asked.for_trace = span_id, trace_id
+        try:
+            yield
+        finally:
+            self._asked.for_span = self._asked.for_trace = None
+
+
+class _Before(SpanExporter):
+    """Stands before another exporter."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+
+class Redacting(_Before):
+    """Takes secrets out of everything, and the texts of errors, whoever made the span: Celery's instrumentation, a user's tool."""
+
+    def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
+        super().__init__(exporter)
+        self._redactor = redactor
+        self._keeps_errors = keeps_errors
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._exporter.export([self._clean(span) for span in spans])
+
+    def _clean(self, span: ReadableSpan) -> ReadableSpan:
+        described = span.status.description if self._keeps_errors else None
+        return ReadableSpan(
+            name=self._redactor.text(span.name),
+            context=span.context,
+            parent=span.parent,
+            resource=span.resource,
+            attributes=self._without_secrets(span.attributes),
+            events=[
+                Event(event.name, self._without_secrets(event.attributes), event.timestamp)
+                for event in span.events
+            ],
+            links=span.links,
+            kind=span.kind,
+            status=Status(
+                span.status.status_code, self._redactor.text(described) if described else None
+            ),
+            start_time=span.start_time,
+            end_time=span.end_time,
+            instrumentation_scope=span.instrumentation_scope,
+        )
+
+    def _without_secrets(self, attributes: Attributes) -> Attributes:
+        return {
+            name: self._redactor.value(list(value) if isinstance(value, tuple) else value, name)
+            for name, value in (attributes or {}).items()
+            if self._keeps_errors or name not in _TEXT_OF_ERRORS
+        }
+
+
+class OneLine:
+    """Of all warnings about spans that were not sent, a command shows the first only."""
+
+    def __init__(self) -> None:
+        self._is_free = threading.Lock()
+
+    def warn(self, text: str, *figures: object) -> None:
+        if self._is_free.acquire(blocking=False):
+            logging.getLogger(__name__).warning(text, *figures)
+
+
+class SayingOnce(_Before):
+    """Where a person waits: the SDK says nothing, and the first batch that could not be sent is one line."""
+
+    def __init__(self, exporter: SpanExporter, line: OneLine) -> None:
+        logging.getLogger("opentelemetry").setLevel(logging.ERROR)
+        logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
+        super().__init__(exporter)
+        self._line = line
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            self._line.warn(_NOT_SENT)
+        return result
+
+
+class Sparing(logging.Filter):
+    """Of a service, whose batches go on to fail as long as it works: each thing that the SDK says of that once a minute."""
+
+    EVERY_S = 60.0
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._said_at: dict[object, float] = {}
+        """By what is said, before its figures are put in."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = self._now()
+        is_due = now - self._said_at.get(record.msg, -self.EVERY_S) >= self.EVERY_S
+        if is_due:
+            self._said_at[record.msg] = now
+        return is_due
+
+
+class InOneLine(logging.Filter):
+    """Says what is wrong, and not from where that comes."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = record.exc_text = None
+        return True
+
+
+class InOurWords(logging.Filter):
+    """Of headers that cannot be read the SDK quotes each, and a key may be in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = _NO_HEADER, ()
+        return True
+
+
+class Batches(BatchSpanProcessor):
+    """Stays within its time when it stops: an export that is under way may take as long as the last one, and the SDK waits for both."""
+
+    def __init__(
+        self, exporter: SpanExporter, end_within_s: float, line: OneLine | None = None
+    ) -> None:
+        self._sender = _InTheAir(exporter)
+        self._line = line or OneLine()
+        with _filtered(_SAYS_WHAT_IS_WRONG, InOneLine()):
+            super().__init__(self._sender)
+        self._end_within_s = end_within_s
+
+    def shutdown(self) -> None:
+        self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
+        if left := self._sender.spans + len(self._batch_processor._queue):
+            self._line.warn(
+                "the OpenTelemetry collector has not taken all spans in time: the last %d are lost",
+                left,
+            )
+
+
+class _InTheAir(_Before):
+    """Knows how many spans are being sent just now."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        super().__init__(exporter)
+        self.spans = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.spans = len(spans)
+        try:
+            return self._exporter.export(spans)
+        finally:
+            self.spans = 0
+
+
+@contextmanager
+def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
+    logging.getLogger(logger).addFilter(by)
+    try:
+        yield
+    finally:
+        logging.getLogger(logger).removeFilter(by)
+
+
+def make_provider(
+    service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None
+) -> TracerProvider:
+    """Everything else as the OTEL_* variables say. What is left is sent when the process ends, as far as the collector takes it in time."""
+    named = Resource.create()
+    if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
+        named = named.merge(Resource({SERVICE_NAME: service}))
+    provider = TracerProvider(resource=named, id_generator=ids)
+    with _filtered(_SAYS_WHICH_HEADER, InOurWords()):
+        sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
+    line = OneLine()
+    if flush_s is None:
+        for name in _SAYS_OF_EACH:
+            logging.getLogger(name).addFilter(Sparing())
+    else:
+        sender = SayingOnce(sender, line)
+    exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
+    end_within_s = END_WITHIN_S if flush_s is None else flush_s
+    provider.add_span_processor(Batches(exporter, end_within_s, line))
+    return provider

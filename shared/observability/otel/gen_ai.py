@@ -1,0 +1,188 @@
+"""What a span says of a handoff, a model call and a tool call, in the words of OpenTelemetry's conventions for generative AI
+(https://github.com/open-telemetry/semantic-conventions-genai, as of November 2026). Pure. What the conventions have no word for is below
+`handoff.`; nothing that a person, a model or a tool has written is in it, but for `content_*`, which are asked for only on request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from handoff_queue.shared.observability.trace_ids import Lifetime
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.types.checkpoints import Observed
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
+
+Attributes = dict[str, str | bool | int | float | Sequence[str]]
+
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The conventions' switch for content; not set: none."""
+CAPTURES = ("true", "span_only", "span_and_event")
+"""Values that mean content on spans."""
+_PROVIDERS = {
+    "anthropic": "anthropic",
+    "bedrock": "aws.bedrock",
+    "vertex": "gcp.vertex_ai",
+    "foundry": "azure.ai.inference",
+}
+_FINISHED = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_call",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+"""The server's stop reasons in the words that the conventions have for the messages of all providers."""
+
+
+def provider_of(settings: Settings) -> str:
+    return OFFLINE_MODEL if settings.is_offline else _PROVIDERS[settings.model_provider]
+
+
+def of_job(life: Lifetime) -> Attributes:
+    return {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": life.mode,
+        "handoff.job.id": life.job_id,
+        "handoff.job.status": life.status,
+        "handoff.job.retries": life.retries,
+    }
+
+
+def of_handoff(handoff: AgentHandoff, provider: str, model: str | None) -> Attributes:
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": provider,
+        "gen_ai.agent.name": handoff.assigned_to,
+        "gen_ai.agent.version": handoff.specialist[:12],
+        **({"gen_ai.request.model": model} if model else {}),
+        "handoff.job.id": handoff.job_id,
+        "handoff.id": handoff.handoff_id,
+        "handoff.step.id": handoff.step_id,
+        "handoff.attempt": handoff.attempt,
+    }
+
+
+DROPPED: Attributes = {"handoff.status": "dropped"}
+"""Of a handoff that nobody wants any more."""
+
+
+def of_result(result: HandoffResult) -> Attributes:
+    usage = result.usage
+    return {
+        **({"gen_ai.response.model": result.model} if result.model else {}),
+        "gen_ai.response.finish_reasons": [result.stop_reason.value],
+        **_used(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        ),
+        "handoff.status": result.status.value,
+        "handoff.turns": result.turns,
+    }
+
+
+def of_call(call: ModelCall, provider: str) -> Attributes:
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": provider,
+        "gen_ai.request.model": call.model,
+        "gen_ai.request.max_tokens": call.max_output_tokens,
+        "gen_ai.request.stream": True,
+        "gen_ai.output.type": "text" if call.output_schema is None else "json",
+    }
+
+
+def of_reply(reply: ModelReply) -> Attributes:
+    usage = reply.usage
+    return {
+        "gen_ai.response.model": reply.model,
+        "gen_ai.response.finish_reasons": [reply.stop_reason],
+        **({"anthropic.request.id": reply.request_id} if reply.request_id else {}),
+        **_used(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        ),
+    }
+
+
+def of_tool_call(call: Block, name: str) -> Attributes:
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": str(call.get("id", "")),
+    }
+
+
+def content_of_call(call: ModelCall) -> Attributes:
+    messages = [{"role": one["role"], "parts": _parts(one["content"])} for one in call.messages]
+    return {
+        "gen_ai.system_instructions": _json([{"type": "text", "content": call.system}]),
+        "gen_ai.input.messages": _json(messages),
+    }
+
+
+def content_of_reply(reply: ModelReply) -> Attributes:
+    why = _FINISHED.get(reply.stop_reason, reply.stop_reason)
+    return {
+        "gen_ai.output.messages": _json(
+            [{"role": "assistant", "parts": _parts(reply.content), "finish_reason": why}]
+        )
+    }
+
+
+def content_of_tool_call(call: Block) -> Attributes:
+    return {"gen_ai.tool.call.arguments": _json(call.get("input"))}
+
+
+def content_of_observed(result: Observed) -> Attributes:
+    return {"gen_ai.tool.call.result": result.text}
+
+
+def _used(input_tokens: int, output_tokens: int, cache_read: int, cache_write: int) -> Attributes:
+    """Input counts cached tokens, as the conventions want it."""
+    return {
+        "gen_ai.usage.input_tokens": input_tokens,
+        "gen_ai.usage.output_tokens": output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": cache_read,
+        "gen_ai.usage.cache_creation.input_tokens": cache_write,
+    }
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [_part(block) for block in blocks]
+
+
+def _part(block: Block) -> dict[str, Any]:
+    match block.get("type"):
+        case "text":
+            return {"type": "text", "content": block.get("text")}
+        case "tool_use":
+            return {
+                "type": "tool_call",
+                "id": block.get("id"),
+                "name": block.get("name"),
+                "arguments": block.get("input"),
+            }
+        case "tool_result":
+            return {
+                "type": "tool_call_response",
+                "id": block.get("tool_use_id"),
+                "response": block.get("content"),
+            }
+        case "thinking":
+            return {"type": "reasoning", "content": block.get("thinking")}
+        case other:
+            return {"type": str(other)}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,315 @@
+"""The form of telemetry that tells: one trace a job, whatever processes have worked on it. See docs/decisions/0013-one-trace.md."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import lru_cache
+
+from opentelemetry import context, trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
+
+from handoff_queue.shared.observability.otel import gen_ai
+from handoff_queue.shared.observability.otel.celery_spans import CelerySpans
+from handoff_queue.shared.observability.otel.export import Ids, make_provider
+from handoff_queue.shared.observability.redaction import Redactor, secrets_of
+from handoff_queue.shared.observability.telemetry import Span, Submissions, Telemetry
+from handoff_queue.shared.observability.trace_ids import (
+    Kept,
+    Lifetime,
+    Place,
+    handoff_span,
+    job_span,
+    place_of,
+    traceparent,
+)
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.checkpoints import Observed
+from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
+
+SCOPE = "handoff"
+CLOCKS_APART_S = 1.0
+"""That of Redis and that of a process, where both are kept."""
+KNOWN_JOBS = 10_000
+"""Places that a process remembers: some 200 bytes each."""
+
+
+def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> Telemetry:
+    """Start to send spans, and return how.
+
+    In a supervisor or a worker, the provider becomes the global one if there is none yet: spans of a user's tools join the trace. A client
+    (`flush_s` is given) leaves the global provider alone.
+    """
+    captures = os.environ.get(gen_ai.CAPTURE, "").strip().lower() in gen_ai.CAPTURES
+    ids = Ids()
+    provider = make_provider(
+        service, Redactor(secrets_of(settings)), ids, keeps_errors=captures, flush_s=flush_s
+    )
+    made = OpenTelemetry(provider, ids, gen_ai.provider_of(settings), captures=captures)
+    is_own_process = (
+        flush_s is None
+    )  # a client runs in the process of a host, which may set its own later
+    if is_own_process and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        trace.set_tracer_provider(provider)
+    CelerySpans(made.traceparent_of).instrument(tracer_provider=provider)
+    return made
+
+
+class _Told(Span):
+    """A span that is told of."""
+
+    def __init__(self, span: trace.Span, *, captures: bool) -> None:
+        self._span = span
+        self._captures = captures
+
+    def replied(self, reply: ModelReply) -> None:
+        self._span.set_attributes(gen_ai.of_reply(reply))
+        if self._captures:
+            self._span.set_attributes(gen_ai.content_of_reply(reply))
+
+    def observed(self, result: Observed) -> None:
+        if result.is_error:
+            _fail(self._span, "tool_error")
+        if self._captures:
+            self._span.set_attributes(gen_ai.content_of_observed(result))
+
+
+class _Claimed(Span):
+    """A claim of a handoff, and what came of that: a result, or nobody wants one any more, or, of most, another claim."""
+
+    def __init__(self) -> None:
+        self.result: HandoffResult | None = None
+        self.is_dropped = False
+
+    def finished(self, result: HandoffResult) -> None:
+        self.result = result
+
+    def dropped(self) -> None:
+        self.is_dropped = True
+
+
+class _Submitted(Submissions):
+    """A span each."""
+
+    def __init__(self, spans: Sequence[trace.Span]) -> None:
+        super().__init__([_kept_of(span) for span in spans])
+        self._spans = spans
+
+    def came_to(self, problems: Sequence[Exception | None]) -> None:
+        for span, problem in zip(self._spans, problems, strict=True):
+            if problem is not None:
+                _fail(span, type(problem).__name__)
+
+
+class OpenTelemetry(Telemetry):
+    """One in a process."""
+
+    is_on = True
+
+    def __init__(
+        self, provider: TracerProvider, ids: Ids, model_provider: str, *, captures: bool
+    ) -> None:
+        self._provider = provider
+        self._ids = ids
+        self._model_provider = model_provider
+        self._captures = captures
+        self._tracer = provider.get_tracer(SCOPE)
+        self._kept: Callable[[JobId], Kept] = lambda _: Kept()
+        self._known = lru_cache(KNOWN_JOBS)(self._look_up)
+
+    def reads(self, kept: Callable[[JobId], Kept]) -> None:
+        self._kept = kept
+
+    @contextmanager
+    def submitting(self, job_id: JobId) -> Iterator[str | None]:
+        """The root, or part of the trace that the caller is in."""
+        with self._working("submit", SpanKind.PRODUCER, {"handoff.job.id": job_id}) as span:
+            yield _kept_of(span)
+
+    @contextmanager
+    def submitting_each(self, job_ids: Sequence[JobId]) -> Iterator[Submissions]:
+        kind = SpanKind.PRODUCER
+        spans = [
+            self._tracer.start_span("submit", kind=kind, attributes={"handoff.job.id": job_id})
+            for job_id in job_ids
+        ]
+        made = _Submitted(spans)
+        try:
+            yield made
+        except BaseException as error:
+            for span in spans:
+                _fail(span, type(error).__name__)
+            raise
+        finally:
+            for span in spans:
+                span.end()
+
+    @contextmanager
+    def within(self, job_id: JobId) -> Iterator[None]:
+        place = self._place(job_id)
+        with _in(_context(place, place.span_id)):
+            yield
+
+    def traceparent_of(self, job_id: JobId) -> str:
+        place = self._place(job_id)
+        return traceparent(place.trace_id, place.span_id, is_sampled=bool(place.is_sampled))
+
+    @contextmanager
+    def handoff(
+        self, handoff: AgentHandoff, model: str | None, started_at: float | None
+    ) -> Iterator[Span]:
+        """What is done is below the handoff's span from the first claim on; the span itself is told once, by whoever ends the handoff."""
+        place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _Claimed()
+        current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
+        above = (
+            current
+            if current.trace_id == place.trace_id and encloses
+            else _context(place, place.span_id)
+        )
+        own_id = handoff_span(handoff.job_id, handoff.handoff_id)
+        with _in(_context(place, own_id)):
+            yield claimed
+        result = claimed.result
+        if result is None and not claimed.is_dropped:
+            return
+        came_to = gen_ai.of_result(result) if result else gen_ai.DROPPED
+        attributes = gen_ai.of_handoff(handoff, self._model_provider, model) | came_to
+        since_ns = min(began_ns, int(started_at * 1e9)) if started_at else began_ns
+        with self._ids.span(own_id):
+            span = self._tracer.start_span(
+                f"invoke_agent {handoff.assigned_to}",
+                _below(above),
+                attributes=attributes,
+                start_time=since_ns,
+            )
+        if why := result.failure if result else "cancelled":
+            _fail(span, why)
+        span.end()
+
+    @contextmanager
+    def chat(self, call: ModelCall) -> Iterator[Span]:
+        attributes = gen_ai.of_call(call, self._model_provider)
+        content = gen_ai.content_of_call(call) if self._captures else {}
+        with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes | content) as span:
+            yield _Told(span, captures=self._captures)
+
+    @contextmanager
+    def tool(self, call: Block, name: str) -> Iterator[Span]:
+        content = gen_ai.content_of_tool_call(call) if self._captures else {}
+        with self._working(
+            f"execute_tool {name}", SpanKind.INTERNAL, gen_ai.of_tool_call(call, name) | content
+        ) as span:
+            yield _Told(span, captures=self._captures)
+
+    def job_ended(self, life: Lifetime) -> None:
+        """The span that all others of the job are below. One that ends again, after a retry, has another one for that, below the first."""
+        place = self._place(life.job_id)
+        own_id, above = (
+            (job_span(life.job_id), place.parent_id)
+            if life.retries == 0
+            else (self._ids.generate_span_id(), place.span_id)
+        )
+        parent = _below(_context(place, above)) if above else context.Context()
+        with self._ids.span(own_id, place.trace_id):
+            span = self._tracer.start_span(
+                f"invoke_workflow {life.mode}",
+                parent,
+                attributes=gen_ai.of_job(life),
+                start_time=int(life.started_at * 1e9),
+            )
+        if life.is_failed:
+            _fail(span, life.status)
+        span.end(int(life.ended_at * 1e9))
+
+    def ids(self) -> dict[str, str]:
+        it = trace.get_current_span().get_span_context()
+        return (
+            {"trace_id": f"{it.trace_id:032x}", "span_id": f"{it.span_id:016x}"}
+            if it.is_valid
+            else {}
+        )
+
+    def stop(self) -> None:
+        self._provider.shutdown()
+
+    @contextmanager
+    def _working(
+        self, name: str, kind: SpanKind, attributes: gen_ai.Attributes
+    ) -> Iterator[trace.Span]:
+        """A span for as long as the block takes. Of an error its kind: the text may quote a payload."""
+        with self._tracer.start_as_current_span(
+            name,
+            kind=kind,
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                _fail(span, type(error).__name__)
+                raise
+
+    def _place(self, job_id: JobId) -> Place:
+        """By the job's id alone where the ledger cannot be asked."""
+        try:
+            return self._known(job_id)
+        except LedgerError:
+            return self._decided(place_of(job_id, lambda _: Kept()))
+
+    def _look_up(self, job_id: JobId) -> Place:
+        return self._decided(place_of(job_id, self._kept))
+
+    def _decided(self, place: Place) -> Place:
+        """With the sampler's word where nobody has decided: by the trace's id, so that all processes say the same."""
+        if place.is_sampled is not None:
+            return place
+        decision = self._provider.sampler.should_sample(None, place.trace_id, "submit").decision
+        return replace(place, is_sampled=decision is not Decision.DROP)
+
+
+def _is_open_since(started_at: float | None) -> bool:
+    """Whether the span that is current here was open at that time: that of a later claim was not when the handoff was begun."""
+    began_ns = getattr(trace.get_current_span(), "start_time", None)
+    return not started_at or began_ns is None or began_ns < (started_at + CLOCKS_APART_S) * 1e9
+
+
+def _kept_of(span: trace.Span) -> str:
+    it = span.get_span_context()
+    return traceparent(it.trace_id, it.span_id, is_sampled=it.trace_flags.sampled)
+
+
+def _fail(span: trace.Span, kind: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def _context(place: Place, span_id: int) -> SpanContext:
+    flags = TraceFlags(TraceFlags.SAMPLED if place.is_sampled else TraceFlags.DEFAULT)
+    return SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)
+
+
+def _below(above: SpanContext) -> context.Context:
+    return trace.set_span_in_context(NonRecordingSpan(above))
+
+
+def _in(above: SpanContext) -> AbstractContextManager[trace.Span]:
+    """What this thread does here is below that span, which somebody else tells of."""
+    return trace.use_span(
+        NonRecordingSpan(above), record_exception=False, set_status_on_exception=False
+    )

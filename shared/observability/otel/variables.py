@@ -1,0 +1,62 @@
+"""Checks of the OTEL_* variables whose bad values the SDK reports late, or without their name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from handoff_queue.shared.settings.http_values import check_server_url
+
+MOST_TIMEOUT_S = 86_400.0
+
+
+def _check_timeout(value: str) -> None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MOST_TIMEOUT_S:
+        raise ValueError(f"must be a number of seconds, > 0 and ≤ {MOST_TIMEOUT_S:,.0f}")
+
+
+def _check_file(value: str) -> None:
+    try:
+        Path(value).open("rb").close()
+    except (OSError, ValueError):
+        raise ValueError("must name a file that this user can read") from None
+
+
+def _check_compression(value: str) -> None:
+    if value not in ("none", "gzip", "deflate"):
+        raise ValueError("must be none, gzip or deflate")
+
+
+def _check_protocol(value: str) -> None:
+    if value != "http/protobuf":
+        raise ValueError("must be http/protobuf, the only protocol that is supported")
+
+
+_CHECKS: Mapping[str, Callable[[str], None]] = {
+    "ENDPOINT": check_server_url,
+    "TIMEOUT": _check_timeout,
+    "CERTIFICATE": _check_file,
+    "CLIENT_CERTIFICATE": _check_file,
+    "CLIENT_KEY": _check_file,
+    "COMPRESSION": _check_compression,
+    "PROTOCOL": _check_protocol,
+}
+"""By the last part of the name. `OTEL_EXPORTER_OTLP_TRACES_` goes before `OTEL_EXPORTER_OTLP_`."""
+
+
+def problems_of_exporter(environment: Mapping[str, str]) -> Iterator[str]:
+    """Name each variable that cannot be used, and what is wrong with its value. No text holds a value."""
+    for part, check in _CHECKS.items():
+        names = (f"OTEL_EXPORTER_OTLP_TRACES_{part}", f"OTEL_EXPORTER_OTLP_{part}")
+        used = next((name for name in names if environment.get(name)), None)
+        if used is None:
+            continue
+        try:
+            check(environment[used])
+        except ValueError as error:
+            yield f"{used}: {error}"

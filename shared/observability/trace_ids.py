@@ -1,0 +1,81 @@
+"""Which trace a job belongs to, and which span of it stands for what. Pure: who knows a job's ids knows these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from handoff_queue.shared.types.ids import HandoffId, JobId
+
+_TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+"""Version 00 of https://www.w3.org/TR/trace-context/."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the ledger keeps of a job's trace."""
+
+    traceparent: str | None = None
+    """Of the span in which it was submitted; None: nobody was told of that."""
+    parent: JobId | None = None
+    """The job that it does a step of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """A job that has ended."""
+
+    job_id: JobId
+    mode: str
+    status: str
+    is_failed: bool
+    started_at: float
+    """Of the submission or the latest retry. Unix time in seconds, as the next."""
+    ended_at: float
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in which trace a job stands."""
+
+    trace_id: int
+    span_id: int
+    """The job's own."""
+    parent_id: int | None
+    """None: the job is the root of its trace."""
+    is_sampled: bool | None
+    """None: nobody has decided yet."""
+
+
+def place_of(job_id: JobId, kept: Callable[[JobId], Kept]) -> Place:
+    """A child is in its parent's trace; what was submitted within a span, in that one's; any other job in one that follows from its id."""
+    known = kept(job_id)
+    if known.parent is not None:
+        above = place_of(known.parent, kept)
+        return Place(above.trace_id, job_span(job_id), above.span_id, above.is_sampled)
+    if found := _TRACEPARENT.fullmatch(known.traceparent or ""):
+        return Place(
+            int(found[1], 16), job_span(job_id), int(found[2], 16), bool(int(found[3], 16) & 1)
+        )
+    return Place(_derived(f"trace {job_id}", 16), job_span(job_id), None, None)
+
+
+def job_span(job_id: JobId) -> int:
+    return _derived(f"job {job_id}", 8)
+
+
+def handoff_span(job_id: JobId, handoff_id: HandoffId) -> int:
+    """Of a handoff, whoever runs it, and however often it is claimed."""
+    return _derived(f"handoff {job_id}/{handoff_id}", 8)
+
+
+def traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
+    return f"00-{trace_id:032x}-{span_id:016x}-{is_sampled:02x}"
+
+
+def _derived(name: str, size: int) -> int:
+    """`size`: bytes. Never 0, which stands for none."""
+    return int.from_bytes(sha256(name.encode()).digest()[:size]) or 1

@@ -1,0 +1,1 @@
+"""Model providers: the Anthropic SDK's client, and the offline model."""

@@ -1,0 +1,1 @@
+"""The port to the Messages API, and the only importer of the `anthropic` SDK."""

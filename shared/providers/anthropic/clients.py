@@ -1,0 +1,154 @@
+"""Which model a process uses, out of its settings. The only place where a client of a provider is built."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import anthropic
+import httpx2
+
+from handoff_queue.shared.providers.anthropic.base_url import parted
+from handoff_queue.shared.providers.anthropic.http_client import WatchedClient
+from handoff_queue.shared.providers.anthropic.model import AnthropicModel, Client
+from handoff_queue.shared.settings.http_values import check_server_url
+from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
+from handoff_queue.shared.types.errors import MissingCredentials, UserError
+from handoff_queue.shared.types.model import Model
+
+_NO_KEY = "no-key-needed"
+"""Sent to a base URL without a key: the SDK insists on one, a local server does not look."""
+_OTHER_FILES = 256
+"""That a process opens beside its connections to the model: to Redis, logs, documents."""
+_NO_LIMIT = 0
+"""Of connections, in aiohttp's words."""
+_PLACES = {
+    "bedrock": "AWS_REGION",
+    "vertex": "CLOUD_ML_REGION",
+    "foundry": "ANTHROPIC_FOUNDRY_RESOURCE",
+}
+"""The variables that the SDK makes the addresses of the providers' servers of."""
+_EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex")}
+
+
+def model_from(settings: Settings) -> Model:
+    """The model of this process.
+
+    Raises:
+        UserError: no key, or a provider whose extra packages or settings are missing.
+    """
+    if settings.is_offline:
+        return AnthropicModel(_offline())
+    match settings.model_provider:
+        case "anthropic":
+            return AnthropicModel(_anthropic(settings))
+        case "bedrock":
+            return AnthropicModel(
+                _of_provider("bedrock", lambda: anthropic.AsyncAnthropicBedrock(**_options()))
+            )
+        case "vertex":
+            return AnthropicModel(
+                _of_provider("vertex", lambda: anthropic.AsyncAnthropicVertex(**_options()))
+            )
+        case "foundry":
+            return AnthropicModel(
+                _of_provider("foundry", lambda: anthropic.AsyncAnthropicFoundry(**_options()))
+            )
+
+
+def _offline() -> anthropic.AsyncAnthropic:
+    from handoff_queue.shared.providers.offline.transport import (
+        OfflineTransport,
+    )  # lazily: a process with a real model never loads it
+
+    return anthropic.AsyncAnthropic(
+        api_key="offline",
+        base_url="http://offline.invalid",
+        **_options(anthropic.DefaultAsyncHttpxClient(transport=OfflineTransport())),
+    )
+
+
+def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
+    key = settings.anthropic_api_key.get_secret_value() if settings.anthropic_api_key else None
+    token = (
+        settings.anthropic_auth_token.get_secret_value()
+        if settings.anthropic_auth_token and not key
+        else None
+    )
+    given = settings.anthropic_base_url
+    if given is None and "ANTHROPIC_BASE_URL" in os.environ:
+        given = (
+            DEFAULT_BASE_URL  # the SDK would take an empty variable, as Compose sets it, for a URL
+        )
+    base_url, headers = parted(given) if given else (None, {})
+    if headers and key:
+        headers["X-Api-Key"] = key  # the SDK's own place for it has the user and the password
+    if not key and not token and settings.anthropic_base_url:
+        key = _NO_KEY
+    try:
+        client = anthropic.AsyncAnthropic(
+            api_key=key, auth_token=token, base_url=base_url, default_headers=headers, **_options()
+        )
+    except (anthropic.AnthropicError, ValueError) as error:
+        raise MissingCredentials(
+            f"the credentials of the model cannot be loaded ({type(error).__name__}): set ANTHROPIC_API_KEY"
+        ) from error
+    if not (client.api_key or client.auth_token or client.credentials):
+        raise MissingCredentials(
+            "a real model needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
+        )
+    return client
+
+
+def _most_connections() -> int:
+    """A process makes as many calls at once as it has slots, and none of them waits for a connection (the SDK's own limit is 1,000), but
+    where the system does not let it open so many: who is beyond waits for one.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _NO_LIMIT if files == resource.RLIM_INFINITY else max(1, files - _OTHER_FILES)
+
+
+def _http_client() -> httpx2.AsyncClient:
+    """Return a client over aiohttp, whose compiled parser reads streams faster.
+
+    The client follows no redirect: httpx would send the key to the other address, and a POST would become a GET.
+    """
+    limits = httpx2.Limits(max_connections=_most_connections())
+    return WatchedClient(limits=limits, follow_redirects=False)
+
+
+def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
+    """Of every client."""
+    return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or _http_client()}
+
+
+def _of_provider(name: str, build: Callable[[], Client]) -> Client:
+    """A cloud's client; its packages are looked for now, not at the first call."""
+    module, extra = _EXTRAS.get(name, ("anthropic", name))
+    try:
+        __import__(module)
+    except ImportError as error:
+        raise UserError(
+            f"HANDOFF_MODEL_PROVIDER={name} needs more packages: pip install 'anthropic[{extra}]'"
+        ) from error
+    try:
+        client = build()
+    except httpx2.InvalidURL as error:
+        raise _no_address(name) from error
+    except (anthropic.AnthropicError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"HANDOFF_MODEL_PROVIDER={name} is not configured: {reason}") from error
+    try:
+        check_server_url(str(client.base_url))
+    except ValueError as error:
+        raise _no_address(name) from error
+    return client
+
+
+def _no_address(provider: str) -> UserError:
+    """Return the error of a region or a resource that makes no address. It does not quote the value."""
+    return UserError(
+        f"HANDOFF_MODEL_PROVIDER={provider}: its server has no valid address: correct {_PLACES[provider]}"
+    )

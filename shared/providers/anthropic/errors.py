@@ -1,0 +1,212 @@
+"""The errors of the SDK and its HTTP client as ours: what happened and how to correct it, without any key."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any
+
+import aiohttp
+import anthropic
+import httpx2
+
+from handoff_queue.shared.observability.redaction import HIDDEN, without_credentials
+from handoff_queue.shared.providers.anthropic.http_client import Sending
+from handoff_queue.shared.providers.anthropic.rate_limits import limits_of
+from handoff_queue.shared.providers.anthropic.unsent_calls import (
+    ClientSettings,
+    proxy_refuses,
+    unsent,
+)
+from handoff_queue.shared.types.characters import in_whole_characters
+from handoff_queue.shared.types.errors import (
+    HandoffError,
+    ModelBusy,
+    ModelError,
+    ModelRejected,
+    ModelUnreachable,
+)
+
+_MOST_CHARS = 300
+_KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
+_MENDING = {
+    401: "the key was refused (401): set ANTHROPIC_API_KEY to a valid one",
+    402: "the account cannot pay (402): check its credit",
+    403: "the key may not use this model (403): check its permissions, or choose another --model",
+    404: "the server does not know this model or address (404): check --model and ANTHROPIC_BASE_URL",
+    413: "the request is too large for the server (413): use fewer or shorter documents",
+}
+_BUSY_TYPES = ("overloaded_error", "rate_limit_error")
+_MAY_PASS = re.compile(
+    r"api_error|overload|rate_?limit|time_?d?_?out|unavailable|server|internal|busy|capacity|^(408|409|429|5\d\d)$",
+    re.IGNORECASE,
+)
+"""In the type or code of an error that may not come again: those of the provider, of OpenAI's protocol and of llama.cpp."""
+_WORDS = ("message", "detail", "msg")
+"""Fields of an error in which servers say what is wrong."""
+_BROKEN = (anthropic.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError)
+_NOT_UNDERSTOOD = (
+    anthropic.AnthropicError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    RuntimeError,
+)
+
+
+@contextmanager
+def as_ours(sending: Sending, settings: ClientSettings) -> Iterator[None]:
+    """Raise a `ModelError` for each exception of the SDK and its HTTP client.
+
+    A stream of nonsense fails in many ways inside the SDK's decoder (JSON, lookups, attributes): all of them mean that the server cannot
+    be understood, which may pass. An exception from before the first byte was sent is about credentials, the request or the connection.
+    """
+    try:
+        yield
+    except HandoffError:
+        raise
+    except anthropic.APIStatusError as error:
+        raise _of_status(error) from error
+    except Exception as error:
+        if not sending.has_begun:
+            raise unsent(error, settings) from error
+        if isinstance(error, _BROKEN):
+            cause = error.__cause__ if isinstance(error, anthropic.APIError) else None
+            raise ModelUnreachable(
+                f"the connection to the model's server broke ({type(cause or error).__name__})"
+            ) from error
+        if isinstance(error, _NOT_UNDERSTOOD):
+            raise ModelUnreachable(
+                f"the server's answer could not be understood ({type(error).__name__})"
+            ) from error
+        raise
+
+
+def _of_status(error: anthropic.APIStatusError) -> ModelError:
+    status, said = error.status_code, _said(error.body)
+    if status < 400:
+        return _of_no_error_status(error, said)
+    match status:
+        case 429 | 529:
+            what = (
+                "the model's server is overloaded"
+                if status == 529
+                else "rate limit of the model's server"
+            )
+            headers = error.response.headers
+            return ModelBusy(
+                f"{what} ({status}){said}",
+                status=status,
+                retry_after_s=_retry_after_s(headers),
+                limits=limits_of(headers),
+            )
+        case 407:
+            return ModelRejected(proxy_refuses(error.request.url.scheme), status=status)
+        case 408 | 409 | 425:
+            return ModelUnreachable(
+                f"the model's server gave up on the request ({status}){said}", status=status
+            )
+        case _ if status >= 500:
+            return ModelUnreachable(
+                f"the model's server failed ({status}){said}",
+                status=status,
+                retry_after_s=_retry_after_s(error.response.headers),
+            )
+        case _:
+            return ModelRejected(
+                _MENDING.get(status, f"the model's server refused the request ({status})") + said,
+                status=status,
+            )
+
+
+def _of_no_error_status(error: anthropic.APIStatusError, said: str) -> ModelError:
+    """Return what a redirect or an error event of a successful reply means."""
+    if 300 <= error.status_code < 400 and "location" in error.response.headers:
+        return ModelRejected(
+            f"the model's server redirects to another address ({error.status_code}): "
+            "set ANTHROPIC_BASE_URL to the address that it redirects to",
+            status=error.status_code,
+        )
+    return _of_stream_event(str(error.type or ""), said)
+
+
+def is_error(value: Any) -> bool:
+    """Return whether a JSON value is an error in the place of a reply or an event."""
+    if not isinstance(value, dict):
+        return False
+    is_reply = any(
+        isinstance(value.get(name), dict | list) for name in ("content", "message", "delta")
+    )
+    says_why = any(isinstance(value.get(name), str) for name in _WORDS)
+    is_untyped = not isinstance(value.get("type"), str)
+    if value.get("type") == "error":
+        return True
+    has_errors = bool(value.get("error") or value.get("errors"))
+    return not is_reply and (has_errors or (is_untyped and says_why))
+
+
+def error_of_event(data: str) -> ModelError:
+    """Return what an error in the place of a reply or an event says, as our error."""
+    try:
+        body = json.loads(data)
+    except ValueError:
+        body = data
+    inner = body.get("error") if isinstance(body, dict) else None
+    kind = (inner.get("type") or inner.get("code")) if isinstance(inner, dict) else None
+    return _of_stream_event(in_whole_characters(" ".join(str(kind or "").split())), _said(body))
+
+
+def _of_stream_event(kind: str, said: str) -> ModelError:
+    """Return the error that came with status 200: only its type or code tells whether another try may help.
+
+    An error without either, such as "model not loaded" of a local server, would come again.
+    """
+    if kind in _BUSY_TYPES:
+        return ModelBusy(f"the model's server is overloaded ({kind}){said}")
+    if said and not _MAY_PASS.search(kind):
+        return ModelRejected(
+            f"the model's server refused the request{kind and f' ({redacted(kind)[:60]})'}{said}"
+        )
+    return ModelUnreachable(f"the model's server failed in the middle of its answer{said}")
+
+
+def _said(body: Any) -> str:
+    """What the server says, in one line, redacted. Some servers leave out the outer object, some send text."""
+    message = body
+    if isinstance(body, dict):
+        message = body.get("error") or body.get("errors") or body
+    for _ in range(3):  # such as {"detail": [{"msg": "..."}]} of FastAPI
+        if isinstance(message, list):
+            message = message[0] if message else None
+        if isinstance(message, dict):
+            message = next((message[name] for name in _WORDS if message.get(name)), None)
+    if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
+        return ""
+    return ": " + redacted(in_whole_characters(" ".join(message.split())))[:_MOST_CHARS]
+
+
+def redacted(text: str) -> str:
+    """The text without anything that looks like a key, or like a password."""
+    return _KEY.sub(HIDDEN, without_credentials(text))
+
+
+def _retry_after_s(headers: Any) -> float | None:
+    """Return the seconds to wait, which `retry-after` gives as a number or as a date (RFC 9110, section 10.2.3)."""
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            wait_s = float(headers[name]) * unit_s
+        except (KeyError, ValueError):
+            continue
+        if isfinite(wait_s):  # `nan` and `inf` are floats, too
+            return wait_s
+    try:
+        at = parsedate_to_datetime(headers["retry-after"])
+    except (KeyError, ValueError):
+        return None
+    return max(0.0, at.timestamp() - time.time())

@@ -1,0 +1,225 @@
+"""The `Model` over the official client: always streamed, never retried here, interruptible at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import anthropic
+from pydantic_core import to_json
+
+from handoff_queue.shared.providers.anthropic.errors import as_ours, error_of_event, is_error
+from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_BREATH_S, EventLoop
+from handoff_queue.shared.providers.anthropic.http_client import watch_sending
+from handoff_queue.shared.providers.anthropic.rate_limits import limits_of
+from handoff_queue.shared.providers.anthropic.request import request_of
+from handoff_queue.shared.providers.anthropic.stream import Gathering, events_of
+from handoff_queue.shared.providers.anthropic.unsent_calls import settings_of
+from handoff_queue.shared.types.errors import (
+    HandoffError,
+    ModelRejected,
+    ModelUnreachable,
+    SchemaRejected,
+)
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from handoff_queue.shared.types.strict_json import STRICT
+
+CONNECT_TIMEOUT_S = 10.0
+REST_WITHIN_S = 2 * LONGEST_BREATH_S
+"""How long a whole reply is kept back for the end of its body, which the next call's connection depends on: it is there already as a rule,
+and a new connection is not much cheaper.
+"""
+CLOSE_WITHIN_S = 5.0
+"""So long is waited for connections to be given back."""
+READING = EventLoop("model-calls")
+"""Where all replies of this process are read, whoever's they are."""
+_PAID = ("message_start", "message_delta")
+"""The events that say what has been used so far."""
+_STRICTNESS = ("output_config", "output_format", "strict", "json_schema", "schema")
+"""What a 400 speaks of when the server takes no structured outputs."""
+
+Client = (
+    anthropic.AsyncAnthropic
+    | anthropic.AsyncAnthropicBedrock
+    | anthropic.AsyncAnthropicVertex
+    | anthropic.AsyncAnthropicFoundry
+)
+
+
+class AnthropicModel:
+    """One client, shared by all threads of a process: it costs tens of megabytes, a connection pool and a TLS context.
+
+    All replies are read by one event loop, while each caller's thread pulses: a thread for every stream, woken by every word, costs several
+    times as much, and a blocked read could not be interrupted.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._plainly: set[str] = set()
+        self._at_work: set[_Exchange] = set()
+        self._is_open = False
+
+    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        """See `shared.types.model.Model`."""
+        exchange = _Exchange(call, request_of(call, plainly=call.model in self._plainly))
+        reading = READING.run(exchange.read(self._client))
+        self._at_work.add(exchange)
+        self._open()
+        try:
+            return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._at_work)))
+        except ModelRejected as error:
+            if (
+                error.status == 400
+                and call.model not in self._plainly
+                and any(word in str(error) for word in _STRICTNESS)
+            ):
+                self._plainly.add(call.model)
+                raise SchemaRejected(
+                    f"{error}; trying without strict schemas", status=400, retry_after_s=0
+                ) from error
+            raise
+        finally:
+            reading.cancel()
+            self._at_work.discard(exchange)
+
+    def close(self) -> None:
+        """Who still waits for a reply is told that there will be none."""
+        for exchange in tuple(self._at_work):
+            exchange.give_up()
+        is_open, self._is_open = self._is_open, False
+        if is_open:
+            atexit.unregister(self.close)
+            with suppress(TimeoutError):
+                READING.run(self._client.close()).result(CLOSE_WITHIN_S)
+
+    def _open(self) -> None:
+        """Once there are connections, they are given back when the process ends: before what reads them does."""
+        if not self._is_open:
+            self._is_open = True
+            atexit.register(self.close)
+
+
+class _Exchange:
+    """One request and its answer: read in the event loop, waited for in the caller's thread."""
+
+    def __init__(self, call: ModelCall, request: dict[str, Any]) -> None:
+        self._timeout = anthropic.Timeout(
+            call.timeout_s, connect=min(CONNECT_TIMEOUT_S, call.timeout_s)
+        )
+        self._progress_s = call.progress_s
+        self._request = request
+        self._gathering: Gathering | None = None
+        self._reply: ModelReply | None = None
+        self._end: ModelReply | BaseException | None = None
+        self._awake: SimpleQueue[None] = SimpleQueue()
+        """Wakes who waits: there is something to see."""
+
+    def wait(self, on_pulse: Callable[[Pulse], None], every_s: Callable[[], float]) -> ModelReply:
+        """Pulse until the reply is whole, after so many seconds at the latest."""
+        pulse, taken, came_at = Pulse(), -1, time.monotonic()
+        while True:
+            with suppress(Empty):
+                self._awake.get(timeout=every_s())
+            end, gathering = self._end, self._gathering
+            if isinstance(end, ModelReply):
+                return end
+            is_new = gathering is not None and gathering.taken != taken
+            if gathering is not None and is_new:
+                taken, pulse, came_at = gathering.taken, gathering.pulse(), time.monotonic()
+            if is_new or end is None:
+                try:
+                    on_pulse(pulse)
+                except HandoffError:
+                    if self._reply is not None:
+                        return self._reply  # whole, and paid
+                    raise
+            if end is not None:
+                raise end
+            if time.monotonic() - came_at > self._progress_s:
+                raise ModelUnreachable(
+                    f"the model's server has made no progress for {self._progress_s:.0f} s"
+                )
+
+    def give_up(self) -> None:
+        self._is_over(self._reply or ModelUnreachable("the process ends"))
+
+    def _is_over(self, end: ModelReply | BaseException) -> None:
+        self._end = end
+        self._awake.put(None)
+
+    async def read(self, client: Client) -> None:
+        """Pass the reply or the error on to the thread that waits. A cancelled call closes its connection."""
+        sending = watch_sending()
+        try:
+            with as_ours(sending, settings_of(client)):
+                stream = await _posted(client, self._request, self._timeout)
+                sending.has_begun = True
+                try:
+                    self._reply = await self._gather(stream)
+                finally:
+                    await stream.close()
+            self._is_over(self._reply)
+        except asyncio.CancelledError:
+            self.give_up()  # nobody waits any more, or the process ends
+            raise
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
+            self._is_over(error)
+
+    async def _gather(self, stream: Any) -> ModelReply:
+        response = stream.response
+        self._gathering = gathering = Gathering(self._request["model"], limits_of(response.headers))
+        self._awake.put(None)
+        request_id = response.headers.get("request-id")
+        kind = response.headers.get("content-type", "")
+        if "html" in kind:
+            raise ModelUnreachable(
+                "a web page came in place of the model's answer: check ANTHROPIC_BASE_URL"
+            )
+        if "json" in kind:
+            await response.aread()
+            message = STRICT.decode(response.text)
+            if is_error(message) or (isinstance(message, dict) and "content" not in message):
+                raise error_of_event(response.text)
+            gathering.take_whole(message)
+            return gathering.reply(request_id)
+        async with aclosing(events_of(stream)) as events:
+            await self._take_all(events, gathering)
+            self._reply = gathering.reply(request_id)
+            with suppress(
+                Exception
+            ):  # the reply is there: nothing that goes wrong from here on is heard of
+                async with asyncio.timeout(REST_WITHIN_S):
+                    async for _ in events:
+                        pass
+        return self._reply
+
+    async def _take_all(self, events: AsyncIterator[dict[str, Any]], gathering: Gathering) -> None:
+        """Who waits is woken for what is paid, and sees words when its clock wakes it: to be woken costs as much as to read a word."""
+        async for event in events:
+            gathering.take(event)
+            if gathering.is_over:
+                break
+            if event.get("type") in _PAID:
+                self._awake.put(None)
+
+
+async def _posted(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
+    """The stream of the reply. The provider's own client, and Foundry's, which is one, get the request as text: of one that comes in parts
+    it first copies each part. Bedrock's and Vertex's change the parts.
+    """
+    if not isinstance(client, anthropic.AsyncAnthropic):
+        return await client.messages.create(**request, timeout=timeout)
+    kind, text = anthropic.AsyncStream[Any], to_json(request, inf_nan_mode="null")
+    return await client.post(
+        "/v1/messages",
+        content=text,
+        cast_to=Any,
+        options={"timeout": timeout},
+        stream=True,
+        stream_cls=kind,
+    )

@@ -1,0 +1,292 @@
+"""The events of one streamed reply, gathered: by hand and leniently, because servers other than the provider's leave fields out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, cast
+
+import anthropic
+
+from handoff_queue.shared.agent.prices import WEB_SEARCH_MICROUSD
+from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
+from handoff_queue.shared.types.characters import all_in_whole_characters, in_whole_characters
+from handoff_queue.shared.types.errors import ModelUnreachable
+from handoff_queue.shared.types.json_values import check_storable
+from handoff_queue.shared.types.model import Block, ModelReply, Pulse
+from handoff_queue.shared.types.rate_limits import RateLimits
+from handoff_queue.shared.types.strict_json import STRICT
+from handoff_queue.shared.types.usage import Usage
+
+_AWS = "amazon.eventstream"
+"""In the content type of Bedrock's streams, whose framing is not that of server-sent events."""
+_DONE = "[DONE]"
+"""The last data of a stream of some servers that also speak OpenAI's protocol."""
+_MOST_ERROR_BYTES = 16_000
+"""Bytes of a body without events that are searched for an error."""
+_MOST_TOKENS = 10**9
+"""A larger number is no count of tokens."""
+
+
+async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
+    """Yield the events of a stream that the SDK has opened, as the server sent them.
+
+    The SDK's own model of each event costs more than the reading. The type of an event is in its data: some servers send no `event:` line.
+
+    Raises:
+        ModelError: an event says that the server has failed.
+    """
+    if _AWS in stream.response.headers.get("content-type", ""):
+        async for event in stream:
+            yield event.to_dict(warnings=False)
+        return
+    body = _Remembered(stream.response)
+    has_events = False
+    async for sent in anthropic.AsyncStream.raw_events(cast(Any, body)):
+        if sent.event == "error":
+            raise error_of_event(sent.data)
+        if sent.event == "ping" or not sent.data or sent.data.strip() == _DONE:
+            continue
+        has_events = True
+        event = STRICT.decode(sent.data)
+        if is_error(event):
+            raise error_of_event(sent.data)
+        if sent.event and "type" not in event:
+            event["type"] = sent.event
+        yield event
+    if not has_events:
+        _check_no_error(body.beginning)
+
+
+class _Remembered:
+    """A response that keeps the beginning of its body while it is read."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        self.beginning = b""
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        async for part in self._response.aiter_bytes():
+            if len(self.beginning) < _MOST_ERROR_BYTES:
+                self.beginning += part
+            yield part
+
+
+def _check_no_error(body: bytes) -> None:
+    """Raise what a body without events says, such as a JSON error that was sent as plain text."""
+    text = body.decode(errors="replace").strip().removeprefix("data:")
+    try:
+        value = STRICT.decode(text)
+    except ValueError:
+        return
+    if is_error(value):
+        raise error_of_event(text)
+
+
+class Gathering:
+    """What has come of a reply so far, written by one thread and looked at by another. Blocks stay as the server wrote them, known type or
+    not: they are sent back in the next turn.
+
+    What is added is checked as it comes, so that whoever looks finds texts where texts belong.
+    """
+
+    def __init__(self, model: str, limits: RateLimits) -> None:
+        self.model = model
+        self.limits = limits
+        self.blocks: dict[int, Block] = {}
+        self.usage: dict[str, Any] = {}
+        self.stop_reason: str | None = None
+        self.has_started = False
+        self.is_over = False
+        self._texts: dict[int, list[str]] = {}
+        self._inputs: dict[int, list[str]] = {}
+        self._lock = threading.Lock()
+        self.taken = 0
+        """Events so far: who looks sees by it whether anything has come since."""
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Add one event. Raises: LookupError, TypeError, ValueError: the server does not know what it says."""
+        with self._lock:
+            self.taken += 1
+            self._add(event)
+
+    def _add(self, event: dict[str, Any]) -> None:
+        match event.get("type"):
+            case "message_start":
+                message = event.get("message") or {}
+                self.has_started = True
+                self.model = _word(message.get("model")) or self.model
+                self.usage.update(_known(message.get("usage")))
+            case "content_block_start":
+                self.blocks[_place(event["index"])] = dict(event["content_block"])
+            case "content_block_delta":
+                self._delta(_place(event["index"]), event["delta"])
+            case "message_delta":
+                self.stop_reason = (
+                    _word((event.get("delta") or {}).get("stop_reason")) or self.stop_reason
+                )
+                self.usage.update(_known(event.get("usage")))
+            case "message_stop":
+                self.is_over = True
+            case _:
+                pass
+
+    def take_whole(self, message: dict[str, Any]) -> None:
+        """A reply that came as one JSON object although a stream was asked for. Raises: as `take`."""
+        with self._lock:
+            self.taken += 1
+            self.has_started = self.is_over = True
+            self.model = _word(message.get("model")) or self.model
+            self.stop_reason = _word(message.get("stop_reason"))
+            self.usage.update(_known(message.get("usage")))
+            self.blocks = {index: dict(block) for index, block in enumerate(message["content"])}
+
+    def pulse(self) -> Pulse:
+        with self._lock:
+            texts = [
+                self._text_of(index)
+                for index in sorted(self.blocks)
+                if self.blocks[index].get("type") == "text"
+            ]
+            text = "".join(texts)
+            so_far = (
+                text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text
+            )  # of a character that was cut the other half comes next
+            return Pulse(
+                in_whole_characters(so_far),
+                usage_of(self.usage),
+                is_usage_final=self.stop_reason is not None,
+                limits=self.limits,
+            )
+
+    def reply(self, request_id: str | None) -> ModelReply:
+        """The whole reply.
+
+        Raises:
+            ModelUnreachable: the stream ended before the reply did.
+            ValueError: it holds what could not be stored.
+        """
+        if not self.has_started or (self.stop_reason is None and not self.is_over):
+            raise ModelUnreachable(
+                "the model's answer was cut in the middle"
+                if self.has_started
+                else "the server sent no answer"
+            )
+        with self._lock:
+            content = _storable(tuple(self._finished(index) for index in sorted(self.blocks)))
+        calls = any(block.get("type") == "tool_use" for block in content)
+        return ModelReply(
+            content=content,
+            stop_reason=self.stop_reason or ("tool_use" if calls else "end_turn"),
+            usage=usage_of(self.usage),
+            model=self.model,
+            request_id=request_id,
+            limits=self.limits,
+        )
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> None:
+        block = self.blocks.setdefault(index, {"type": "text", "text": ""})
+        match delta.get("type"):
+            case "text_delta":
+                self._texts.setdefault(index, []).append(_text(delta["text"]))
+            case "input_json_delta":
+                self._inputs.setdefault(index, []).append(_text(delta["partial_json"]))
+            case "thinking_delta":
+                block["thinking"] = (block.get("thinking") or "") + delta["thinking"]
+            case "signature_delta":
+                block["signature"] = delta["signature"]
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+            case _:
+                pass
+
+    def _text_of(self, index: int) -> str:
+        pieces = self._texts.get(index, [])
+        if len(pieces) > 1:
+            pieces[:] = ["".join(pieces)]
+        return str(self.blocks[index].get("text") or "") + "".join(pieces)
+
+    def _finished(self, index: int) -> Block:
+        block = self.blocks[index]
+        if block.get("type") == "text":
+            return {**block, "text": self._text_of(index)}
+        if index in self._inputs:
+            return {**block, "input": _arguments("".join(self._inputs[index]))}
+        return block
+
+
+def usage_of(reported: dict[str, Any]) -> Usage:
+    """Our usage out of the provider's: there the cached parts are apart, here they are parts of the input. Absent fields count as none."""
+    read, written = (
+        _count(reported, "cache_read_input_tokens"),
+        _count(reported, "cache_creation_input_tokens"),
+    )
+    searches = _count(_known(reported.get("server_tool_use")), "web_search_requests")
+    return Usage(
+        input_tokens=_count(reported, "input_tokens") + read + written,
+        output_tokens=_count(reported, "output_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cost_microusd=searches * WEB_SEARCH_MICROUSD,
+    )
+
+
+def _count(values: dict[str, Any], name: str) -> int:
+    value = values.get(name)
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS
+        else 0
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text was expected")
+    return value
+
+
+def _word(value: object) -> str | None:
+    return None if value is None else in_whole_characters(_text(value))
+
+
+def _place(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError("the place of a block was expected")
+    return value
+
+
+def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Return the blocks in whole characters. Raise ValueError if a block could not be stored and read again."""
+    try:
+        _check_blocks(content)
+    except ValueError:
+        content = all_in_whole_characters(content)
+        _check_blocks(content)
+    return content
+
+
+def _check_blocks(content: tuple[Block, ...]) -> None:
+    """Raise ValueError if a field of a block could not be stored and read again."""
+    for block in content:
+        for field in block.values():
+            check_storable(field)
+
+
+def _known(usage: object) -> dict[str, Any]:
+    """Counts in a later event are totals; those left out must not erase the earlier ones."""
+    return (
+        {name: value for name, value in usage.items() if value is not None}
+        if isinstance(usage, dict)
+        else {}
+    )
+
+
+def _arguments(text: str) -> Any:
+    """A call's arguments. What does not parse stays a string: the loop's check of the schema tells the model."""
+    if not text.strip():
+        return {}
+    try:
+        return STRICT.decode(text)
+    except ValueError:
+        return text

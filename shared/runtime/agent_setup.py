@@ -1,0 +1,68 @@
+"""What specialists and the supervisor's roles say of their handoffs: with what one is run, and what follows from its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from handoff_queue.shared.agent.answer_format import Reading
+from handoff_queue.shared.agent.checkpoint_store import Turns
+from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, Loaded
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.runtime.payload_cache import JobLibrary
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.events import Event
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.rate_limits import Expected
+from handoff_queue.shared.types.specialist import SpecialistSpec
+
+
+class Runner(Protocol):
+    """Does the work of one handoff under a claim. `shared.agent.loop.Agent` is one."""
+
+    @property
+    def model_name(self) -> str | None:
+        """The model that is asked for. None: no model runs."""
+        ...
+
+    def first_call(self) -> tuple[WorstCase | None, Expected | None]:
+        """Return the most that the first model call can use, and its share of the rate limits."""
+        ...
+
+    def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
+        """Return the result. `ends_at`: Unix time in seconds at which the claim must end.
+
+        Raises:
+            Interrupted: the claim is gone; nothing more may be written.
+            LedgerError: checkpoints cannot be written.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What a handoff is run with, apart from the model: differs between specialists and roles."""
+
+    reading: Reading
+    tools: tuple[Tool, ...] = ()
+    answer_rules: str = ENVELOPE_RULES
+    streams_draft: bool = False
+    runner: Runner | None = None
+    """Does the work in place of an agent. None: an agent does it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consequences:
+    """What follows in the journal from a result, in the same step as the result itself."""
+
+    events: tuple[Event, ...] = ()
+    payloads: tuple[str, ...] = ()
+
+
+Fit = Callable[[AgentHandoff, SpecialistSpec, Loaded, JobLibrary], Fitting]
+Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
+
+
+def nothing_follows(_handoff: AgentHandoff, _result: HandoffResult) -> Consequences:
+    return Consequences()

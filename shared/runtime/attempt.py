@@ -1,0 +1,317 @@
+"""One attempt at a handoff, from its message to its result in the ledger: for workers and for the supervisor's own roles.
+
+Load what it refers to, claim it, run the agent loop, finish. However that ends, it ends in one of the ways of `Ending`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from handoff_queue.shared.agent.loop import Agent
+from handoff_queue.shared.agent.prices import prices_from
+from handoff_queue.shared.agent.prompt import Loaded, opening_of
+from handoff_queue.shared.agent.run_dependencies import Equipment
+from handoff_queue.shared.broker.attempt_outcome import (
+    WITHOUT_A_CLAIM,
+    Ended,
+    Ending,
+    figures_of,
+    finished_event,
+    interrupted,
+)
+from handoff_queue.shared.observability.logs import log_of, logged_as
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.runtime.agent_setup import (
+    Conclude,
+    Consequences,
+    Fit,
+    Runner,
+    nothing_follows,
+)
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists.tool_grants import granted_spec
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claims import MAX_CLAIMS, Claiming
+from handoff_queue.shared.store.finish_request import End, Finished
+from handoff_queue.shared.store.leases import Leases
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import Called, WorstCase
+from handoff_queue.shared.types.errors import (
+    Cancelled,
+    Interrupted,
+    LedgerError,
+    LedgerUnavailable,
+    MalformedMessage,
+    UserError,
+)
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason, failed
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.rate_limits import Expected
+from handoff_queue.shared.types.results import result_in
+from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
+
+AWAY_PAUSE_S = 1.0
+"""A worker whose ledger is away gives a message back no faster than this."""
+log = log_of(__name__)
+
+Finish = Callable[[Claim, End], Finished]
+"""Tells the ledger. Raises `Interrupted` where the claim holds no more."""
+_First = tuple[WorstCase | None, Expected | None]
+"""What a handoff's first call can use, and will take of its provider's rate limits."""
+_NO_CALL: _First = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A handoff that can be claimed and run here."""
+
+    handoff: AgentHandoff
+    claiming: Claiming
+    runner: Runner | HandoffResult
+    """A result: why it cannot be run."""
+    conclude: Conclude
+
+
+@dataclass(slots=True)
+class Attempts:
+    """Runs attempts in this process; shared by its threads."""
+
+    ledger: Ledger
+    settings: Settings
+    worker: str
+    """This process's name, as Celery calls it."""
+    leases: Leases
+    library: Library
+    models: Models
+
+    def attempt(
+        self,
+        text: str,
+        handoff: AgentHandoff,
+        fit: Fit,
+        conclude: Conclude = nothing_follows,
+        *,
+        own: SpecialistSpec | None = None,
+    ) -> Ended:
+        """Claim the handoff that the message `text` holds, and run it to its end. `own`: see `ready`.
+
+        Without a ledger nothing can be begun: the message goes back to its queue, after a moment, so that a queue is not popped empty.
+
+        Raises:
+            LedgerUnavailable: later on; nothing is lost, for the lease runs out, and the sweeper has it run again.
+        """
+        try:
+            ready = self.ready(text, handoff, fit, conclude, own=own)
+            claim = self.ledger.claims.claim(ready.claiming)
+        except LedgerUnavailable as error:
+            time.sleep(AWAY_PAUSE_S)
+            return Ended(Ending.HANDED_BACK, f"without a ledger nothing can be begun: {error}")
+        return self.run(ready, claim)
+
+    def ready(
+        self,
+        text: str,
+        handoff: AgentHandoff,
+        fit: Fit,
+        conclude: Conclude = nothing_follows,
+        *,
+        own: SpecialistSpec | None = None,
+    ) -> Ready:
+        """Prepare the run of a handoff. Return a failed result if this process cannot run it.
+
+        An exception before the claim would cause endless retries, because only claims are counted.
+
+        `own` is the agent's file in this process. The spec that the handoff refers to may only narrow it, see `granted_spec`. None: the
+        spec is taken as it is.
+
+        Raises:
+            LedgerUnavailable: what it refers to could not be fetched now.
+        """
+        with logged_as(
+            job_id=handoff.job_id, handoff_id=handoff.handoff_id
+        ):  # another one may just be ended in this thread
+            runner, first = self._prepared(handoff, fit, own)
+        limits, whose = (
+            handoff.limits,
+            (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker),
+        )
+        claiming = Claiming(
+            *whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds
+        )
+        return Ready(handoff, claiming, runner, conclude)
+
+    def run(self, ready: Ready, claim: Claim, finish: Finish = Claim.finish) -> Ended:
+        """Run it to its end under this claim, if it is one. `finish`: how the ledger is told.
+
+        Raises:
+            LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
+        """
+        if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
+            return Ended(WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
+        handoff, runner = ready.handoff, ready.runner
+        model = None if isinstance(runner, HandoffResult) else runner.model_name
+        with (
+            self.leases.held(claim),
+            logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
+            telemetry().handoff(handoff, model, claim.started_at) as span,
+        ):
+            try:
+                ended = self._finish(claim, handoff, *self._worked(claim, ready), finish)
+            except Interrupted as reason:
+                if isinstance(reason, Cancelled):
+                    span.dropped()
+                return interrupted(claim, reason)
+            if ended.result is not None:
+                span.finished(ended.result)
+            return ended
+
+    def _worked(self, claim: Claim, ready: Ready) -> tuple[HandoffResult, Consequences]:
+        try:
+            return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
+        except LedgerError:
+            claim.write_down()  # otherwise the next claim would pay for the same calls again
+            raise
+
+    def _result(self, claim: Claim, ready: Ready) -> HandoffResult:
+        """Return the result, which says if a tool with effects may have run, under any claim."""
+        result = self._own_result(claim, ready)
+        acted = any(isinstance(item, Called) for item in claim.so_far())
+        return result.model_copy(update={"acted": True}) if acted else result
+
+    def _own_result(self, claim: Claim, ready: Ready) -> HandoffResult:
+        if claim.verdict is ClaimVerdict.EXHAUSTED:
+            why = f"its worker died or froze {MAX_CLAIMS} times while running it"
+            return failed(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
+        if claim.unreadable is not None:
+            return failed(
+                ready.handoff,
+                f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}",
+            )
+        runner = ready.runner
+        if isinstance(runner, HandoffResult):
+            return runner
+        return runner.run(claim, claim.ends_at)
+
+    def _prepared(
+        self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None
+    ) -> tuple[Runner | HandoffResult, _First]:
+        try:
+            runner = self._runner(handoff, fit, own)
+            return runner, runner.first_call()
+        except LedgerUnavailable:
+            raise
+        except (LedgerError, MalformedMessage) as error:
+            return failed(handoff, f"what the handoff refers to cannot be read: {error}"), _NO_CALL
+        except UserError as error:
+            return failed(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
+        except Exception as error:
+            log.exception("defect before a handoff")
+            return failed(
+                handoff, f"a defect of ours, before it was run: {type(error).__name__}"
+            ), _NO_CALL
+
+    def _runner(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Runner:
+        pinned, loaded = self._load(handoff)
+        spec = granted_spec(pinned, own) if own is not None else pinned
+        books = self.library.of_job(
+            handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
+        )
+        fitting = fit(handoff, spec, loaded, books)
+        if fitting.runner is not None:
+            return fitting.runner
+        model_name = self.models.name_of(handoff.model, spec)
+        equipment = Equipment(
+            model=self.models.of(model_name),
+            model_name=model_name,
+            lane=self.models.lane_of(model_name),
+            reading=fitting.reading,
+            prices=prices_from(self.settings),
+            tools=fitting.tools,
+            tool_context=books.tool_context,
+            now=self.ledger.connection.now,
+            silence_s=self.settings.model_silence_s,
+            progress_s=self.settings.model_progress_s,
+            rate_wait_s=self.settings.rate_wait_s,
+            streams_draft=fitting.streams_draft,
+        )
+        return Agent(
+            handoff,
+            spec,
+            opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules),
+            equipment,
+        )
+
+    def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, Loaded]:
+        """Load the specialist, the results and the manifest of a handoff, in one round trip. A damaged result counts as failed.
+
+        Raises:
+            LedgerError: the specialist or the manifest is gone or damaged.
+        """
+        refs = [item.result.digest for item in handoff.context]
+        previous = [item.previous.digest for item in handoff.feedback if item.previous]
+        manifest = next(
+            (item.manifest.digest for item in handoff.artifacts if item.kind == "documents"), None
+        )
+        texts = self.library.payloads(
+            handoff.job_id,
+            [handoff.specialist, *([manifest] if manifest else [])],
+            results=[*refs, *previous],
+        )
+        spec = spec_from(texts[handoff.specialist])
+        return spec, Loaded(
+            results={
+                item.step_id: result_in(texts[item.result.digest]) for item in handoff.context
+            },
+            previous={digest: result_in(texts[digest]) for digest in previous},
+            manifest=self.library.manifest(texts[manifest]) if manifest else Loaded().manifest,
+        )
+
+    def _finish(
+        self,
+        claim: Claim,
+        handoff: AgentHandoff,
+        result: HandoffResult,
+        followed: Consequences,
+        finish: Finish,
+    ) -> Ended:
+        text = result.to_json()
+        finished = finished_event(result, self.worker, text)
+        self.library.remember((text, *followed.payloads))
+        done = finish(claim, claim.end(result, (finished, *followed.events), followed.payloads))
+        if log.isEnabledFor(logging.INFO):
+            log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))
+        return Ended(
+            Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded
+        )
+
+    def _concluded(
+        self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude
+    ) -> tuple[HandoffResult, Consequences]:
+        """The result and what follows from it. If our own code cannot say what that is, it is a failed one, and what follows from that."""
+        try:
+            return result, conclude(handoff, result)
+        except (LedgerUnavailable, Interrupted):
+            raise
+        except Exception as error:
+            log.exception("defect after a handoff")
+            why = failed(handoff, f"a defect of ours, after it was run: {type(error).__name__}")
+            instead = why.model_copy(
+                update={
+                    "usage": result.usage,
+                    "turns": result.turns,
+                    "model": result.model,
+                    "acted": result.acted,
+                }
+            )
+        try:
+            return instead, conclude(handoff, instead)
+        except (LedgerUnavailable, Interrupted):
+            raise
+        except Exception:
+            log.exception("defect after a failed handoff")
+            return instead, Consequences()

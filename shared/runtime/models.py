@@ -1,0 +1,95 @@
+"""Which model a handoff is run with, and whom a provider counts its calls for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from handoff_queue.shared.runtime.model_calls import ModelCallLog, RecordedModel
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.store.rate_limiter import account_of
+from handoff_queue.shared.types.errors import MissingCredentials
+from handoff_queue.shared.types.model import Model
+from handoff_queue.shared.types.names import JUDGING_ROLES
+from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
+
+MakeModel = Callable[[Settings], Model]
+
+
+def provider_models(settings: Settings) -> MakeModel:
+    """Return the function that makes the models of a process without models of its own.
+
+    A process that will call a model runs this at its start: it imports the provider's SDK, which takes more processor time than all other
+    imports, and checks that a model can be made of these settings.
+
+    Raises:
+        UserError: there is no key, or the provider lacks packages or settings.
+    """
+    if not settings.is_offline:
+        import_module("genai_prices")
+    from handoff_queue.shared.providers.anthropic.clients import model_from
+
+    model_from(settings)
+    return model_from
+
+
+@dataclass(slots=True)
+class Models:
+    """One client a process for each of: the provider's, the offline one."""
+
+    settings: Settings
+    make: MakeModel | None = None
+    """None: `provider_models`."""
+    calls: ModelCallLog = field(default_factory=ModelCallLog)
+    """The outcome of the newest calls of this process."""
+    _made: dict[bool, Model] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
+        """`asked` (the handoff's own), or the spec's, or the default of its tier; where there is no key, the offline model's.
+
+        The roles that judge have a model of their own if the settings name one, whatever was asked for but the offline model.
+
+        Raises:
+            MissingCredentials: a model was asked for by name, and there is no key for it here.
+        """
+        if not self.settings.is_offline:
+            if (
+                spec.name in JUDGING_ROLES
+                and self.settings.reviewer_model
+                and asked != OFFLINE_MODEL
+            ):
+                return self.settings.reviewer_model
+            default = (
+                self.settings.supervisor_model
+                if spec.tier is Tier.CAPABLE
+                else self.settings.specialist_model
+            )
+            return asked or spec.model or default
+        if asked and asked != OFFLINE_MODEL:
+            raise MissingCredentials(
+                f"{asked} was asked for, and there is no key for it; set ANTHROPIC_API_KEY there"
+            )
+        return OFFLINE_MODEL
+
+    def of(self, name: str) -> Model:
+        """The one that answers to this name."""
+        offline = name == OFFLINE_MODEL
+        with self._lock:
+            if offline not in self._made:
+                make = self.make or provider_models(self.settings)
+                settings = (
+                    self.settings.model_copy(update={"offline": True}) if offline else self.settings
+                )
+                self._made[offline] = RecordedModel(make(settings), self.calls)
+            return self._made[offline]
+
+    def lane_of(self, name: str) -> str | None:
+        """The lane of calls to the model of this name; None: nobody counts them."""
+        if name == OFFLINE_MODEL:
+            return None
+        secrets = (self.settings.anthropic_api_key, self.settings.anthropic_auth_token)
+        key = next((one.get_secret_value() for one in secrets if one), None)
+        return f"{account_of(self.settings.model_provider, self.settings.anthropic_base_url, key)}:{name}"

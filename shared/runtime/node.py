@@ -1,0 +1,70 @@
+"""The facts that a worker or a supervisor announces about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from urllib.parse import urlsplit, urlunsplit
+
+from celery import Celery
+
+from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
+from handoff_queue.shared.observability.redaction import Redactor, secrets_of
+from handoff_queue.shared.providers.anthropic.base_url import parted
+from handoff_queue.shared.runtime.process import Process
+from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, OFFLINE_MODEL, Settings
+from handoff_queue.shared.types.presence import MOST_ROLES, Node
+from handoff_queue.shared.types.specialist import SpecialistSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SelfDescription:
+    """The announcement of one process. `node`: its name in Celery; `roles`: the specs that it serves."""
+
+    process: Process
+    app: Celery
+    node: str
+    roles: tuple[SpecialistSpec, ...]
+    _redactor: Redactor
+
+    @classmethod
+    def of(
+        cls, process: Process, app: Celery, node: str, roles: Iterable[SpecialistSpec]
+    ) -> SelfDescription:
+        """Return the description, which hides every secret of the settings and the environment."""
+        return cls(process, app, node, tuple(roles), Redactor(secrets_of(process.settings)))
+
+    def now(self) -> Node:
+        """Return the facts, with the newest model calls."""
+        settings, models = self.process.settings, self.process.attempts.models
+        names = {spec.name: models.name_of(None, spec) for spec in self.roles[:MOST_ROLES]}
+        return Node(
+            node=self.node,
+            broker=self.app.connection_for_read().as_uri(),
+            version=version("handoff-queue"),
+            slots=int(self.app.conf.worker_concurrency or DEFAULT_THREADS),
+            model=OFFLINE_MODEL if settings.is_offline else settings.model_provider,
+            server=self._redactor.text(server_of(settings)),
+            models={role: self._redactor.text(name) for role, name in names.items()},
+            calls=tuple(
+                calls.model_copy(
+                    update={
+                        "model": self._redactor.text(calls.model),
+                        "error": self._redactor.text(calls.error),
+                    }
+                )
+                for calls in models.calls.newest()
+            ),
+        )
+
+
+def server_of(settings: Settings) -> str:
+    """Return the address of the model's server, without user, password and query; empty where only the provider's SDK knows it."""
+    if settings.is_offline or settings.model_provider != "anthropic":
+        return ""
+    address, _ = parted((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
+    try:
+        return urlunsplit(urlsplit(address)._replace(query="", fragment=""))
+    except ValueError:
+        return ""

@@ -1,0 +1,170 @@
+"""What a process has read out of the ledger and may need again: by content, so never stale."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.documents import Document, Manifest
+from handoff_queue.shared.types.errors import UnreadablePayload
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.message import digest_of
+
+PAYLOAD_CHARS = 32_000_000
+DOCUMENT_CHARS = 64_000_000
+"""What a process keeps in memory of each kind, in characters."""
+MANIFESTS = 16
+"""The same for manifests, which are kept parsed."""
+UNLIMITED_S = 3_600.0
+
+
+class TextCache:
+    """Texts by their digest; the least recently used go first.
+
+    `put` takes no digest from its caller. So a text is only ever found under its own digest.
+    """
+
+    def __init__(self, most_chars: int) -> None:
+        self._most_chars = most_chars
+        self._chars = 0
+        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, digest: str) -> str | None:
+        with self._lock:
+            if digest in self._texts:
+                self._texts.move_to_end(digest)
+            return self._texts.get(digest)
+
+    def put(self, text: str) -> None:
+        digest = digest_of(text)
+        with self._lock:
+            self._chars += len(text) - len(self._texts.get(digest, ""))
+            self._texts[digest] = text
+            self._texts.move_to_end(digest)
+            while self._chars > self._most_chars and len(self._texts) > 1:
+                self._chars -= len(self._texts.popitem(last=False)[1])
+
+
+@dataclass(slots=True)
+class JobLibrary:
+    """The documents of one job, for one running handoff: what its tools read, and where its quotes are looked up."""
+
+    tool_context: ToolContext
+    sources: Sources
+
+
+class Library:
+    """Shared by the threads of a process."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._payloads = TextCache(PAYLOAD_CHARS)
+        self._documents = TextCache(DOCUMENT_CHARS)
+        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def payloads(
+        self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Return payloads of a job by digest; a round trip only for what this process has not seen.
+
+        The arguments and errors are those of `Blobs.get`.
+        """
+        known = {
+            digest: text
+            for digest in (*digests, *results)
+            if (text := self._payloads.get(digest)) is not None
+        }
+        fetched = self._ledger.blobs.get(
+            job_id,
+            [digest for digest in digests if digest not in known],
+            results=[digest for digest in results if digest not in known],
+        )
+        for text in filter(None, fetched.values()):
+            self._payloads.put(text)
+        return known | fetched
+
+    def remember(self, texts: Iterable[str]) -> None:
+        """Payloads that this process has just written, or is about to: it will not have to fetch them."""
+        for text in texts:
+            self._payloads.put(text)
+
+    def manifest(self, text: str) -> Manifest:
+        """Parsed once: a manifest may name 10,000 documents."""
+        digest = digest_of(text)
+        with self._lock:
+            manifest = self._manifests.get(digest)
+            if manifest is None:
+                manifest = self._manifests[digest] = Manifest.from_json(text)
+                while len(self._manifests) > MANIFESTS:
+                    self._manifests.popitem(last=False)
+            return manifest
+
+    def text_of(self, digest: str) -> str:
+        """Return the text of a document.
+
+        Raises:
+            ToolFailed: the document has been removed, or its stored text does not match its digest.
+        """
+        text = self._documents.get(digest)
+        if text is None:
+            try:
+                text = self._ledger.blobs.documents([digest]).get(digest)
+            except UnreadablePayload as error:
+                raise ToolFailed(f"this document is damaged in Redis: {error}") from error
+            if text is None:
+                raise ToolFailed("this document is no longer stored")
+            self._documents.put(text)
+        return text
+
+    def of_job(
+        self, job_id: JobId, handoff_id: HandoffId, manifest: Manifest, deadline: float | None
+    ) -> JobLibrary:
+        """What one running handoff may read."""
+        pages: list[Document] = []
+        results: dict[str, str] = {}
+        is_read = False
+
+        def fetched() -> tuple[Document, ...]:
+            nonlocal is_read
+            if (
+                not is_read
+            ):  # pages that other handoffs, or an earlier claim of this one, have fetched
+                pages.extend(self._ledger.blobs.fetched(job_id))
+                is_read = True
+            return tuple(pages)
+
+        def keep(source: str, media_type: str, text: str) -> Document:
+            document = Document(
+                path=source, digest=digest_of(text), media_type=media_type, chars=len(text)
+            )
+            self._ledger.blobs.put_fetched(job_id, document, text, remaining_s())
+            self._documents.put(text)
+            pages.append(document)
+            return document
+
+        def remaining_s() -> float:
+            return (
+                UNLIMITED_S
+                if deadline is None
+                else max(0.0, deadline - self._ledger.connection.now())
+            )
+
+        context = ToolContext(
+            job_id=job_id,
+            handoff_id=handoff_id,
+            manifest=manifest,
+            text_of=self.text_of,
+            keep_document=keep,
+            remaining_s=remaining_s,
+            fetched=fetched,
+            note_result=results.__setitem__,
+            tenant=lambda: self._ledger.jobs.tenant(job_id),
+        )
+        return JobLibrary(context, Sources(self.text_of, manifest, fetched, results, keep))

@@ -1,0 +1,1 @@
+"""Settings: their types, their bounds, and the environment that they come from."""

@@ -1,0 +1,73 @@
+"""Placeholders, such as `change-me`, that nobody replaced by a secret.
+
+Supervisors, workers and Flower refuse to start with them. Clients do not check: they own neither the
+broker nor its password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.types.errors import UserError
+
+HOW_TO_MAKE = "`openssl rand -hex 24` makes a good value"
+_ANYWHERE = re.compile(r"change(?:me|this|it)|replace(?:me|this)|placeholder|example")
+_WHOLE = re.compile(
+    r"(?:my|your|the|a)?"
+    r"(?:admin|default|flower|guest|handoff|redis|root|test|webhook)*"
+    r"(?:pass|passwd|password|pwd|secret|todo)?"
+    r"\d{0,4}"
+)
+
+
+def is_placeholder(secret: str) -> bool:
+    """Return whether a text stands for a secret and is none. Case and punctuation do not count."""
+    letters = re.sub(r"[\W_]", "", secret.casefold())
+    if len(set(letters)) <= 1:  # "", "...", "xxxx"
+        return True
+    return bool(_ANYWHERE.search(letters) or _WHOLE.fullmatch(letters))
+
+
+def load_process_settings() -> Settings:
+    """Return the settings of a supervisor, worker or Flower process.
+
+    Raises:
+        UserError: a setting is wrong, or a secret is a placeholder. The text names the variable, and
+            never holds its value.
+    """
+    settings = load_settings()
+    if settings.redis_url is not None:
+        address = read_address(settings.redis_url.get_secret_value())
+        for password in (address.password, address.sentinel_password):
+            if password is not None and is_placeholder(password):
+                raise UserError(
+                    "the password in HANDOFF_REDIS_URL is a placeholder: set a password of your own"
+                    f" (with Compose: REDIS_PASSWORD in .env); {HOW_TO_MAKE}"
+                )
+    secret = settings.webhook_secret
+    if secret is not None and is_placeholder(secret.get_secret_value()):
+        raise UserError(
+            f"HANDOFF_WEBHOOK_SECRET is a placeholder: set a secret of your own; {HOW_TO_MAKE}"
+        )
+    return settings
+
+
+def check_log_ins(log_ins: Iterable[str]) -> None:
+    """Check the log-ins of Flower's page, each `user:password`.
+
+    Raises:
+        UserError: a password is missing or a placeholder. The text names
+            FLOWER_BASIC_AUTH, and never holds its value.
+    """
+    for log_in in log_ins:
+        user, _, password = log_in.partition(":")
+        if not user or not password:
+            raise UserError("FLOWER_BASIC_AUTH must be user:password")
+        if password == user or is_placeholder(password):
+            raise UserError(
+                "the password in FLOWER_BASIC_AUTH is a placeholder: set a password of your own,"
+                f" as user:password; {HOW_TO_MAKE}"
+            )

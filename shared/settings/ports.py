@@ -1,0 +1,57 @@
+"""TCP ports of the loopback address, and one clear line for a port that a server cannot use."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from handoff_queue.shared.types.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+LARGEST = 65_535
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server can listen on this port now.
+
+    Closing connections of its predecessor do not count.
+    """
+    return _bind_error(port) is None
+
+
+def free_port() -> int:
+    """Return a port that is free now. Another process may take it at any time."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def check_port(port: int, advice: str) -> None:
+    """Check that a server can listen on this port.
+
+    Raises:
+        UserError: as `unusable_port` makes it.
+    """
+    if (error := _bind_error(port)) is not None:
+        raise unusable_port(port, error, advice)
+
+
+def unusable_port(port: int, error: OSError, advice: str) -> UserError:
+    """Return the error that names the port and the reason.
+
+    `advice`: the end of the line; it names the setting that changes the port.
+    """
+    if error.errno == errno.EADDRINUSE:
+        return UserError(f"port {port} is taken by another process: {advice}")
+    return UserError(f"port {port} cannot be used ({error.strerror or error}): {advice}")
+
+
+def _bind_error(port: int) -> OSError | None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            return error
+        return None

@@ -1,0 +1,169 @@
+"""Where Redis is, read from HANDOFF_REDIS_URL once for everybody: the ledger's clients and Celery's make theirs of it. Pure.
+
+    redis://user:password@host:6379/0
+    rediss://user:password@host:6379/0?ssl_ca_certs=ca.crt
+    sentinel://user:password@host:26379/0?master_name=mymaster;sentinel://host2:26379
+    redis://user:password@host:6379/0?prefix=billing
+
+User, password, database and options stand in the first part; further parts name further sentinels. Options are those of `OPTIONS`, and
+those of TLS by redis-py's names. `ssl=true` is TLS to sentinels and to the Redis that they name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from handoff_queue.shared.settings.http_values import MOST_URL_CHARS, has_possible_host
+
+REDIS_PORT = 6379
+SENTINEL_PORT = 26379
+SENTINEL_MASTER = "mymaster"
+"""Where the URL names none. Sentinel's own documentation uses it."""
+SENTINEL_TIMEOUT_S = 2.0
+"""Sentinels answer out of their memory: one that does not is passed over."""
+LOOKS = "it looks like redis://:password@host:6379/0"
+PREFIX = r"[A-Za-z0-9._-]{1,64}"
+_ENCODED = "(a password with / # ? or @ in it must be percent-encoded)"
+_FLAGS = {"true": True, "false": False}
+TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+TLS_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
+    **dict.fromkeys((*TLS_FILES, "ssl_ca_path")),
+    "ssl_cert_reqs": {kind: kind for kind in ("required", "optional", "none")},
+    "ssl_check_hostname": _FLAGS,
+}
+"""What may stand there, and what it means; None: anything."""
+TLS_DEFAULTS: Mapping[str, Any] = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
+"""redis-py below 6 would accept the certificate of another host."""
+SHARING_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {"prefix": None}
+SENTINEL_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
+    **SHARING_OPTIONS,
+    **TLS_OPTIONS,
+    "ssl": _FLAGS,
+    "master_name": None,
+    "sentinel_username": None,
+    "sentinel_password": None,
+}
+OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
+    "redis": SHARING_OPTIONS,
+    "rediss": {**SHARING_OPTIONS, **TLS_OPTIONS},
+    "sentinel": SENTINEL_OPTIONS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAddress:
+    """One Redis, or the sentinels that know where it is."""
+
+    scheme: str
+    """redis, rediss or sentinel."""
+    hosts: tuple[tuple[str, int], ...]
+    """Of Redis itself, or of its sentinels."""
+    database: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: Mapping[str, Any] | None = None
+    """redis-py's options of a TLS connection. Certificates are checked, if nothing else is said. None: no TLS."""
+    master_name: str | None = None
+    """None: there are no sentinels."""
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
+
+    prefix: str = ""
+    """In front of every key and of every control exchange; ends with a colon. Empty: there is none."""
+
+    @property
+    def sentinel_options(self) -> dict[str, Any]:
+        """How sentinels are asked, by redis-py's names. Each once (`retry`): while one is gone, another knows."""
+        return {
+            "username": self.sentinel_username,
+            "password": self.sentinel_password,
+            "socket_timeout": SENTINEL_TIMEOUT_S,
+            "socket_connect_timeout": SENTINEL_TIMEOUT_S,
+            "retry": None,
+            "ssl": self.tls is not None,
+            **(self.tls or {}),
+        }
+
+
+def read_address(url: str) -> RedisAddress:
+    """The address that a URL means.
+
+    Raises:
+        ValueError: what is wrong with it, without any part of it but names of options: it holds a password.
+    """
+    if len(url) > MOST_URL_CHARS:
+        raise ValueError(f"must have at most {MOST_URL_CHARS:,} characters; {LOOKS}")
+    parts = [_split(part) for part in (url.split(";") if url.startswith("sentinel://") else [url])]
+    first, scheme = parts[0], parts[0].scheme
+    if any(part.scheme != scheme for part in parts):
+        raise ValueError(
+            "each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379"
+        )
+    if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
+        raise ValueError(f"its database, after the last slash, must be a number; {LOOKS}")
+    options = _options(scheme, first.query)
+    tls = {name: options[name] for name in TLS_OPTIONS if name in options}
+    has_tls = scheme == "rediss" or options.get("ssl", False)
+    if tls and not has_tls:
+        raise ValueError("its options of TLS need ssl=true beside them")
+    if "ssl_keyfile" in options and "ssl_certfile" not in options:
+        raise ValueError(
+            "its option ssl_keyfile needs ssl_certfile beside it, the certificate of that key"
+        )
+    if not re.fullmatch(PREFIX, options.get("prefix", "x")):
+        raise ValueError("its option prefix must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
+    is_sentinel = scheme == "sentinel"
+    port = SENTINEL_PORT if is_sentinel else REDIS_PORT
+    return RedisAddress(
+        scheme=scheme,
+        hosts=tuple((part.hostname or "localhost", part.port or port) for part in parts),
+        database=int(first.path.strip("/") or 0),
+        username=unquote(first.username or "") or None,
+        password=unquote(first.password or "") or None,
+        tls={**TLS_DEFAULTS, **tls} if has_tls else None,
+        master_name=options.get("master_name", SENTINEL_MASTER) if is_sentinel else None,
+        sentinel_username=options.get("sentinel_username"),
+        sentinel_password=options.get("sentinel_password"),
+        prefix=f"{options['prefix']}:" if "prefix" in options else "",
+    )
+
+
+def _split(part: str) -> SplitResult:
+    if not re.match(r"(?:rediss?|sentinel)://", part):
+        raise ValueError(f"it must begin with redis://, rediss:// or sentinel://; {LOOKS}")
+    if not part.isprintable() or " " in part:  # urlsplit would drop a line break
+        raise ValueError(
+            f"it holds a space, a line break or a control character: remove it, or percent-encode it; {LOOKS}"
+        )
+    try:
+        split = urlsplit(part)
+        port = split.port
+    except ValueError:
+        raise ValueError(f"its port must be a number up to 65535 {_ENCODED}; {LOOKS}") from None
+    if port == 0:
+        raise ValueError(f"its port must be a number up to 65535, and not 0; {LOOKS}")
+    if split.fragment or part.endswith("#"):
+        raise ValueError(f"it must not have a # {_ENCODED}; {LOOKS}")
+    if split.hostname and not has_possible_host(split):
+        raise ValueError(f"its host does not exist {_ENCODED}; {LOOKS}")
+    return split
+
+
+def _options(scheme: str, query: str) -> dict[str, Any]:
+    found, known = {}, OPTIONS[scheme]
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            raise ValueError(
+                f"it has an option after its ? that nobody knows (there are {', '.join(known)})"
+            )
+        values = known[name]
+        if values is not None and value not in values:
+            raise ValueError(f"its option {name} must be one of {', '.join(values)}")
+        if not value:
+            raise ValueError(f"its option {name} is empty")
+        found[name] = value if values is None else values[value]
+    return found

@@ -1,0 +1,245 @@
+"""Every setting, from the environment (`HANDOFF_...`). Read once, in an `app.py` or the CLI, and handed on.
+
+Each has a type and, where it is a number, a lower and an upper bound. No error text holds a value: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from handoff_queue.shared.settings.folders import expanded
+from handoff_queue.shared.settings.http_values import (
+    check_header_value,
+    check_headers,
+    check_server_url,
+    proxy_problems,
+)
+from handoff_queue.shared.settings.setting_types import (
+    DAY_S,
+    YEAR_S,
+    BrokerUrl,
+    Duration,
+    Folders,
+    HeaderValue,
+    Interval,
+    Name,
+    Patterns,
+    PlainPath,
+    RedisUrl,
+    ResultUrl,
+    ServerUrl,
+    WholeSeconds,
+    check_path,
+)
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.limits import Depth, Dollars, Tokens
+from handoff_queue.shared.types.message import each_problem
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.priority import Priority
+
+OFFLINE_MODEL = "offline"
+"""The name of the embedded, deterministic, extractive model: no key, no network."""
+
+
+DEFAULT_BASE_URL = "https://api.anthropic.com"
+"""The SDK's own."""
+DEFAULT_REDIS_URL = "redis://localhost:6379/0"
+"""Celery's own habit; the CLI starts a private Redis instead where nothing is set."""
+
+_PATHS = ("HANDOFF_HOME", "HANDOFF_READY_FILE", "HANDOFF_FAILPOINTS")
+"""Read by one command or one module each."""
+_HEADERS_OF_PROVIDERS = ("ANTHROPIC_FOUNDRY_API_KEY", "AWS_BEARER_TOKEN_BEDROCK")
+_URLS_OF_PROVIDERS = (
+    "ANTHROPIC_BEDROCK_BASE_URL",
+    "ANTHROPIC_VERTEX_BASE_URL",
+    "ANTHROPIC_FOUNDRY_BASE_URL",
+)
+_MORE_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+"""The SDK adds these to each request: `Name: value`, a line each."""
+
+
+class Settings(BaseSettings):
+    """Defaults suit one machine; a fleet sets `HANDOFF_REDIS_URL` and the model's key."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HANDOFF_",
+        frozen=True,
+        extra="ignore",
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
+    )
+
+    redis_url: RedisUrl | None = None
+    """Of broker, backend and ledger; `shared.settings.redis_address` says what it looks like. None: the CLI starts a private Redis."""
+
+    model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
+    supervisor_model: Name = "claude-opus-5-5"
+    """Tier `capable`: plans, reviews, synthesises."""
+    specialist_model: Name = "claude-haiku-5-5"
+    """Tier `cheap`: the specialists' default."""
+    reviewer_model: Name | None = None
+    """The model of the assessor and the judge. None: `supervisor_model`, or the job's own."""
+    anthropic_api_key: HeaderValue | None = Field(
+        default=None, validation_alias="ANTHROPIC_API_KEY"
+    )
+    anthropic_auth_token: HeaderValue | None = Field(
+        default=None, validation_alias="ANTHROPIC_AUTH_TOKEN"
+    )
+    anthropic_base_url: ServerUrl | None = Field(
+        default=None, validation_alias="ANTHROPIC_BASE_URL", repr=False
+    )
+    """Any server that speaks the Messages API. Not in `repr`: it may hold a password."""
+    price_as: Name | None = None
+    """The model whose price applies to names that the price table does not know."""
+    offline: bool | None = None
+    """True: the offline model whatever keys there are. None: only when there is neither key nor base URL."""
+
+    priority: Priority = Priority.INTERACTIVE
+    """Of a job that does not say it."""
+    mode: Literal[Mode.AUTO, Mode.SINGLE, Mode.TEAM, Mode.ADAPTIVE] = Mode.AUTO
+    """How a job is supervised that does not say so itself."""
+    max_depth: Depth = 2
+    """How deep sub-supervisors may go in a job that does not say so itself."""
+
+    gates: PlainPath | None = None
+    """A file of gates, for jobs that have none of their own nor of a workflow."""
+
+    specialists_dirs: Folders = ()
+    """Folders of Markdown files that add to the built-in specialists or override them; several are separated as in PATH."""
+    tools_dirs: Folders = ()
+    """Folders of Python files with the user's own tools; several are separated as in PATH."""
+    cache_dir: PlainPath = Path("~/.cache/handoff")
+    """Full-text indexes; may be deleted at any time."""
+
+    lease_s: Duration = Field(default=15.0, gt=0.2, le=DAY_S, allow_inf_nan=False)
+    """How long a claim lives without renewal: a dead worker's handoffs run elsewhere after this."""
+    sweep_interval_s: Interval = 1.0
+    retention_s: WholeSeconds = Field(default=7 * DAY_S, gt=60, le=10 * YEAR_S)
+    """How long an ended job and its documents stay."""
+    keep_turns: bool = False
+    """Whether the turns of a handoff that has ended stay as long as its job."""
+    drain_s: Duration = Field(default=30.0, ge=0, le=DAY_S, allow_inf_nan=False)
+    """At SIGTERM: how long running turns may go on before the rest is handed back."""
+    model_silence_s: Interval = 120.0
+    """The longest silence on the wire of a model call."""
+    model_progress_s: Interval = 300.0
+    """The longest time in which a model call brings nothing but signs of life."""
+    rate_window_s: Interval = 60.0
+    """The time that the provider's rate limits are given for: Anthropic's are per minute."""
+    memory_mark: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
+    """The part of Redis's maxmemory above which no new job is taken: the rest is for those that run."""
+    rate_wait_s: Interval = 20.0
+    """A handoff that must wait longer for the provider's rate limits frees its slot meanwhile."""
+    max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
+    max_document_bytes: int = Field(default=20_000_000, ge=1, le=500_000_000)
+    """The upper bound is about that of a Redis string, 512 MB."""
+    max_documents: int = Field(default=10_000, ge=1, le=1_000_000)
+    day_usd: Dollars | None = None
+    """The most that all jobs together may cost in a day (UTC)."""
+    day_tokens: Tokens | None = None
+    """The most input and output tokens of all jobs together in a day."""
+    tenant_day_usd: Dollars | None = None
+    """The most that the jobs of each tenant may cost in a day."""
+    tenant_day_tokens: Tokens | None = None
+    webhook_secret: HeaderValue | None = None
+    """Signs completion webhooks (HMAC-SHA256)."""
+    on_end_broker_url: BrokerUrl | None = None
+    """The broker of the host's own Celery app, for tasks that are sent when a job has ended."""
+    on_end_tasks: Patterns = None
+    """Patterns of the names of tasks that may be sent there (`fnmatch`). None: a supervisor sends no
+    task, and a client leaves the check to the supervisor."""
+    host_broker_url: BrokerUrl | None = None
+    """The broker of the host's own Celery app, for steps that are tasks of that app (`celery_task`)."""
+    host_result_url: ResultUrl | None = None
+    """The result backend of that app, from which a worker reads the end of such a task."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @field_validator("specialists_dirs", "tools_dirs")
+    @classmethod
+    def _expanded(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+        try:
+            return tuple(expanded(folder, str(info.field_name)) for folder in folders)
+        except UserError:
+            raise ValueError(
+                "needs a home folder that does not exist: use an absolute path, or set HOME"
+            ) from None
+
+    @property
+    def cache_folder(self) -> Path:
+        """Return `cache_dir` with its home folder.
+
+        Raises:
+            UserError: this user has no home folder; names HANDOFF_CACHE_DIR.
+        """
+        return expanded(self.cache_dir, "HANDOFF_CACHE_DIR")
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the offline model answers."""
+        if self.offline is not None:
+            return self.offline
+        return (
+            self.model_provider == "anthropic"
+            and self.anthropic_api_key is None
+            and self.anthropic_auth_token is None
+            and self.anthropic_base_url is None
+        )
+
+
+def load_settings() -> Settings:
+    """Return the settings of this process.
+
+    Raises:
+        UserError: naming the variables that are wrong, without their values.
+    """
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        wrong = [f"{_variable(where)}: {what}" for where, what in each_problem(error)]
+    else:
+        wrong = [*_problems_beside(settings)]
+    if wrong:  # raised outside the `except` block: pydantic's error holds the values
+        raise UserError(f"a setting in the environment is wrong: {'; '.join(wrong)}")
+    return settings
+
+
+def _problems_beside(settings: Settings) -> Iterator[str]:
+    """Name the variables that are no fields of the settings and that cannot be used."""
+    for name in _PATHS:
+        yield from _problem(name, check_path)
+    if settings.is_offline:
+        return
+    checks = {
+        **dict.fromkeys(_HEADERS_OF_PROVIDERS, check_header_value),
+        **dict.fromkeys(_URLS_OF_PROVIDERS, check_server_url),
+        _MORE_HEADERS: check_headers,
+    }
+    for name, check in checks.items():
+        yield from _problem(name, check)
+    yield from proxy_problems(settings.anthropic_base_url or DEFAULT_BASE_URL, os.environ)
+
+
+def _problem(name: str, check: Callable[[str], object]) -> Iterator[str]:
+    """Yield what is wrong with a variable, if it is set and its check raises a ValueError."""
+    if value := os.environ.get(name):
+        try:
+            check(value)
+        except ValueError as error:
+            yield f"{name}: {error}"
+
+
+def _variable(place: tuple[str, ...]) -> str:
+    """Return the environment variable of a field in which pydantic found a problem."""
+    name = place[0] if place else "setting"
+    return name if name.isupper() else f"HANDOFF_{name.upper()}"
+
+
+def redis_url_of(settings: Settings) -> str:
+    """Here and not in `shared.runtime.process`: a client needs the URL, and none of what a worker loads."""
+    return settings.redis_url.get_secret_value() if settings.redis_url else DEFAULT_REDIS_URL

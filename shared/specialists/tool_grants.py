@@ -1,0 +1,63 @@
+"""What a process grants to an agent: its own specialist file decides, and a message from Redis may only narrow it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.specialist import SpecialistSpec, unannounced_spec
+from handoff_queue.shared.types.usage import microusd
+
+Number = TypeVar("Number", int, float)
+log = log_of(__name__)
+
+
+def granted_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
+    """Return the spec that a job brings, with no more power than this process's own file gives.
+
+    A job that was planned while no worker announced the specialist brings a placeholder: then the
+    own file is returned. Otherwise the tools are those that both name. The model and its tier are
+    those of the own file, and so are the Celery task and its queue. Each limit is the lower one.
+
+    Raises:
+        MalformedMessage: the spec is another specialist's.
+    """
+    if pinned.name != own.name:
+        raise MalformedMessage(f"the spec of {pinned.name} came with a handoff for {own.name}")
+    if pinned == unannounced_spec(own.name):
+        return own
+    if refused := [name for name in pinned.tools if name not in own.tools]:
+        log.warning("tools refused", specialist=own.name, tools=[name[:64] for name in refused[:8]])
+    return pinned.model_copy(
+        update={
+            "tools": tuple(name for name in pinned.tools if name in own.tools),
+            "model": own.model,
+            "tier": own.tier,
+            "max_turns": min(pinned.max_turns, own.max_turns),
+            "max_output_tokens": min(pinned.max_output_tokens, own.max_output_tokens),
+            "max_usd": _lowest(pinned.max_usd, own.max_usd),
+            "max_seconds": _lowest(pinned.max_seconds, own.max_seconds),
+            "celery_task": own.celery_task,
+            "celery_queue": own.celery_queue,
+            "repeatable": own.repeatable,
+        }
+    )
+
+
+def granted_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
+    """Return a handoff's limits, each no higher than the one in this process's own file."""
+    most_microusd = None if own.max_usd is None else max(1, microusd(own.max_usd))
+    return limits.model_copy(
+        update={
+            "max_turns": min(limits.max_turns, own.max_turns),
+            "max_output_tokens": min(limits.max_output_tokens, own.max_output_tokens),
+            "max_microusd": _lowest(limits.max_microusd, most_microusd),
+            "max_seconds": _lowest(limits.max_seconds, own.max_seconds),
+        }
+    )
+
+
+def _lowest(first: Number | None, second: Number | None) -> Number | None:
+    return min((value for value in (first, second) if value is not None), default=None)

@@ -1,0 +1,1 @@
+"""The state store: everything about jobs in Redis, and the only importer of `redis`."""

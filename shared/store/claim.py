@@ -1,0 +1,358 @@
+"""A claim: the exclusive, leased, fenced right to run one handoff; its checkpoints and its share of the budget."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.drain import Drain
+from handoff_queue.shared.store.finish_request import CHORD_SILENCE_S, URGENT, End, Finished
+from handoff_queue.shared.store.payloads import packed, stored
+from handoff_queue.shared.store.rate_limiter import Pacing
+from handoff_queue.shared.store.redis.connection import Connection, insisted
+from handoff_queue.shared.store.script_arguments import keep_of, order_of, worst_of
+from handoff_queue.shared.types.activity import Waiting, is_news
+from handoff_queue.shared.types.checkpoints import (
+    CallFailed,
+    Checkpoint,
+    Observed,
+    Replied,
+    WorstCase,
+)
+from handoff_queue.shared.types.errors import (
+    WHOSE,
+    Cancelled,
+    Draining,
+    Interrupted,
+    LeaseLost,
+    LedgerUnavailable,
+    Level,
+    LimitReached,
+    Paused,
+)
+from handoff_queue.shared.types.events import Event
+from handoff_queue.shared.types.handoff import HandoffResult, ref
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
+
+BEAT_EVERY_S = 2.0
+"""So often does a sign of life leave the process: 500 running handoffs are 250 small round trips a second."""
+NEWS_EVERY_S = 0.4
+"""The same when there is something new to see: another thing that goes on, or more of the answer's text."""
+RESERVE_RETRY_S = 0.2
+"""Between two tries while other reservations of the job are out."""
+OUTAGE_S = 900.0
+"""A Redis that is away is waited for so long, if the handoff has so much time."""
+LATE_S = 60.0
+"""... and so much longer than the handoff has, for what it has found by then."""
+
+
+class ClaimVerdict(StrEnum):
+    """What came of trying to claim."""
+
+    GRANTED = "granted"
+    EXHAUSTED = "exhausted"
+    """Granted for one purpose: to end it as failed; it was claimed too often."""
+    PARKED = "parked"
+    """It waits for its provider; a message of it has come too early."""
+    PAUSED = "paused"
+    """Its role is: it waits until that is resumed."""
+    BUSY = "busy"
+    """Another worker has it, and is alive."""
+    DUPLICATE = "duplicate"
+    """It has ended, or is no longer wanted."""
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """The ledger has no such handoff with this content: forged, or deleted."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """One granted claim. Implements `shared.agent.checkpoint_store.Turns`. All methods raise `Interrupted` once it no longer holds."""
+
+    connection: Connection
+    job_id: JobId
+    handoff_id: HandoffId
+    fence: str
+    lease_s: float
+    keep_s: int
+    verdict: ClaimVerdict
+    pacing: Pacing
+    look: str = ""
+    """What goes on when it has finished: see `Claiming`."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    unreadable: str | None = None
+    """Why the checkpoints of earlier claims cannot be read, so that it can only be ended."""
+    reserved: bool = False
+    """The first call's worst case was set aside with the claim."""
+    drain: Drain = field(default_factory=Drain)
+    deadline: float | None = None
+    """The handoff's; Unix time in seconds, by Redis's clock."""
+    ends_at: float | None = None
+    """Until when it may work: the deadline, or earlier, when the seconds that it may take are over. Nobody waits for budget beyond it."""
+    started_at: float | None = None
+    """Of the handoff's first claim; None: there was none."""
+    is_first: bool = True
+    """No earlier claim was lost. After one that was, nothing waits: what takes processes down is not to cost a call each time."""
+    keeps_turns: bool = False
+    """They stay as long as the job, for whoever wants to know how it came to its result."""
+    _interrupted: Interrupted | None = None
+    _beaten_at: float = field(default_factory=time.monotonic)
+    held_at: float = field(default_factory=time.monotonic)
+    """When that was sent to which the ledger last said that the claim holds."""
+    _doing: str = "starting"
+    _unsent_draft: str = ""
+    _stored: int = field(init=False)
+    """Checkpoints that are known to be in the ledger."""
+    _unwritten: list[tuple[Checkpoint, bytes]] = field(default_factory=list)
+    """Those that come after them, and wait for what is said next, as the ledger gets them."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._stored = len(self.checkpoints)
+
+    def so_far(self) -> tuple[Checkpoint, ...]:
+        return self.checkpoints
+
+    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
+        self._check_drain()
+        if self.reserved:
+            self.reserved = False
+            self._check_lease()
+            return None
+        while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
+            self.beat(str(Waiting("budget")))
+            if self.ends_at is not None and self.connection.now() >= self.ends_at:
+                raise LimitReached(
+                    "deadline", "while waiting for budget that others have set aside"
+                )
+            time.sleep(RESERVE_RETRY_S)
+            self._check_drain()
+        if answer[0] == b"limit":
+            level, limit = Level(answer[1].decode()), answer[2].decode()
+            raise LimitReached(
+                limit, f"{WHOSE[level]} does not allow another model call", level=level
+            )
+        if answer[0] == b"pace":
+            return Wait(int(answer[1]) / 1000, answer[2].decode())
+        self.pacing.let_go(expected, answer[1:])
+        self._check_lease()
+        return None
+
+    def heard(self, limits: RateLimits) -> None:
+        self.pacing.heard(limits)
+
+    def refused(
+        self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
+    ) -> None:
+        self.pacing.refused(why, retry_after_s, limits)
+
+    def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
+        """What was paid is in the ledger when this returns, unless it may wait."""
+        if may_wait and self.is_first:
+            self._check_claim()
+            self._unwritten.extend((item, packed(item.to_json())) for item in checkpoints)
+        else:
+            self._turn(checkpoints, gets_further=not may_wait)
+
+    def write_down(self) -> None:
+        """What has waited so far, if anything has."""
+        if self._unwritten:
+            self._turn()
+
+    def beat(self, doing: str, draft: str | None = None) -> None:
+        self.check()
+        now = time.monotonic()
+        since = now - self._beaten_at
+        changed, self._doing = is_news(doing, self._doing), doing
+        self._unsent_draft = draft or self._unsent_draft
+        if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
+            with suppress(
+                LedgerUnavailable
+            ):  # what is in the air is paid for: the next checkpoint waits for Redis, and the fence decides
+                self.renew()
+
+    def check(self) -> None:
+        """Raises `Interrupted` if it is known that the claim no longer holds."""
+        if self._interrupted is not None:
+            raise self._interrupted
+        if self.drain.over:
+            raise Draining(f"{self.handoff_id} goes back to its queue")
+
+    def renew(self) -> None:
+        """Prolong the lease, and learn whether the claim still holds."""
+        self.heed(self.connection.script("renew", *self.renewal()))
+
+    def renewal(self) -> tuple[list[str], list[Any]]:
+        """Keys and arguments of `renew.lua`, whose answer is to be heeded."""
+        self._beaten_at = time.monotonic()
+        draft, self._unsent_draft = self._unsent_draft, ""
+        shown = packed(draft) if draft else ""
+        return self._keys, [
+            self.handoff_id,
+            self.fence,
+            int(self.lease_s * 1000),
+            self._doing,
+            shown,
+            *keep_of(self.keep_s, self.deadline),
+        ]
+
+    def end(
+        self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()
+    ) -> End:
+        """How it is to end, for `finish`. `payloads`: what the events refer to by digest, beside the result itself."""
+        text, used = (
+            result.to_json(),
+            self._used([item for item, _ in self._unwritten]) or self._air,
+        )
+        kept = [as_stored for _, as_stored in self._unwritten] if self.keeps_turns else []
+        silence_ms, is_urgent = int(CHORD_SILENCE_S * 1000), int(result.status in URGENT)
+        order = [
+            self.handoff_id,
+            self.fence,
+            self.keep_s * 1000,
+            silence_ms,
+            ref(text).digest,
+            used,
+            len(events),
+            is_urgent,
+        ]
+        order += [
+            int(self.keeps_turns),
+            self.look,
+            result.status.value,
+            self.pacing.took(result.usage),
+            len(kept),
+        ]
+        return End(
+            events,
+            (*order, *(event.to_json() for event in events), *kept, *stored((text, *payloads))),
+        )
+
+    def finish(self, end: End) -> Finished:
+        """The first writer wins; who comes too late is `Interrupted`."""
+        return self.ended(end, self._insisted("finish", end.order))
+
+    def ended(self, end: End, answer: Sequence[Any]) -> Finished:
+        """What the ledger says to this end, whichever script was told it."""
+        if answer[0] != b"ok":
+            self.heed(answer[0])
+        return end.finished(answer)
+
+    def release(self) -> None:
+        """Hand it back: it does not count as a claim."""
+        with suppress(Interrupted):
+            self.write_down()
+        self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._air])
+
+    def park(self, seconds: float, why: str) -> bool:
+        """Let it go until so many seconds are over: it does not count as a claim. False: it was not ours any more."""
+        order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.lane]
+        return bool(self.connection.script("park", self._keys, order))
+
+    @property
+    def _air(self) -> str:
+        """What to book of a reservation that still stands when the claim ends: nothing, if the call that the claim came with was never
+        made; '' is the worst case, because a call was made and not settled.
+        """
+        if self.reserved:
+            return order_of(
+                {"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.back(None)
+            )
+        return ""
+
+    @property
+    def _keys(self) -> list[str]:
+        return [keys.job(self.job_id), keys.DUE]
+
+    def _turn(
+        self,
+        new: Sequence[Checkpoint] = (),
+        *,
+        worst: WorstCase | None = None,
+        expected: Expected | None = None,
+        gets_further: bool = True,
+    ) -> list[Any]:
+        """`gets_further`: with new checkpoints, the handoff has left behind what took down its processes before, if something did."""
+        with self._lock:
+            self._check_claim()
+            written = [*self._unwritten, *((item, packed(item.to_json())) for item in new)]
+            items = [item for item, _ in written]
+            lease_ms, keep = int(self.lease_s * 1000), keep_of(self.keep_s, self.deadline)
+            order = [self.handoff_id, self.fence, lease_ms, *keep, self._used(items)]
+            order += [worst_of(worst, self.pacing.order(expected)), self._doing, self._stored]
+            order += [
+                sum(isinstance(item, Observed) for item in items),
+                int(gets_further),
+                *(as_stored for _, as_stored in written),
+            ]
+            answer: list[Any] = self._insisted("turn", order)
+            if answer[0] not in (b"lost", b"dropped"):
+                self._stored += len(items)
+                self._unwritten.clear()
+            self.heed(answer[0])
+            return answer
+
+    def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
+        """What the model call among these has used; '' if there is none. Never more than one: each is settled before the next is made."""
+        usage = next(
+            (item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None
+        )
+        if usage is None:
+            return ""
+        usd = -1 if usage.cost_microusd is None else usage.cost_microusd
+        cut = {"cut": True} if usage.cut_calls else {}
+        used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
+        return order_of(used | cut | self.pacing.back(usage))
+
+    def _insisted(self, script: str, order: Sequence[Any]) -> Any:
+        """Until Redis answers: what was paid for is worth waiting for, and the fence says whether it is still wanted.
+
+        Raises:
+            LedgerUnavailable: the handoff's time, or this process's, is over.
+        """
+        until = time.monotonic() + OUTAGE_S
+
+        def is_worth_it() -> bool:
+            in_time = self.deadline is None or self.connection.now() < self.deadline + LATE_S
+            return in_time and not self.drain.over and time.monotonic() < until
+
+        def say() -> Any:
+            self._beaten_at = time.monotonic()
+            return self.connection.script(script, self._keys, list(order))
+
+        return insisted(say, is_worth_it)
+
+    def _check_drain(self) -> None:
+        if self.drain.asked:
+            raise Draining(f"{self.handoff_id} goes back to its queue")
+
+    def _check_lease(self) -> None:
+        """Who was stopped since the ledger answered may have lost the lease: no call is made that somebody else may be making."""
+        if time.monotonic() - self.held_at > self.lease_s:
+            self.heed(b"lost")
+
+    def _check_claim(self) -> None:
+        """Like `check`, but a drain does not count: what was paid for is written down all the same."""
+        if self._interrupted is not None:
+            raise self._interrupted
+
+    def heed(self, answer: bytes) -> None:
+        """What the ledger said of this claim. Raises `Interrupted` if it no longer holds."""
+        if answer == b"ok":
+            self.held_at = self._beaten_at
+        elif answer == b"lost":
+            self._interrupted = LeaseLost(f"{self.handoff_id}: the lease is gone")
+        elif answer == b"dropped":
+            self._interrupted = Cancelled(f"{self.handoff_id}: its job does not want it any more")
+        elif answer == b"paused":
+            self._interrupted = Paused(f"{self.handoff_id}: its role is paused")
+        elif answer == b"cancelled":
+            self._interrupted = Cancelled(f"{self.job_id} was cancelled")
+        self._check_claim()

@@ -1,0 +1,220 @@
+"""Where claims are made: of a handoff whose message came, or of one along with the commit that issues it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.drain import Drain
+from handoff_queue.shared.store.finish_request import End, Finished
+from handoff_queue.shared.store.journal import Commit, Journal, recorded_as
+from handoff_queue.shared.store.payloads import unpacked
+from handoff_queue.shared.store.rate_limiter import Pacing
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words, insisted
+from handoff_queue.shared.store.script_arguments import keep_of, worst_of
+from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
+from handoff_queue.shared.types.errors import UnreadablePayload
+from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, new_word
+from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.rate_limits import Expected
+
+MAX_CLAIMS = 3
+"""A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""
+MAX_LOOKS = MAX_CLAIMS
+"""The same for a job, and the times that no supervisor's look at it came to its end (`looks.py`)."""
+CLAIM_PATIENCE_S = 3.0
+"""A Redis that does not answer is asked again for so long: most restarts take less, and a claim said twice is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claiming:
+    """Who wants to run which handoff."""
+
+    job_id: JobId
+    handoff_id: HandoffId
+    digest: Digest
+    """Of its message: only what the ledger has issued, to the byte, is run."""
+    worker: str
+    first: WorstCase | None = None
+    """The worst case of the first model call, set aside in the same round trip where that is possible."""
+    expected: Expected | None = None
+    """What that call will take of its provider's rate limits; None: nobody counts."""
+    deadline: float | None = None
+    """The handoff's; Unix time in seconds."""
+    max_seconds: int | None = None
+    """How long it may take, from its first claim."""
+    look: str = ""
+    """Of the supervisor that runs it in place, and decides what follows: the end of the handoff begins that look again, and the commit of
+    what follows on it, which may go along, ends it; empty: there is none."""
+    fence: str = field(default_factory=new_word)
+    """A word that only this claim knows: what is said without it is refused, and what is said twice with it is done once. No number that
+    is counted up: Redis may come back with an older one, and give it out again.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A handoff that has ended, and the commit that went along with its end."""
+
+    finished: Finished
+    recorded: tuple[Recorded, ...] = ()
+    """The events of the commit; none: it was a conflict."""
+    claim: Claim | None = None
+    """Of the handoff that it issued, if that was wanted."""
+
+
+class Claims:
+    """Grants claims."""
+
+    def __init__(
+        self, connection: Connection, journal: Journal, settings: Settings, drain: Drain
+    ) -> None:
+        self._connection = connection
+        self._journal = journal
+        self._settings = settings
+        self._drain = drain
+
+    def claim(self, wanted: Claiming) -> Claim:
+        """Try to get the handoff. The claim that comes back says by its verdict whether it is one.
+
+        Raises:
+            LedgerUnavailable: for `CLAIM_PATIENCE_S`.
+        """
+        asked_at = time.monotonic()
+        until = asked_at + CLAIM_PATIENCE_S
+        order = [[keys.job(wanted.job_id), keys.DUE], self._order(wanted)]
+        answer = insisted(
+            lambda: self._connection.script("claim", *order), lambda: time.monotonic() < until
+        )
+        return self._claim(wanted, answer, asked_at)
+
+    def commit_and_claim(self, commit: Commit, wanted: Claiming) -> tuple[list[Recorded], Claim]:
+        """Commit a decision and claim a handoff that it issues, in one round trip and all at once.
+
+        Raises:
+            VersionConflict: see `Journal.commit`.
+        """
+        asked_at = time.monotonic()
+        answer = self._journal.say(commit, claim=self._order(wanted))
+        return recorded_as(commit, answer), self._claim(wanted, answer[3], asked_at)
+
+    def end_and_commit(
+        self, claim: Claim, end: End, commit: Commit, wanted: Claiming | None
+    ) -> Followed:
+        """End a handoff, commit the decision that was made on its result, and claim another that this issues (None: it is not to be), in
+        one round trip. `commit.expected`: the version before that end. Where the commit would be a `VersionConflict`, it is none, and the
+        handoff has ended all the same.
+
+        Raises:
+            Interrupted: its claim holds no more; nothing was written.
+        """
+        asked_at = time.monotonic()
+        answer = self._journal.say(
+            commit, claim=self._order(wanted) if wanted else (), end=end.order
+        )
+        finished = claim.ended(end, answer[4])
+        if not answer[0]:
+            return Followed(finished)
+        next_one = self._claim(wanted, answer[3], asked_at) if wanted else None
+        return Followed(finished, tuple(recorded_as(commit, answer)), next_one)
+
+    def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
+        """The claim that a child job has on the handoff that it does, since `Journal.commit` made it: to end it with a result."""
+        wanted = Claiming(job_id, handoff_id, digest="", worker=child, fence=child)
+        return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
+
+    def turns(
+        self, job_id: JobId, handoff_ids: Sequence[HandoffId]
+    ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
+        """What the ledger still has of the turns of these, in one round trip; those of another version are left out."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for handoff_id in handoff_ids:
+                pipe.lrange(keys.turns(job_id, handoff_id), 0, -1)
+            found = [_read(one)[0] for one in pipe.execute()] if handoff_ids else []
+        return {
+            handoff_id: turns for handoff_id, turns in zip(handoff_ids, found, strict=True) if turns
+        }
+
+    def _order(self, wanted: Claiming) -> list[Any]:
+        keep = keep_of(self._settings.retention_s, wanted.deadline)
+        first, lease_ms = (
+            worst_of(wanted.first, self._pacing(wanted).order(wanted.expected)),
+            int(self._settings.lease_s * 1000),
+        )
+        return [
+            wanted.handoff_id,
+            wanted.digest,
+            wanted.worker,
+            lease_ms,
+            MAX_CLAIMS,
+            *keep,
+            first,
+            wanted.fence,
+        ]
+
+    def _pacing(self, wanted: Claiming) -> Pacing:
+        lane = wanted.expected.lane if wanted.expected else ""
+        return Pacing(
+            self._connection,
+            f"{wanted.job_id}/{wanted.handoff_id}",
+            self._settings.rate_window_s,
+            lane,
+        )
+
+    def _claim(self, wanted: Claiming, answer: Sequence[Any], asked_at: float) -> Claim:
+        verdict, reserved, stored_checkpoints, *more = answer
+        taken, began_ms, earlier = more or ((), 0, 0)
+        pacing = self._pacing(wanted)
+        if reserved:
+            pacing.let_go(wanted.expected, taken)
+        is_claimed = verdict in (b"granted", b"exhausted")
+        checkpoints, unreadable = _read(stored_checkpoints) if is_claimed else ((), None)
+        return Claim(
+            connection=self._connection,
+            job_id=wanted.job_id,
+            handoff_id=wanted.handoff_id,
+            fence=wanted.fence,
+            look=wanted.look,
+            lease_s=self._settings.lease_s,
+            keep_s=self._settings.retention_s,
+            verdict=ClaimVerdict(verdict.decode()),
+            pacing=pacing,
+            checkpoints=checkpoints,
+            unreadable=unreadable,
+            reserved=bool(reserved),
+            held_at=asked_at,
+            drain=self._drain,
+            deadline=wanted.deadline,
+            started_at=int(began_ms) / 1000 if began_ms else None,
+            ends_at=_earlier(
+                wanted.deadline,
+                None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds,
+            ),
+            keeps_turns=self._settings.keep_turns,
+            is_first=not earlier,
+        )
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((at for at in (one, other) if at is not None), default=None)
+
+
+def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:
+    """The checkpoints, or none and why: another version may have written them, and a claim that was granted must be ended all the same."""
+    try:
+        return tuple(
+            checkpoint_adapter.validate_json(unpacked(item)) for item in stored_checkpoints
+        ), None
+    except ValidationError as error:
+        return (), problems_of(error)
+    except (ValueError, UnreadablePayload) as error:
+        return (), str(error) if isinstance(error, UnreadablePayload) else type(error).__name__

@@ -1,0 +1,157 @@
+"""What the installation, and each tenant, may spend in a day (UTC, by Redis's clock), and what they have spent of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.types.usage import cost_usd, microusd
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """The most in a day; money is micro-dollars. None: no cap. Fields are named as `books.lua` reads them."""
+
+    day_tokens: int | None = None
+    day_usd: int | None = None
+    tenant_day_tokens: int | None = None
+    """Of each tenant."""
+    tenant_day_usd: int | None = None
+
+
+def caps_from(settings: Settings) -> Caps:
+    return Caps(
+        settings.day_tokens,
+        microusd(settings.day_usd),
+        settings.tenant_day_tokens,
+        microusd(settings.tenant_day_usd),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was spent of one day, and may be. A most of 0: no cap. Fields stand as `day.lua` answers them."""
+
+    tokens: int
+    microusd: int
+    most_tokens: int
+    most_microusd: int
+    needed_tokens: int = 0
+    """The first call of some handoff asked for so much, and did not get it. 0: that has not happened today."""
+    needed_microusd: int = 0
+
+    @property
+    def reached(self) -> str:
+        """The cap under which too little is left to begin anything new, with what is spent of it; '': there is enough under each, as far as
+        is known.
+        """
+        if self.most_microusd and self._left_microusd < max(1, self.needed_microusd):
+            return self._money + self.need
+        return (
+            self._tokens + self.need
+            if self.most_tokens and self._left_tokens < max(1, self.needed_tokens)
+            else ""
+        )
+
+    @property
+    def need(self) -> str:
+        """What did not fit into what is left; '': nothing is left, or nothing is known to be too much."""
+        if 0 < self._left_microusd < self.needed_microusd:
+            return f", and a call may need {_dollars(self.needed_microusd)}"
+        return (
+            f", and a call may need {self.needed_tokens:,}"
+            if 0 < self._left_tokens < self.needed_tokens
+            else ""
+        )
+
+    def __str__(self) -> str:
+        """`$0.5 of $2, 1,200 tokens`: a figure without a cap stands for itself."""
+        return f"{self._money}, {self._tokens}"
+
+    @property
+    def is_capped(self) -> bool:
+        return bool(self.most_tokens or self.most_microusd)
+
+    @property
+    def _left_microusd(self) -> int:
+        return self.most_microusd - self.microusd
+
+    @property
+    def _left_tokens(self) -> int:
+        return self.most_tokens - self.tokens
+
+    @property
+    def _money(self) -> str:
+        return _dollars(self.microusd) + (
+            f" of {_dollars(self.most_microusd)}" if self.most_microusd else ""
+        )
+
+    @property
+    def _tokens(self) -> str:
+        return (
+            f"{self.tokens:,}"
+            + (f" of {self.most_tokens:,}" if self.most_tokens else "")
+            + " tokens"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Today:
+    """The books of this day for all jobs together, and for those of one tenant."""
+
+    installation: Spent
+    tenant: Spent
+    left_s: float
+
+    @property
+    def more(self) -> str:
+        """When it begins anew."""
+        return f"there is more at 00:00 UTC, in {_duration(self.left_s)}"
+
+
+class Days:
+    """The books above those of jobs."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def set_caps(self, caps: Caps, since_ms: int | None = None) -> int:
+        """They hold at once, for all processes, until they are set again. Returns since when, Unix ms by Redis's clock.
+
+        `since_ms`: they were set then, and are put back if Redis has nothing as new.
+        """
+        given = [
+            item for name, most in asdict(caps).items() if most is not None for item in (name, most)
+        ]
+        return int(
+            self._connection.script(
+                "caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]
+            )
+        )
+
+    def today(self, tenant: str) -> Today:
+        """In one round trip."""
+        left_ms, of_tenant, of_all = self._connection.script("day", [keys.CAPS], [tenant])
+        return Today(Spent(*of_all), Spent(*of_tenant), int(left_ms) / 1000)
+
+    def spent_up(self, tenant: str) -> str | None:
+        """Which cap of today is spent, or has too little left to begin a job, and when there is more, in one line; None: no cap has."""
+        today = self.today(tenant)
+        for spent, whose in (
+            (today.tenant, f"tenant {tenant}"),
+            (today.installation, "this installation"),
+        ):
+            if reached := spent.reached:
+                return f"the budget of {whose} for today is spent ({reached}); {today.more}"
+        return None
+
+
+def _dollars(microusd: int) -> str:
+    return f"${cost_usd(microusd):.6g}"
+
+
+def _duration(seconds: float) -> str:
+    minutes = int(seconds // 60) + 1
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

@@ -1,0 +1,156 @@
+"""Dead letters: messages that could not be taken, with the reason. Kept until a person tries them again, drops them, or retention does.
+
+A handoff that this process cannot read, but that the ledger has issued to the byte, was written by another version. It is no dead letter
+yet: workers of that version may be there, or come. Its message ends, and the sweeper publishes it again, every few seconds, for
+`PATIENCE_S`. After that its handoff is held, as a paused role's are: nobody publishes it until somebody says `handoff dead retry`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
+from handoff_queue.shared.types.message import Message, digest_of
+
+KEEP_AT_MOST = 1_000
+PATIENCE_S = 60.0
+"""How long a handoff is left to workers of another version. A deploy that replaces one process after the other takes about that."""
+MOST_BODY_CHARS = 65_536
+"""Of a letter: what is longer is cut, so that all of them together stay small. Of a handoff, the ledger has the text."""
+_ID_CHARS = 8
+"""Of a digest: among 1,000 letters, one chance in 8,600 that any two share it."""
+
+
+class DeadLetter(Message):
+    """One message that was not taken."""
+
+    at: float
+    """Unix time in seconds."""
+    queue: str
+    reason: str
+    body: str
+    """The message's argument, as it came, or the message itself: its beginning, where it is long."""
+
+    @property
+    def id(self) -> str:
+        """A name that stays, while its place in the list changes with each letter that comes in."""
+        return self.content_digest[:_ID_CHARS]
+
+
+class DeadLetters:
+    """The newest `KEEP_AT_MOST` of them."""
+
+    def __init__(self, connection: Connection, keep_s: int) -> None:
+        self._connection = connection
+        self._keep_s = keep_s
+
+    def add(self, queue: str, reason: str, body: str) -> None:
+        self._add(self._letter(queue, reason, body))
+
+    def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
+        """A message of this queue cannot be read here. Returns whether it is a dead letter; if not, another version may take it."""
+        body = storable(body)
+        if (named := handoff_in(body)) is None:
+            self.add(queue, reason, body)
+            return True
+        job_id, handoff_id, text = named
+        short = (
+            body
+            if len(body) <= MOST_BODY_CHARS
+            else json.dumps({"job_id": job_id, "handoff_id": handoff_id})
+        )
+        letter = self._letter(queue, reason, short)
+        order = [
+            handoff_id,
+            digest_of(text),
+            int(patience_s * 1000),
+            letter.to_json(),
+            KEEP_AT_MOST,
+            self._keep_s,
+        ]
+        answer = self._connection.script("unread", [keys.job(job_id), keys.DUE, keys.DEAD], order)
+        if answer == b"unknown":
+            self._add(letter)
+        return bool(answer in (b"unknown", b"dead"))
+
+    def _letter(self, queue: str, reason: str, body: str) -> DeadLetter:
+        if len(body) > MOST_BODY_CHARS:
+            reason = f"{reason} (it has {len(body):,} characters, of which the first {MOST_BODY_CHARS:,} are kept)"
+        return DeadLetter(
+            at=self._connection.now(),
+            queue=queue,
+            reason=storable(reason),
+            body=storable(body[:MOST_BODY_CHARS]),
+        )
+
+    def _add(self, letter: DeadLetter) -> None:
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            pipe.lpush(keys.DEAD, letter.to_json())
+            pipe.ltrim(keys.DEAD, 0, KEEP_AT_MOST - 1)
+            pipe.expire(keys.DEAD, self._keep_s)
+            pipe.execute()
+
+    def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
+        """Have the sweeper publish a handoff whose message was a dead letter.
+
+        Raises:
+            UserError: nobody waits for it any more.
+        """
+        answer = self._connection.script("retry", [keys.job(job_id), keys.DUE], [handoff_id])
+        if answer == b"unknown":
+            raise UserError(
+                f"the ledger has no handoff {handoff_id} of {job_id}: nobody waits for it, so it can only be dropped"
+            )
+        if answer == b"over":
+            raise UserError(
+                f"{handoff_id} of {job_id} runs, or has ended meanwhile: its letter can only be dropped"
+            )
+
+    def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
+        with in_our_words():
+            return [
+                DeadLetter.from_json(text)
+                for text in self._connection.redis.lrange(keys.DEAD, 0, count - 1)
+            ]
+
+    def drop(self, letter: DeadLetter) -> bool:
+        """False: somebody else, or retention, was quicker."""
+        with in_our_words():
+            return int(self._connection.redis.lrem(keys.DEAD, 1, letter.to_json())) > 0
+
+    def drop_all(self) -> int:
+        """Returns how many there were: what comes in meanwhile is among them, or stays."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=True)
+            pipe.llen(keys.DEAD)
+            pipe.unlink(keys.DEAD)
+            return int(pipe.execute()[0])
+
+
+def storable(text: str) -> str:
+    """The text, where half a surrogate pair is written as what it is: such a text has no bytes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
+    """Whose handoff this is, and the handoff's own text: out of that text, or of a Celery message around it. None: out of neither."""
+    try:
+        value = json.loads(body)
+        if isinstance(value, list):
+            body = value[0][0]
+            value = json.loads(body)
+        job_id, handoff_id = value["job_id"], value["handoff_id"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    named = (
+        isinstance(job_id, str)
+        and isinstance(handoff_id, str)
+        and is_job_id(job_id)
+        and re.fullmatch(HANDOFF_ID_PATTERN, handoff_id)
+    )
+    return (JobId(job_id), HandoffId(handoff_id), body) if named else None

@@ -1,0 +1,47 @@
+"""How a handoff ends with a result: what `finishing.lua` is told, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handoff_queue.shared.store.journal import in_place
+from handoff_queue.shared.types.events import Event, Recorded
+from handoff_queue.shared.types.handoff import ResultStatus
+
+CHORD_SILENCE_S = 3.0
+"""All parts of a chord are done, and its body has not come: the sweeper looks."""
+URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
+"""The supervisor hears of these at once, without waiting for the rest of the chord."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A handoff's end, as it stands in the journal."""
+
+    parts_left: int
+    """Of its group, still out; -1: it has none."""
+    wakes: bool
+    """Its supervisor is to be told now, and not when the group is done."""
+    recorded: tuple[Recorded, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A result under a claim, and the events that enter the journal with it; not yet told to the ledger. Made once: said again, it is the
+    same.
+    """
+
+    events: Sequence[Event]
+    order: Sequence[Any]
+    """For the script."""
+
+    def finished(self, answer: Sequence[Any]) -> Finished:
+        """The script's answer, if that is no refusal."""
+        _, parts_left, version, at_ms, wakes = answer
+        return Finished(
+            int(parts_left),
+            bool(wakes),
+            tuple(in_place(self.events, int(version), int(at_ms) / 1000)),
+        )

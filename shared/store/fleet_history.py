@@ -1,0 +1,82 @@
+"""What this installation's handoffs cost and took, and how its quotes turned out: the newest of each, for the next quote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.unreadable import readable
+
+MOST = 2**53
+"""The largest whole number that Lua and JSON readers hold exactly."""
+Count = Annotated[int, Field(strict=True, ge=-MOST, le=MOST)]
+Factor = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
+
+
+class _Lane(BaseModel):
+    """Tokens that a handoff took of a lane's limits; None: the provider does not count them."""
+
+    name: str
+    input: Count | None
+    output: Count | None
+
+
+class _Sample(BaseModel):
+    at: Count
+    usd: Count | None
+    ms: Count
+    waited_ms: Count
+    turns: Count
+    lane: _Lane | None
+
+
+class _Score(BaseModel):
+    cost_likely: Factor | None
+    cost_most: Factor | None
+    time_likely: Factor
+    time_most: Factor
+
+
+class History:
+    """Reads. `finish.lua` and `commit.lua` write, and say how many are kept."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def read(
+        self, roles: Iterable[str]
+    ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
+        """Return the samples of each specialist or role, and the scores, the newest first.
+
+        A sample is `{at, usd, ms, waited_ms, turns, lane}`: when the handoff ended (Unix ms),
+        micro-dollars (None: unknown), milliseconds, those of them that it waited for its provider,
+        turns, and what these took of which lane's limits: `{name, input, output}`, tokens (None:
+        nobody counts). Entries that cannot be read are skipped: these are
+        statistics, which no job depends on.
+        """
+        names = sorted(set(roles))
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for name in names:
+                pipe.lrange(keys.history(name), 0, -1)
+            pipe.lrange(keys.SCORES, 0, -1)
+            *samples, scores = pipe.execute()
+        read = {
+            name: readable(stored, _read_sample, keys.history(name))
+            for name, stored in zip(names, samples, strict=True)
+        }
+        return read, readable(scores, _read_score, keys.SCORES)
+
+
+def _read_sample(text: bytes) -> dict[str, Any]:
+    """Raises: ValueError: the text is no sample."""
+    return _Sample.model_validate_json(text).model_dump()
+
+
+def _read_score(text: bytes) -> dict[str, Any]:
+    """Raises: ValueError: the text is no score."""
+    return _Score.model_validate_json(text).model_dump()

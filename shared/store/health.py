@@ -1,0 +1,139 @@
+"""How Redis itself is doing, and what lies in its queues: for whoever looks after the system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import CLUSTER, Connection, in_our_words
+from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable, UnusableRedis
+
+
+@dataclass(frozen=True, slots=True)
+class RedisFacts:
+    """What Redis says of itself."""
+
+    version: tuple[int, ...]
+    """(7, 0, 15); () where it does not say."""
+    is_primary: bool
+    append_only: bool
+    eviction: str
+    """maxmemory-policy."""
+    max_memory_bytes: int
+    """0: no limit."""
+    used_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """One queue to which handoffs were published."""
+
+    queue: str
+    messages: int
+    wanted: int
+    """Handoffs of jobs that wait for a claim there. Fewer than messages: the rest belongs to jobs that have ended."""
+
+
+class Health:
+    """Changes nothing."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def facts(self) -> RedisFacts:
+        """Out of INFO; where CONFIG is allowed, its settings are preferred.
+
+        Raises:
+            LedgerUnavailable: Redis cannot be reached, or refuses us.
+            UnusableRedis: it is a cluster.
+        """
+        with in_our_words():
+            info: dict[str, Any] = self._connection.redis.info()
+        _refuse_a_cluster(info)
+        return RedisFacts(
+            version=tuple(
+                int(part)
+                for part in str(info.get("redis_version", "")).split(".")
+                if part.isdigit()
+            ),
+            is_primary=info.get("role", "master") == "master",
+            append_only=self._setting("appendonly") == "yes"
+            or bool(int(info.get("aof_enabled", 0))),
+            eviction=self._setting("maxmemory-policy")
+            or str(info.get("maxmemory_policy", "unknown")),
+            max_memory_bytes=int(info.get("maxmemory", 0)),
+            used_memory_bytes=int(info.get("used_memory", 0)),
+        )
+
+    def refuse_a_cluster(self) -> None:
+        """Nothing, where Redis lets us know nothing of it. Raises: UnusableRedis: it is one."""
+        with in_our_words(), suppress(redis.exceptions.NoPermissionError):
+            _refuse_a_cluster(self._connection.redis.info("cluster"))
+
+    def refusal(self) -> str | None:
+        """Why Redis takes no writes now, though it can be read: it is full, or a replica. None: it takes them.
+
+        Asked with a write that every such Redis refuses and that changes nothing: no bytes, at the beginning of a key that never is.
+        """
+        try:
+            with in_our_words():
+                self._connection.redis.setrange(keys.NOTHING, 0, "")
+        except LedgerUnavailable as error:
+            return str(error)
+        return None
+
+    def no_room(self, mark: float) -> str | None:
+        """Why no new work is to be taken, if more than this part of maxmemory is used; without a maxmemory there is always room."""
+        with in_our_words():
+            info: dict[str, Any] = self._connection.redis.info("memory")
+        most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+        if not most or used <= mark * most:
+            return None
+        return (
+            f"Redis is filled to {100 * used / most:.0f} % of its maxmemory, and above {100 * mark:.0f} % no new job is taken: "
+            "raise maxmemory, or delete old jobs (handoff delete); jobs that run go on"
+        )
+
+    def messages(self, queues: Sequence[str]) -> dict[str, int]:
+        """How many wait in each, in one round trip."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for queue in queues:
+                pipe.llen(queue)
+            return dict(zip(queues, map(int, pipe.execute()), strict=True))
+
+    def depths(self) -> list[QueueDepth]:
+        """Of every queue to which a handoff was ever published, served or not, by name."""
+        with in_our_words():
+            queues = sorted(
+                name.decode(errors="replace") for name in self._connection.redis.hkeys(keys.QUEUES)
+            )
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for queue in queues:
+                pipe.llen(queue)
+                pipe.zcard(keys.WAITING + queue)
+            counts = [int(count) for count in pipe.execute()]
+        return [QueueDepth(*one) for one in zip(queues, counts[::2], counts[1::2], strict=True)]
+
+    def _setting(self, name: str) -> str | None:
+        """None: a hosted Redis, or an ACL, keeps CONFIG to itself."""
+        try:
+            with in_our_words():
+                value = self._connection.redis.config_get(name).get(name)
+        except LedgerUnavailable as error:
+            if "cannot be reached" in str(error):
+                raise
+            return None
+        except LedgerError:
+            return None
+        return None if value is None else str(value)
+
+
+def _refuse_a_cluster(info: Mapping[str, Any]) -> None:
+    if int(info.get("cluster_enabled", 0)):
+        raise UnusableRedis(CLUSTER)

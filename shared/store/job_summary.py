@@ -1,0 +1,205 @@
+"""What can be read of a job at once, however many handoffs it has: its books, the ends of its journal, some of its handoffs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.jobs import (
+    HandoffStanding,
+    JobStanding,
+    handoff_standing,
+    hashes_of,
+    job_standing,
+)
+from handoff_queue.shared.store.journal import recorded
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.types.errors import UnknownJob
+from handoff_queue.shared.types.events import Recorded, Routed
+from handoff_queue.shared.types.ids import HandoffId, JobId
+
+HEAD_EVENTS = 20
+"""Who does a job stands among the first of a journal, where it was to be found out."""
+TAIL_EVENTS = 100
+"""Enough for what came last of handoffs; usually some 50 KB."""
+MOST_EVENT_BYTES = 16_000
+"""Of an event; a plan of thousands of steps has a megabyte, and is not read."""
+MOST_DUE = 5_000
+"""Of all jobs, that are looked through for what is at work of this one: 1 ms of Redis's time."""
+MOST_AT_WORK = 500
+"""Of one job, whose state is asked: 1 ms."""
+
+_BOOKS = (
+    "asked_last",
+    *(
+        "status",
+        "version",
+        "title",
+        "submitted_at",
+        "turns",
+        "input_tokens",
+        "output_tokens",
+        "usd",
+        "unpriced",
+        "cancelled",
+    ),
+    *(
+        "specialists",
+        "cut_calls",
+        "cut_tokens",
+        "cut_usd",
+        "asks",
+        "asked_at",
+        "teams_lack",
+        "parent",
+    ),
+)
+"""Fields of a job's hash, which has one more for each chord, and so thousands."""
+_SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of a job's handoffs: `tallying.lua` counts them."""
+
+    issued: int
+    ok: int
+    partial: int
+    needs_input: int
+    failed: int
+    dropped: int
+
+    @property
+    def open(self) -> int:
+        """They run, or wait for somebody."""
+        return self.issued - self.ok - self.partial - self.needs_input - self.failed - self.dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """One job at one moment."""
+
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    job: JobStanding
+    """Without its children."""
+    tally: Tally | None
+    """None: a version that does not count has written part of its journal."""
+    plan: str
+    """What its plan comes to, as JSON; '': it is short, or not known."""
+    failed: tuple[HandoffId, ...]
+    """The newest that failed, or needed something; the newest last."""
+    dropped: tuple[HandoffId, ...]
+    running: tuple[HandoffId, ...]
+    parked: tuple[HandoffId, ...]
+    is_cut: bool
+    """There may be more of these two."""
+    first: Recorded
+    """Its submission."""
+    tail: tuple[Recorded, ...]
+    """Its last events, oldest first; without those longer than `MOST_EVENT_BYTES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffBooks:
+    """One handoff's hash."""
+
+    standing: HandoffStanding
+    assigned_to: str
+    message: str
+    """The digest of its AgentHandoff."""
+    result: str | None
+    """That of its HandoffResult; None: it has none."""
+    status: str | None
+    """Of that; None, too, where a version that does not note it has finished it."""
+    group: str | None
+    child: JobId | None
+
+
+class Glances:
+    """Reads only."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def of(self, job_id: JobId) -> Glance:
+        """In one round trip.
+
+        Raises:
+            UnknownJob: there is none.
+        """
+        order = [TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_BOOKS, *_SHORT]
+        answer = self._connection.script("glance", [keys.job(job_id), keys.DUE, keys.JOBS], order)
+        if not answer or not answer[3]:
+            raise UnknownJob.named(job_id)
+        at_ms, submitted_ms, values, first, tail, running, parked, more, question = answer
+        fields = {
+            name.encode(): value
+            for name, value in zip((*_BOOKS, *_SHORT), values, strict=True)
+            if value is not None
+        }
+        if question:
+            fields[b"approval:" + fields[b"asked_last"]] = question
+        job = job_standing(job_id, fields, float(submitted_ms or 0))
+        short = {name: fields.get(name.encode(), b"").decode() for name in _SHORT}
+        tally = _tally(short["tally"], job.version)
+        return Glance(
+            at=int(at_ms) / 1000,
+            job=job,
+            tally=tally,
+            plan=short["plan_short"] if tally else "",
+            failed=tuple(map(HandoffId, short["failed_last"].split())),
+            dropped=tuple(map(HandoffId, short["dropped_last"].split())),
+            running=tuple(HandoffId(one.decode()) for one in running),
+            parked=tuple(HandoffId(one.decode()) for one in parked),
+            is_cut=bool(more),
+            first=_events(first)[0],
+            tail=_events(tail),
+        )
+
+    def routed(self, job_id: JobId) -> Routed | None:
+        """Who does a job of mode `auto`: nobody has asked for thousands of steps before that. None: it is not known yet."""
+        with in_our_words():
+            entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
+        return next(
+            (event for entry in entries if isinstance(event := recorded(entry).event, Routed)), None
+        )
+
+    def handoffs(
+        self, job_id: JobId, handoff_ids: Sequence[HandoffId]
+    ) -> dict[HandoffId, HandoffBooks]:
+        """Those that are there, in one round trip."""
+        return {
+            handoff_id: _books(fields)
+            for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()
+        }
+
+
+def _books(fields: dict[bytes, bytes]) -> HandoffBooks:
+    def text(name: bytes) -> str | None:
+        return fields[name].decode() if name in fields else None
+
+    child = text(b"child")
+    return HandoffBooks(
+        standing=handoff_standing(fields),
+        assigned_to=text(b"role") or "",
+        message=text(b"digest") or "",
+        result=text(b"result"),
+        status=text(b"status"),
+        group=text(b"group"),
+        child=JobId(child) if child else None,
+    )
+
+
+def _tally(text: str, version: int) -> Tally | None:
+    """It stands for the whole journal, or for nothing."""
+    counted_to, *counts = map(int, text.split()) if text else (-1,)
+    return Tally(*counts) if counted_to == version else None
+
+
+def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:
+    return tuple(
+        recorded((version, {b"t": at, b"e": event})) for version, at, event in entries if event
+    )

@@ -1,0 +1,350 @@
+"""Jobs as a whole: how they stand, which there are, how their handoffs stand, and what time makes necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim_history import Stint, stints_of
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
+
+SWEEP_AT_MOST = 200
+ACTED_WITHIN_S = 1.5
+"""A wake-up that is in no queue is on its way to a look for at most this long, and what it was about is found again after this. With two
+sweeps of a second each, it leaves some of the 5 s after a lease within which a handoff runs elsewhere.
+"""
+FORGET_AT_ONCE = 1_000
+"""Jobs in one round trip."""
+LOOK_AT = 500
+"""Jobs of the list that Redis looks at in one script: about a millisecond of its time."""
+LOST_AFTER_S = 5.0
+"""A message that is in no queue is on its way there, or to a claim, for at most this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffStanding:
+    """One handoff in the ledger, as `watch` and `decide` want it. Times are Unix seconds."""
+
+    state: str
+    lease_until: float | None = None
+    lost: bool = False
+    held: bool = False
+    """It waits until its role is resumed, its dead letter tried again, or its time of being parked over."""
+    parked_until: float | None = None
+    """It waits for its provider, and `doing` says why; None: it does not."""
+    queue: str = ""
+    """To which its message was sent; a role's has none while it is run in place."""
+    worker: str = ""
+    claims: int = 0
+    """How often it was claimed since it last got further."""
+    lost_claims: int = 0
+    """How many of all its claims were lost with their process."""
+    stints: tuple[Stint, ...] = ()
+    """Claims of it that have ended without a result, in order."""
+    claimed_at: float | None = None
+    """When the claim began that holds, or that has ended with a result; None: there is none, or it is the first one of a version that did
+    not note it."""
+    turns: int = 0
+    tool_calls: int = 0
+    """Those that were answered."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_microusd: int | None = 0
+    cut_calls: int = 0
+    cut_tokens: int = 0
+    cut_microusd: int = 0
+    """Of these figures, what is an upper bound, as in `Usage`."""
+    doing: str = ""
+    issued_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    beat_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStanding:
+    """One job's hash: its status and its books."""
+
+    job_id: JobIdField
+    status: JobStatus
+    version: int
+    title: str
+    submitted_at: float
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cost_microusd: int | None
+    cancelled: bool
+    specialists: tuple[str, ...] = ()
+    """Only these may be used; empty: all."""
+    cut_calls: int = 0
+    cut_tokens: int = 0
+    cut_microusd: int = 0
+    """Of these figures, what is an upper bound, as in `Usage`."""
+    asks: str = ""
+    """Why it waits for a decision of its user; empty: it does not."""
+    approval: str = ""
+    """What it waits for an approval of; empty: it does not."""
+    asked_at: float | None = None
+    """Since when it waits for a person, in Unix seconds; None: it does not."""
+    teams_lack: str = ""
+    """Of what the sub-teams of its plan get too little; empty: of nothing."""
+    parent: JobId | None = None
+    """The job whose step it does, if it is a child."""
+    children: tuple[JobId, ...] = ()
+    """Jobs that do steps of it, in the order in which these were handed over; some may never have begun."""
+    waiting_for: str = ""
+    """Who is not there and is needed: the hash does not know, `supervisor.client.waiting_reasons` adds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """What jobs of the list have in common. A field that is not set matches every job."""
+
+    statuses: frozenset[JobStatus] = frozenset()
+    """Empty: every status."""
+    tenant: str = ""
+    submitted_before: float | None = None
+    """Unix time in seconds."""
+
+
+EVERY_JOB = JobFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep found."""
+
+    due: dict[JobId, list[HandoffId]]
+    """Jobs that need a look, each with the handoffs that something may be wrong with."""
+    fresh: tuple[JobId, ...] = ()
+    """Jobs that nobody has begun, to be announced again."""
+    more: bool = False
+    """There may be more."""
+
+
+class Jobs:
+    """What is known of jobs beside their journals."""
+
+    def __init__(self, connection: Connection, lease_s: float) -> None:
+        self._connection = connection
+        self._lease_s = lease_s
+
+    def standings(self, job_ids: Sequence[JobId]) -> list[JobStanding]:
+        """In one round trip; unknown jobs are left out."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.hgetall(keys.job(job_id))
+                pipe.zscore(keys.JOBS, job_id)
+            answers = pipe.execute()
+        return [
+            job_standing(job_id, fields, submitted or 0.0)
+            for job_id, fields, submitted in zip(job_ids, answers[::2], answers[1::2], strict=True)
+            if fields
+        ]
+
+    def tenant(self, job_id: JobId) -> str:
+        """Return the tenant of a job; the default one for a job that is not there any more."""
+        with in_our_words():
+            tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
+        return tenant.decode() if tenant else DEFAULT_TENANT
+
+    def newest(self, count: int, where: JobFilter = EVERY_JOB) -> list[JobId]:
+        """Return the jobs that match, the newest first; at most `count`."""
+        return list(islice(self.matching(where, count), count))
+
+    def matching(self, where: JobFilter, count: int = LOOK_AT) -> Iterator[JobId]:
+        """Yield the jobs that match, the newest first, one page of the list in each round trip.
+
+        `count`: how many the caller needs at most of each page.
+        """
+        look_at = LOOK_AT if where != EVERY_JOB else min(count, LOOK_AT)
+        place = "+inf"
+        if where.submitted_before is not None:
+            place = f"({int(where.submitted_before * 1000)}"
+        while place:
+            order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
+            go_on, found = self._connection.script("list", [keys.JOBS], order)
+            place = go_on.decode()
+            yield from (JobId(job_id.decode()) for job_id in found)
+
+    def beginning_with(self, prefix: str, most: int) -> list[JobId]:
+        """Return jobs, and child jobs, with an id that begins so; at most `most`, the newest first."""
+        found: list[JobId] = []
+        place = "+inf"
+        while place and len(found) < most:
+            order = [place, LOOK_AT, prefix]
+            go_on, names = self._connection.script("find", [keys.JOBS], order)
+            place = go_on.decode()
+            found += [JobId(name.decode()) for name in names]
+        return found[:most]
+
+    def handoffs(
+        self, job_id: JobId, handoff_ids: Sequence[HandoffId]
+    ) -> dict[HandoffId, HandoffStanding]:
+        """How these stand, in one round trip; those that are not there are left out."""
+        return {
+            handoff_id: handoff_standing(fields)
+            for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()
+        }
+
+    def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
+        """Remove everything of an ended job but the documents, which other jobs may use."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            names = [keys.job(job_id), keys.log(job_id), keys.blobs(job_id), keys.fetched(job_id)]
+            for handoff_id in handoff_ids:
+                names += [keys.handoff(job_id, handoff_id), keys.turns(job_id, handoff_id)]
+            pipe.unlink(*names)
+            pipe.zrem(keys.JOBS, job_id)
+            pipe.zrem(keys.DUE, job_id, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
+            pipe.execute()
+
+    def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
+        """Note that a role's handoff is about to be sent to this queue; False: it waits there already, or somebody has it."""
+        order = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
+        return bool(self._connection.script("queue", [keys.job(job_id), keys.DUE], order))
+
+    def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
+        """These have left for their queues: the sweep does not find them any more, unless they are lost again."""
+        self._connection.script("sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
+
+    def sweep(self) -> Swept:
+        """What needs a look now: each job once, until somebody has looked or the wake-up is lost. Any number of sweepers share the work."""
+        found, fresh, more = self._connection.script(
+            "sweep",
+            [keys.DUE, keys.QUEUES],
+            [
+                SWEEP_AT_MOST,
+                int(ACTED_WITHIN_S * 1000),
+                int(LOST_AFTER_S * 1000),
+                int(self._lease_s * 1000),
+            ],
+        )
+        due: dict[JobId, list[HandoffId]] = {}
+        for member in found:
+            job_id, _, handoff_id = member.decode().partition("/")
+            suspects = due.setdefault(JobId(job_id), [])
+            if handoff_id:
+                suspects.append(HandoffId(handoff_id))
+        return Swept(due, tuple(JobId(member.decode()) for member in fresh), bool(more))
+
+    def forget_older_than(self, unix_s: float) -> None:
+        """Drop from the list what retention has removed: a job that is at work, or waits for somebody, may be older."""
+        redis, left = self._connection.redis, 0
+        with in_our_words():
+            while old := redis.zrange(
+                keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=left, num=FORGET_AT_ONCE
+            ):
+                pipe = redis.pipeline(transaction=False)
+                for job_id in old:
+                    pipe.exists(keys.job(job_id.decode()))
+                gone = [
+                    job_id for job_id, there in zip(old, pipe.execute(), strict=True) if not there
+                ]
+                left += len(old) - len(gone)
+                if gone:
+                    redis.zrem(keys.JOBS, *gone)
+
+
+def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
+    """Return how a job stands, by the fields of its hash.
+
+    A job that waits for a person's answer has the status `waiting`, also while other steps of it
+    run. `waits_for_person` in `scripts/prelude.lua` is the same rule for the filter of the list.
+
+    `submitted_ms`: its score in the list of jobs; 0 of a job that is in no list.
+    """
+
+    def number(name: bytes) -> int:
+        return int(fields.get(name, b"0"))
+
+    def text(name: bytes) -> str:
+        return fields.get(name, b"").decode()
+
+    status, asks = JobStatus(text(b"status") or "queued"), text(b"asks")
+    approval = text(b"approval:" + fields.get(b"asked_last", b""))
+    is_waiting = not status.ended and bool(asks or approval)
+    asked_at = number(b"asked_at") / 1000
+    return JobStanding(
+        job_id=job_id,
+        status=JobStatus.WAITING if is_waiting else status,
+        version=number(b"version"),
+        title=text(b"title"),
+        submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
+        turns=number(b"turns"),
+        input_tokens=number(b"input_tokens"),
+        output_tokens=number(b"output_tokens"),
+        cost_microusd=None if b"unpriced" in fields else number(b"usd"),
+        cancelled=b"cancelled" in fields,
+        specialists=tuple(text(b"specialists").split()),
+        cut_calls=number(b"cut_calls"),
+        cut_tokens=number(b"cut_tokens"),
+        cut_microusd=number(b"cut_usd"),
+        asks=asks,
+        approval=approval,
+        asked_at=asked_at if is_waiting else None,
+        teams_lack=text(b"teams_lack"),
+        parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
+        children=tuple(map(JobId, text(b"children").split())),
+    )
+
+
+def hashes_of(
+    connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
+) -> dict[HandoffId, dict[bytes, bytes]]:
+    """Of handoffs, in one round trip; those that are not there are left out."""
+    if not handoff_ids:
+        return {}
+    with in_our_words():
+        pipe = connection.redis.pipeline(transaction=False)
+        for handoff_id in handoff_ids:
+            pipe.hgetall(keys.handoff(job_id, handoff_id))
+        answers = pipe.execute()
+    return {
+        handoff_id: fields
+        for handoff_id, fields in zip(handoff_ids, answers, strict=True)
+        if fields
+    }
+
+
+def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
+    """Of the fields of its hash."""
+
+    def seconds(name: bytes) -> float | None:
+        return int(fields[name]) / 1000 if name in fields else None
+
+    def number(name: bytes) -> int:
+        return int(fields.get(name, b"0"))
+
+    return HandoffStanding(
+        state=fields.get(b"state", b"issued").decode(),
+        lease_until=seconds(b"lease"),
+        lost=b"lost" in fields,
+        held=b"held" in fields,
+        parked_until=seconds(b"parked"),
+        queue=fields.get(b"queue", b"").decode(),
+        worker=fields.get(b"worker", b"").decode(),
+        claims=number(b"claims"),
+        lost_claims=number(b"lost_claims"),
+        stints=stints_of(fields),
+        claimed_at=seconds(b"claimed_at") if b"claimed_at" in fields else seconds(b"again_at"),
+        turns=number(b"turns"),
+        tool_calls=number(b"tools"),
+        input_tokens=number(b"input_tokens"),
+        output_tokens=number(b"output_tokens"),
+        cost_microusd=None if b"unpriced" in fields else number(b"usd"),
+        cut_calls=number(b"cut_calls"),
+        cut_tokens=number(b"cut_tokens"),
+        cut_microusd=number(b"cut_usd"),
+        doing=fields.get(b"doing", b"").decode(),
+        issued_at=seconds(b"issued_at"),
+        started_at=seconds(b"started_at"),
+        finished_at=seconds(b"finished_at"),
+        beat_at=seconds(b"beat"),
+    )

@@ -1,0 +1,390 @@
+"""A job's journal: read it, add a decision to it (compare-and-append), add a fact to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.payloads import stored
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.script_arguments import order_of
+from handoff_queue.shared.types.errors import (
+    LedgerError,
+    LedgerRefuses,
+    MalformedMessage,
+    UnknownJob,
+    VersionConflict,
+)
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    CancelRequested,
+    Event,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    Recorded,
+    StepsTriedAgain,
+    parse_event,
+)
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import CLOSING_ROLES, queue_of
+
+READ_AT_MOST = 5_000
+"""Events in one round trip."""
+READ_AT_MOST_OF_EACH = 200
+"""Events of one job in one round trip that reads several jobs."""
+
+
+STUMBLE_AT_MOST_MS = 300_000
+"""Between two looks at a job that cannot be carried on by this version: another one, or a person, may mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One decision: what it adds to the journal, and what it changes beside it."""
+
+    job_id: JobId
+    expected: int
+    """The version that the decision was made on."""
+    events: Sequence[Event]
+    tip: float | None = None
+    """When its last event was written, Unix time in seconds: with the version it tells this history from any other. None: not compared."""
+    fields: Mapping[str, str | int] = field(default_factory=dict)
+    """Fields of the job's hash: status, limits. One set to '' is removed."""
+    payloads: Sequence[str] = ()
+    """What the events refer to by digest."""
+    drop: Sequence[HandoffId] = ()
+    """Handoffs that must not be claimed any more, nor go on."""
+    keep: Sequence[HandoffId] = ()
+    """Handoffs that must stay as long as the job does."""
+    due_at: float | None = None
+    """Unix time in seconds at which the sweeper must look at the job again; None: never."""
+    creates: bool = False
+    score: str | None = None
+    """How the job's quote turned out, as JSON: the next quotes are held against it."""
+    parent: tuple[JobId, HandoffId] | None = None
+    """The handoff of another job that this one is there to do from now on. It is claimed with the commit, in this job's name."""
+    after: JobId | None = None
+    """A job that must be there; None: none must."""
+    look: str = ""
+    """The look that comes to its end with it; empty: none does."""
+    insists: bool = False
+    """Where it ends the job, it does so without the results that have come since: in a job of thousands of steps there always are some."""
+
+
+class Journal:
+    """The journals of all jobs."""
+
+    def __init__(self, connection: Connection, keep_s: int) -> None:
+        self._connection = connection
+        self._keep_ms = keep_s * 1000
+
+    def commit(self, commit: Commit) -> list[Recorded]:
+        """Append all of it or nothing. Returns the events in their places. Where it only hands steps out, or insists on the end, results of
+        others may stand between them and `expected`: they change nothing about that, and in a job of thousands there is
+        always one that has just come.
+
+        Raises:
+            VersionConflict: the journal is not at `expected`, or nobody waits for the parent's handoff; nothing was written.
+        """
+        return recorded_as(commit, self.say(commit))
+
+    def say(
+        self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
+    ) -> Sequence[Any]:
+        """What `commit.lua` answers. `claim`: the order to claim a handoff that it issues; `end`: to finish the one whose result the
+        decision was made on. Either is carried out along with it. With an end, any result that came meanwhile is another decision: that
+        handoff may have been out for minutes, and whoever was woken by such a result has found nothing to do.
+        """
+        answer: Sequence[Any] = self._connection.script("commit", *self._order(commit, claim, end))
+        return answer
+
+    def commit_each(self, commits: Sequence[Commit]) -> list[LedgerError | None]:
+        """Each of them on its own, in one round trip; what became of it: None, or what `commit` would raise.
+
+        Raises:
+            LedgerUnavailable: which of them were written is not known.
+        """
+        answers = self._connection.script_for_each("commit", [self._order(one) for one in commits])
+        return [
+            answer
+            if isinstance(answer, LedgerError)
+            else None
+            if answer[0]
+            else _conflict(commit, answer[1])
+            for commit, answer in zip(commits, answers, strict=True)
+        ]
+
+    def _order(
+        self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
+    ) -> tuple[list[str], list[Any]]:
+        """Keys and arguments of `commit.lua`."""
+        issued = [event for event in commit.events if isinstance(event, HandoffIssued)]
+        groups: dict[str, int] = {}
+        for event in issued:
+            if event.group:
+                groups[event.group] = groups.get(event.group, 0) + 1
+        order = (
+            {
+                "expected": commit.expected,
+                "tip": -1 if commit.tip is None else round(commit.tip * 1000),
+                "events": len(commit.events),
+                "fields": dict(commit.fields),
+                "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
+                "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
+                "look": commit.look,
+            }
+            | ({"issue": [_issue(event) for event in issued], "groups": groups} if issued else {})
+            | (
+                {"drop": list(commit.drop), "cancels": CancelRequested(by=commit.job_id).to_json()}
+                if commit.drop
+                else {}
+            )
+            | ({"keep": list(commit.keep)} if commit.keep else {})
+            | ({"regardless": 1} if not end and _regardless(commit) else {})
+            | ({"created": 1} if commit.creates else {})
+            | ({"ended": 1} if _ends_job(commit) else {})
+            | ({"after": commit.after} if commit.after else {})
+            | ({"score": commit.score} if commit.score else {})
+            | (
+                {"parent": dict(zip(("job", "handoff"), commit.parent, strict=True))}
+                if commit.parent
+                else {}
+            )
+            | ({"claim": claim} if claim else {})
+            | ({"ends": len(end)} if end else {})
+        )
+        return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
+            order_of(order),
+            *end,
+            *(event.to_json() for event in commit.events),
+            *stored(commit.payloads),
+        ]
+
+    def append(
+        self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None
+    ) -> int:
+        """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at the job a second later.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        return self._append(job_id, event, fields)
+
+    def append_unless_ended(
+        self,
+        job_id: JobId,
+        event: Event,
+        fields: Mapping[str, str | int] | None = None,
+        payloads: Sequence[str] = (),
+    ) -> int:
+        """The same while the job has not ended, with what the event refers to. Returns the version; 0: it has ended.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        return max(
+            0,
+            self._append(
+                job_id,
+                event,
+                fields,
+                [status.value for status in JobStatus if not status.ended],
+                payloads,
+            ),
+        )
+
+    def _append(
+        self,
+        job_id: JobId,
+        event: Event,
+        fields: Mapping[str, str | int] | None,
+        statuses: Sequence[str] = (),
+        payloads: Sequence[str] = (),
+    ) -> int:
+        order = [
+            event.to_json(),
+            json.dumps(dict(fields or {})),
+            json.dumps(list(statuses)),
+            *stored(payloads),
+        ]
+        version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], order))
+        if not version:
+            raise UnknownJob.named(job_id)
+        return version
+
+    def read(self, job_id: JobId, after: int = 0) -> list[Recorded]:
+        """The events after a version, oldest first."""
+        found: list[Recorded] = []
+        while True:
+            with in_our_words():
+                part = self._connection.redis.xrange(
+                    keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST
+                )
+            found += [recorded(entry) for entry in part]
+            if len(part) < READ_AT_MOST:
+                return found
+            after = found[-1].version
+
+    def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
+        """The first event of each of these jobs that is there, in one round trip."""
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.xrange(keys.log(job_id), count=1)
+            found = pipe.execute()
+        return {
+            job_id: recorded(entries[0]).event
+            for job_id, entries in zip(job_ids, found, strict=True)
+            if entries
+        }
+
+    def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
+        """Like `read`, but waits up to `wait_s` seconds for something to happen."""
+        with in_our_words():
+            answer = self._connection.waiting.xread(
+                {keys.log(job_id): f"{after}-0"},
+                block=max(1, int(wait_s * 1000)),
+                count=READ_AT_MOST,
+            )
+        return [recorded(entry) for entry in answer[0][1]] if answer else []
+
+    def follow_each(
+        self, positions: Mapping[JobId, int], wait_s: float
+    ) -> dict[JobId, list[Recorded] | MalformedMessage]:
+        """Wait for new events of several jobs, over one connection.
+
+        Args:
+            positions: job -> the version after which its events are wanted. Not empty.
+            wait_s: how long to wait, in seconds, until one of the jobs has a new event.
+
+        Returns:
+            The new events of each job that has any, oldest first. A `MalformedMessage` stands in
+            place of the events of a job that has one that this version cannot read.
+
+        Raises:
+            LedgerUnavailable: see `in_our_words`.
+        """
+        streams = {keys.log(job_id): f"{version}-0" for job_id, version in positions.items()}
+        prefix = self._connection.prefix
+        jobs = {f"{prefix}{keys.log(job_id)}".encode(): job_id for job_id in positions}
+        with in_our_words():
+            answer = self._connection.waiting.xread(
+                streams, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST_OF_EACH
+            )
+        return {jobs[stream]: _parsed(entries) for stream, entries in answer or ()}
+
+    def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
+        """When the sweeper must look at the job again. Nothing changes if the journal is no longer at `version`: a result that came
+        meanwhile has set its own time, in case nobody else wakes the supervisor. `look`: the one that comes to its end with it, if one
+        does.
+        """
+        due_ms = -1 if due_at is None else int(due_at * 1000)
+        self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
+
+    def stumble(self, job_id: JobId, look: str = "") -> int:
+        """Our own code could not carry the job on: the sweeper wakes it again, later each time. Returns how often in a row, until something
+        happens to it; 0: there is no such job.
+        """
+        return int(
+            self._connection.script(
+                "stumble", [keys.job(job_id), keys.DUE], [STUMBLE_AT_MOST_MS, look]
+            )
+        )
+
+
+def recorded_as(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
+    """The events of a commit in their places, by the script's answer.
+
+    Raises:
+        VersionConflict: see `Journal.commit`.
+    """
+    is_done, version, at_ms, *_ = answer
+    if not is_done:
+        raise _conflict(commit, version)
+    return in_place(commit.events, int(version), int(at_ms) / 1000)
+
+
+def _conflict(commit: Commit, version: Any) -> LedgerError:
+    if int(version) < 0:
+        return LedgerRefuses(
+            f"{commit.job_id} was not written, because {commit.after} is not there"
+        )
+    return VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
+
+
+def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
+    """Events that were appended together, the last of them at `last_version`."""
+    first = last_version - len(events) + 1
+    return [Recorded(version, at, event) for version, event in enumerate(events, start=first)]
+
+
+def _regardless(commit: Commit) -> bool:
+    """Whether it holds whatever results have come since it was decided."""
+    is_last = commit.insists and _ends_job(commit)
+    return is_last or (bool(commit.events) and all(map(_hands_out, commit.events)))
+
+
+def _ends_job(commit: Commit) -> bool:
+    return any(isinstance(event, JobEnded) for event in commit.events)
+
+
+def _hands_out(event: Event) -> bool:
+    """Whether it speaks only of steps that nobody works on."""
+    return isinstance(event, StepsTriedAgain) or (
+        isinstance(event, HandoffIssued) and event.group is not None and not event.is_fact_check
+    )
+
+
+def _takes_ms(event: Event) -> int:
+    """How long what follows on an event may take, before the job's retention begins."""
+    match event:
+        case JobSubmitted():
+            return 1000 * event.limits.max_seconds
+        case ApprovalAsked():
+            return 1000 * event.wait_s
+        case _:
+            return 0
+
+
+def _issue(event: HandoffIssued) -> dict[str, Any]:
+    fields: dict[str, str | int] = {"digest": event.handoff.digest, "role": event.assigned_to}
+    fields |= {"max_usd": event.max_microusd} if event.max_microusd else {}
+    fields |= {"closes": 1} if event.closes or event.assigned_to in CLOSING_ROLES else {}
+    fields |= {"child": event.child.job_id} if event.child else {}
+    fields |= (
+        {"counts": json.dumps({one.fan_in: one.wakes_from for one in event.counts})}
+        if event.counts
+        else {}
+    )
+    if event.group is None:
+        return {"id": event.handoff_id, "fields": fields}
+    queue = queue_of(event.assigned_to)
+    return {
+        "id": event.handoff_id,
+        "queue": queue,
+        "fields": fields | {"group": event.group, "index": event.index, "queue": queue},
+    }
+
+
+def _parsed(
+    entries: Sequence[tuple[bytes, dict[bytes, bytes]]],
+) -> list[Recorded] | MalformedMessage:
+    try:
+        return [recorded(entry) for entry in entries]
+    except MalformedMessage as error:
+        return error
+
+
+def recorded(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
+    """An entry of the stream: its id, and its fields."""
+    entry_id, fields = entry
+    return Recorded(
+        version=int(entry_id.split(b"-")[0]),
+        at=int(fields[b"t"]) / 1000,
+        event=parse_event(fields[b"e"]),
+    )

@@ -1,0 +1,143 @@
+"""One thread that renews every lease of its process, and, by doing so, shows that the process is not frozen, nor are its looks at jobs."""
+
+from __future__ import annotations
+
+import faulthandler
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
+from handoff_queue.shared.types.errors import Interrupted, LedgerError
+
+RENEWALS_PER_LEASE = 3
+SIGN_EVERY_S = 4.0
+"""... and of a long lease more: a renewal is a sign of life, and whoever watches a job is promised one of each handoff within 5 s."""
+SILENCE_PER_LEASE = 0.25
+"""A renewal waits this part of a lease for Redis: less than until the next one is due, so that two of them fit into a lease."""
+RETRY_PER_LEASE = 1 / 12
+"""... and is tried again after this part if nothing came of it: within a third of a lease after Redis is back, all have been renewed, which
+is less than the grace of `silence.lua`."""
+log = log_of(__name__)
+
+
+def renews_every_s(lease_s: float) -> float:
+    """Seconds between two renewals of a lease so long."""
+    return min(lease_s / RENEWALS_PER_LEASE, SIGN_EVERY_S)
+
+
+def retries_every_s(lease_s: float) -> float:
+    """Seconds until the next try where nothing came of one."""
+    return min(lease_s * RETRY_PER_LEASE, SIGN_EVERY_S)
+
+
+class Leases:
+    """The claims that this process holds. Their renewals have a connection of their own: they never wait for other threads' calls."""
+
+    def __init__(self, redis_url: str, lease_s: float, *, watchdog: bool) -> None:
+        """`watchdog`: end the process if it freezes (its parent starts it again)."""
+        self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
+        self._lease_s = lease_s
+        self._watchdog = watchdog
+        self._held: dict[int, Claim] = {}
+        self._shown: dict[int, tuple[ScriptCall, float]] = {}
+        """What says of a look that its process lives, and when (by the monotonic clock) the look began."""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._watchdog:
+            faulthandler.cancel_dump_traceback_later()
+
+    @contextmanager
+    def held(self, claim: Claim) -> Iterator[None]:
+        """Renew this claim until the block ends."""
+        with self._lock:
+            self._held[id(claim)] = claim
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._held[id(claim)]
+
+    @contextmanager
+    def shown(self, sign_of_life: ScriptCall) -> Iterator[None]:
+        """Give this sign, keys and arguments of `look.lua`, until the block ends: a look that takes long is not a frozen one. One that ends
+        before a renewal is due costs nothing.
+        """
+        with self._lock:
+            self._shown[id(sign_of_life)] = (sign_of_life, time.monotonic())
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._shown[id(sign_of_life)]
+
+    def _renew_for_ever(self) -> None:
+        self._show_life()
+        is_renewed = True
+        while not self._stop.wait(
+            renews_every_s(self._lease_s) if is_renewed else retries_every_s(self._lease_s)
+        ):
+            try:
+                self._show_life()
+                is_renewed = self._renew() and self._give_signs()
+            except BaseException:  # without this thread, every claim of the process is lost
+                log.exception("leases not renewed")
+        self._connection.close()
+
+    def _show_life(self) -> None:
+        if self._watchdog:
+            faulthandler.dump_traceback_later(
+                self._lease_s * FROZEN_AFTER_LEASES + renews_every_s(self._lease_s), exit=True
+            )
+
+    def _renew(self) -> bool:
+        """All of them in one round trip: however many there are, a silent Redis holds this thread for one timeout. False: one was not."""
+        with self._lock:
+            held = list(self._held.values())
+        if not held:
+            return True
+        answers: list[bytes | LedgerError]
+        try:
+            answers = self._connection.script_for_each("renew", [claim.renewal() for claim in held])
+        except LedgerError as error:
+            answers = [error] * len(held)
+        for claim, answer in zip(held, answers, strict=True):
+            if not isinstance(answer, LedgerError):
+                with suppress(
+                    Interrupted
+                ):  # the claim remembers it, for the thread that works on it
+                    claim.heed(answer)
+                continue
+            log.warning(
+                "lease not renewed",
+                job_id=claim.job_id,
+                handoff_id=claim.handoff_id,
+                why=str(answer),
+            )
+        return not any(isinstance(answer, LedgerError) for answer in answers)
+
+    def _give_signs(self) -> bool:
+        """For all looks that take long in one round trip. False: one was not given."""
+        before = time.monotonic() - self._lease_s / RENEWALS_PER_LEASE
+        with self._lock:
+            signs = [sign for sign, began in self._shown.values() if began <= before]
+        if not signs:
+            return True
+        try:
+            answers = self._connection.script_for_each("look", signs)
+        except LedgerError as error:
+            answers = [error]
+        for why in (str(answer) for answer in answers if isinstance(answer, LedgerError)):
+            log.warning("no sign of life given", why=why)
+        return not any(isinstance(answer, LedgerError) for answer in answers)

@@ -1,0 +1,72 @@
+"""The kill switch: a role that is paused is granted no claim and no further turn, on any machine, until somebody resumes it.
+
+The scripts `claim`, `commit` and `turn` look at it. What they stop is *held*: it waits in no queue, and nobody publishes it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.message import Message
+
+HEEDED_WITHIN_S = 2.0
+"""How often a worker looks whether it may take from its queues. What it has taken before is refused the claim, and held."""
+
+UNREADABLE = "when and why cannot be read"
+
+
+class Pause(Message):
+    """That a role is paused."""
+
+    at: float
+    """Unix time in seconds."""
+    reason: str = ""
+    """In a person's words."""
+
+
+class Pauses:
+    """Those that hold now."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def pause(self, role: str, reason: str) -> None:
+        """From now on. Paused twice, the newer reason holds."""
+        pause = Pause(at=self._connection.now(), reason=reason)
+        with in_our_words():
+            self._connection.redis.hset(keys.PAUSED, role, pause.to_json())
+
+    def resume(self, role: str) -> int | None:
+        """How many handoffs go on by it; None: it was not paused."""
+        held = int(
+            self._connection.script("resume", [keys.DUE, keys.PAUSED, keys.HELD + role], [role])
+        )
+        return None if held < 0 else held
+
+    def all(self) -> dict[str, Pause]:
+        """By role."""
+        with in_our_words():
+            found = self._connection.redis.hgetall(keys.PAUSED)
+        return pauses_in(found)
+
+    def roles(self) -> frozenset[str]:
+        """Their names alone."""
+        with in_our_words():
+            roles = self._connection.redis.hkeys(keys.PAUSED)
+        return frozenset(role.decode(errors="replace") for role in roles)
+
+
+def pauses_in(stored: Mapping[bytes, bytes]) -> dict[str, Pause]:
+    """Return the pauses that Redis stores, by role."""
+    return {role.decode(errors="replace"): pause_in(text) for role, text in sorted(stored.items())}
+
+
+def pause_in(text: bytes) -> Pause:
+    """Return the stored pause. An unreadable one still holds: its time is 0, and its reason says that it cannot be read."""
+    try:
+        return Pause.from_json(text)
+    except MalformedMessage:
+        return Pause(at=0, reason=UNREADABLE)

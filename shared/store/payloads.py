@@ -1,0 +1,247 @@
+"""Payloads, stored by their digest. Each job has a hash for its payloads. All jobs share the texts of documents."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.store.unreadable import readable
+from handoff_queue.shared.types.documents import Document
+from handoff_queue.shared.types.errors import LedgerError, UnreadablePayload
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.message import digest_of
+
+COMPRESS_FROM = 1_000
+"""Bytes. For a shorter handoff or result, zlib saves 0.2 KB and takes 20 microseconds."""
+SMALL_BYTES = 32_000
+SMALL_WINDOW, SMALL_MEMORY = 13, 6
+"""With these values zlib allocates 64 KB for a payload. Its defaults allocate 256 KB, which takes ten times as long as the compression of a
+small payload, and save only a few bytes."""
+MOST_BYTES = 256_000_000
+"""The longest payload that is decompressed. The longest documents have 20 MB by default, see HANDOFF_MAX_DOCUMENT_BYTES; zlib data can be
+1,000 times as long as it is stored."""
+REMEMBERED_CHARS = 50_000
+"""Characters of a payload whose compressed form the process keeps for the next job."""
+UPLOAD_CHARS = 4_000_000
+"""Documents' characters in one round trip."""
+
+
+def packed(text: str) -> bytes:
+    """A first byte says how the rest is stored."""
+    raw = text.encode()
+    if len(raw) < COMPRESS_FROM:
+        return b"=" + raw
+    if len(raw) > SMALL_BYTES:
+        return b"z" + zlib.compress(raw, 1)
+    small = zlib.compressobj(1, zlib.DEFLATED, SMALL_WINDOW, SMALL_MEMORY)
+    return b"z" + small.compress(raw) + small.flush()
+
+
+def unpacked(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
+    """Return the text of a stored payload of at most `most_bytes` bytes; a longer one is not decompressed.
+
+    Raises:
+        UnreadablePayload: it is longer, cut off, not zlib data, or not UTF-8.
+    """
+    try:
+        raw = _raw(stored, most_bytes)
+        if len(raw) > most_bytes:
+            raise UnreadablePayload(f"it is longer than {most_bytes:,} bytes")
+        return raw.decode()
+    except (UnicodeDecodeError, zlib.error) as error:
+        raise UnreadablePayload(f"it cannot be decoded ({type(error).__name__})") from error
+
+
+def _raw(stored: bytes, most_bytes: int) -> bytes:
+    """Return the stored bytes without their first one, decompressed to `most_bytes` + 1 bytes at most."""
+    if stored[:1] != b"z":
+        return stored[1:]
+    decompressor = zlib.decompressobj()
+    raw = decompressor.decompress(stored[1:], most_bytes + 1)
+    if len(raw) <= most_bytes and not decompressor.eof:
+        raise UnreadablePayload("it is cut off")
+    return raw
+
+
+def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
+    """Return the text of a stored payload after a check against the digest that it is stored under.
+
+    Raises:
+        UnreadablePayload: it cannot be unpacked, or it is another text.
+    """
+    try:
+        text = unpacked(stored, most_bytes)
+    except UnreadablePayload as error:
+        raise UnreadablePayload(f"payload {digest[:12]} cannot be read: {error}") from error
+    if digest_of(text) != digest:
+        raise UnreadablePayload(
+            f"payload {digest[:12]} cannot be read: its text does not match its digest"
+        )
+    return text
+
+
+def stored(texts: Iterable[str]) -> list[str | bytes]:
+    """Pairs of digest and compressed payload, as the scripts take them."""
+    return [
+        item
+        for text in texts
+        for item in (_stored_again if len(text) <= REMEMBERED_CHARS else _stored)(text)
+    ]
+
+
+def _stored(text: str) -> tuple[str, bytes]:
+    return digest_of(text), packed(text)
+
+
+_stored_again = lru_cache(maxsize=256)(_stored)
+"""What goes with every job is compressed once: the instructions of roles and specialists."""
+
+
+class Blobs:
+    """Content-addressed payloads."""
+
+    def __init__(self, connection: Connection, keep_s: int) -> None:
+        self._connection = connection
+        self._redis = connection.redis
+        self._keep_s = keep_s
+
+    def get(
+        self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Return the texts of all these digests, in one round trip.
+
+        Args:
+            job_id: The job that the payloads belong to.
+            digests: Payloads that must be readable.
+            results: More payloads. The text is '' for a payload that is gone or damaged: such a result is a
+                failed step, and must not stop its job.
+
+        Raises:
+            LedgerError: a payload of `digests` is not there.
+            UnreadablePayload: a stored text of `digests` does not match its digest, or cannot be unpacked.
+        """
+        wanted = list(dict.fromkeys((*digests, *results)))
+        if not wanted:
+            return {}
+        with in_our_words():
+            stored = dict(zip(wanted, self._redis.hmget(keys.blobs(job_id), wanted), strict=True))
+        missing = [digest[:12] for digest in digests if stored[digest] is None]
+        if missing:
+            raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
+        must_be_readable = {*digests}
+        texts = {}
+        for digest, value in stored.items():
+            try:
+                texts[digest] = "" if value is None else proven(digest, value)
+            except UnreadablePayload:
+                if digest in must_be_readable:
+                    raise
+                texts[digest] = ""
+        return texts
+
+    def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
+        """Return the texts of at most `most_bytes` bytes, in two round trips; those that are gone, longer or unreadable are left out."""
+        name, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
+        with in_our_words():
+            pipe = self._redis.pipeline(transaction=False)
+            for digest in wanted:
+                pipe.hstrlen(name, digest)
+            asked = [
+                digest
+                for digest, size in zip(wanted, pipe.execute() if wanted else [], strict=True)
+                if 0 < size <= most_bytes
+            ]
+            stored = self._redis.hmget(name, asked) if asked else []
+        texts = {}
+        for digest, value in zip(asked, stored, strict=True):
+            if value is not None:
+                with suppress(UnreadablePayload):
+                    texts[digest] = proven(digest, value, most_bytes)
+        return texts
+
+    def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
+        """Return the answer that a handoff is writing; '' before it begins, after it has ended, and if the draft cannot be read."""
+        with in_our_words():
+            stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
+        try:
+            return unpacked(stored) if stored is not None else ""
+        except UnreadablePayload:
+            return ""
+
+    # Documents: the same, for all jobs together.
+
+    def missing_documents(self, digests: Sequence[str], work_s: float) -> set[str]:
+        """Return the digests without a stored text. Keep the stored texts for the `work_s` seconds of a job and the retention time."""
+        missing: set[str] = set()
+        for start in range(0, len(digests), 1_000):
+            part = digests[start : start + 1_000]
+            found = self._connection.script(
+                "keep", [keys.document(digest) for digest in part], [1000 * self._stay_s(work_s)]
+            )
+            missing.update(digest for digest, there in zip(part, found, strict=True) if not there)
+        return missing
+
+    def put_new_documents(self, texts: Mapping[str, str], work_s: float) -> None:
+        """Store those of these texts that are not there yet, by digest; see `put_documents`."""
+        batch: dict[str, str] = {}
+        for digest in sorted(self.missing_documents(list(texts), work_s)):
+            batch[digest] = texts[digest]
+            if sum(map(len, batch.values())) > UPLOAD_CHARS:
+                self.put_documents(batch, work_s)
+                batch = {}
+        if batch:
+            self.put_documents(batch, work_s)
+
+    def put_documents(self, texts: Mapping[str, str], work_s: float) -> None:
+        """Store what was missing, for as long."""
+        with in_our_words():
+            pipe = self._redis.pipeline(transaction=False)
+            for digest, text in texts.items():
+                pipe.set(keys.document(digest), packed(text), ex=self._stay_s(work_s), nx=True)
+            pipe.execute()
+
+    def documents(self, digests: Sequence[str]) -> dict[str, str]:
+        """Return the texts by digest; those that are not stored are left out.
+
+        Raises:
+            UnreadablePayload: a stored text does not match its digest, or cannot be unpacked.
+        """
+        if not digests:
+            return {}
+        with in_our_words():
+            stored = self._redis.mget([keys.document(digest) for digest in digests])
+        return {
+            digest: proven(digest, value)
+            for digest, value in zip(digests, stored, strict=True)
+            if value is not None
+        }
+
+    # Pages that were fetched for one job: documents that it alone may cite.
+
+    def put_fetched(self, job_id: JobId, document: Document, text: str, work_s: float) -> None:
+        """Store the text, and remember the page under its URL."""
+        self.missing_documents([document.digest], work_s)
+        self.put_documents({document.digest: text}, work_s)
+        with in_our_words():
+            pages = keys.fetched(job_id)
+            stay_s = max(
+                self._stay_s(work_s), self._redis.ttl(pages)
+            )  # others of the job may need them for longer
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.hset(pages, document.path, document.to_json())
+            pipe.expire(pages, stay_s)
+            pipe.execute()
+
+    def _stay_s(self, work_s: float) -> int:
+        return self._keep_s + math.ceil(work_s)
+
+    def fetched(self, job_id: JobId) -> list[Document]:
+        """Return the pages that were fetched for this job, without entries that cannot be read."""
+        with in_our_words():
+            texts = self._redis.hvals(keys.fetched(job_id))
+        return readable(texts, Document.from_json, keys.fetched(job_id))

@@ -1,0 +1,221 @@
+"""What the fleet has to do at one moment: who works on what, what waits, what providers let through. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fleet_history import MOST
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
+from handoff_queue.shared.types.rate_limits import Allowance
+
+MOST_AT_WORK = 5_000
+"""Handoffs that are read, the first to be looked at by the sweeper first: some 20 ms of Redis's time. Where more are out, whether at work,
+parked or lost, those at work among these are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """A handoff that has a slot, or that waits for its provider and has given its slot back."""
+
+    job_id: JobId
+    handoff_id: HandoffId
+    role: str
+    worker: str
+    doing: str
+    turns: int
+    """Those that are done."""
+    since: float
+    """When it was first claimed. Unix seconds, by Redis's clock, like all times here."""
+    parked_until: float | None
+    """None: it has a slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What stands in the queue of a role."""
+
+    handoffs: int
+    """Published, or held while the role is paused, and not claimed."""
+    since: float | None
+    """When the oldest of them was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One model under one account, as its provider counts calls."""
+
+    account: str
+    """A digest."""
+    model: str
+    limits: Mapping[str, Allowance]
+    """By name: requests, input, output (tokens), each in a window; empty: the provider names none."""
+    refused_until: float | None
+    """It takes no call before this; None: it does."""
+    why: str
+    waiting: int
+    """Calls that stand in its line."""
+
+    @property
+    def name(self) -> str:
+        """As calls are asked for by it."""
+        return f"{self.account}:{self.model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One moment of the whole fleet."""
+
+    at: float
+    open_jobs: int
+    """Begun, or asked for, and not ended."""
+    supervisors: int
+    at_work: tuple[AtWork, ...]
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    """By queue, also those that nobody serves: specialists, and `think` of the supervisor's roles."""
+    lanes: tuple[Lane, ...] = ()
+    dead_letters: int = 0
+    used_memory_bytes: int = 0
+    max_memory_bytes: int = 0
+    """0: no limit."""
+    paused: Set[str] = frozenset()
+    """Roles, whether somebody serves them or not."""
+    waiting_jobs: int = 0
+    """The open jobs that wait for a person."""
+
+    def busy(self, queue: str) -> int:
+        """Slots that are taken by what came from there."""
+        return sum(queue_of(one.role) == queue and one.parked_until is None for one in self.at_work)
+
+    def throttled(self, queue: str) -> int:
+        return sum(
+            queue_of(one.role) == queue and one.parked_until is not None for one in self.at_work
+        )
+
+
+class Loads:
+    """Where it is read."""
+
+    def __init__(self, connection: Connection, window_s: float) -> None:
+        self._connection = connection
+        self.window_s = window_s
+        """The time that a provider's limits are given for."""
+
+    def now(self) -> Load:
+        """In four round trips, however much there is.
+
+        Raises:
+            LedgerUnavailable: Redis is away.
+        """
+        at_ms, open_jobs, waiting_jobs, found = self._connection.script(
+            "at_work",
+            [keys.DUE, *(keys.WAITING + queue for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))],
+            [MOST_AT_WORK],
+        )
+        at = int(at_ms) / 1000
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            pipe.zrangebyscore(keys.SERVING, at_ms, "+inf")
+            pipe.hkeys(keys.QUEUES)
+            pipe.hkeys(keys.PAUSED)
+            pipe.zrangebyscore(keys.LANES, at_ms, "+inf")
+            pipe.llen(keys.DEAD)
+            pipe.info("memory")
+            serving, queues, paused, lanes, dead, memory = pipe.execute()
+        members = [member.decode(errors="replace").partition("/")[0] for member in serving]
+        roles = {*members, *(queue.decode(errors="replace") for queue in queues)} - {
+            SUPERVISOR_QUEUE,
+            SUBMISSIONS_QUEUE,
+        }
+        return Load(
+            at=at,
+            open_jobs=int(open_jobs),
+            waiting_jobs=int(waiting_jobs),
+            supervisors=members.count(SUPERVISOR_QUEUE),
+            at_work=tuple(_at_work(*one) for one in found),
+            waiting=self._waiting(sorted(roles)),
+            paused=frozenset(role.decode(errors="replace") for role in paused),
+            lanes=self._lanes([lane.decode(errors="replace") for lane in lanes], at),
+            dead_letters=int(dead),
+            used_memory_bytes=int(memory.get("used_memory", 0)),
+            max_memory_bytes=int(memory.get("maxmemory", 0)),
+        )
+
+    def _waiting(self, roles: list[str]) -> dict[str, Waiting]:
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for role in roles:
+                for waiting in (keys.WAITING + role, keys.HELD + role):
+                    pipe.zcard(waiting)
+                    pipe.zrange(waiting, 0, 0, withscores=True)
+            answers = iter(pipe.execute() if roles else [])
+        found = {}
+        for role in roles:
+            counts, oldest = zip(*((next(answers), next(answers)) for _ in range(2)), strict=True)
+            since = min((score / 1000 for one in oldest for _, score in one), default=None)
+            found[role] = Waiting(sum(map(int, counts)), since)
+        return found
+
+    def _lanes(self, names: list[str], at: float) -> tuple[Lane, ...]:
+        with in_our_words():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for name in names:
+                pipe.hgetall(keys.pace(name))
+                pipe.zcard(f"{keys.pace(name)}:line")
+            answers = pipe.execute() if names else []
+        return tuple(
+            self._lane(name, fields, int(line), at)
+            for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True)
+        )
+
+    def _lane(self, name: str, fields: Mapping[bytes, bytes], line: int, at: float) -> Lane:
+        account, _, model = name.partition(":")
+        until = _figure(fields, "until") / 1000
+        limits = {}
+        for bucket in ("requests", "input", "output"):
+            if limit := int(_figure(fields, bucket)):
+                since = at - _figure(fields, "at") / 1000
+                level = _figure(fields, f"{bucket}_level") + limit * max(0.0, since) / self.window_s
+                limits[bucket] = Allowance(limit, max(0, min(limit, int(level))))
+        return Lane(
+            account,
+            model,
+            limits,
+            until if until > at else None,
+            fields.get(b"why", b"").decode(errors="replace"),
+            line,
+        )
+
+
+def _figure(fields: Mapping[bytes, bytes], name: str) -> float:
+    """Return a stored figure of a lane; 0: there is none, or it is no finite number."""
+    try:
+        figure = float(fields.get(name.encode(), b"0"))
+    except ValueError:
+        return 0.0
+    return figure if abs(figure) <= MOST else 0.0
+
+
+def _at_work(
+    job: bytes,
+    handoff: bytes,
+    role: bytes,
+    parked: bytes,
+    worker: bytes,
+    doing: bytes,
+    turns: bytes,
+    since: bytes,
+) -> AtWork:
+    return AtWork(
+        job_id=JobId(job.decode()),
+        handoff_id=HandoffId(handoff.decode()),
+        role=role.decode(),
+        worker=worker.decode(),
+        doing=doing.decode(),
+        turns=int(turns),
+        since=float(since) / 1000,
+        parked_until=float(parked) / 1000 if parked else None,
+    )

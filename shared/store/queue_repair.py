@@ -1,0 +1,103 @@
+"""The lists that Celery's messages wait in. A worker takes each message to its end; where a role has none any more, nobody does.
+
+Its messages carry the text of their tasks. A message without its job is dropped: whoever took it would do nothing. The others are left.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import entry_of
+from handoff_queue.shared.store.presence import Roles
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.types.ids import JobId, is_job_id, new_word
+
+LOOKED_AT = 200
+"""Messages of a queue at a time: some milliseconds of Redis, the more the further from their taking end they stand, and half a megabyte."""
+MINE_FOR_S = 60
+"""Since its last piece, one supervisor has the queues for itself: after a restart of all of them not everybody goes through them."""
+
+
+class Queues:
+    """Goes through what nobody takes, a piece at a time."""
+
+    def __init__(self, connection: Connection, roles: Roles) -> None:
+        self._connection = connection
+        self._roles = roles
+        self._name = new_word()
+        self._passed: dict[str, int] = {}
+        """Of each queue that was not gone through to its end: how many were looked at and left, from where messages are taken."""
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._passed)
+
+    def drop_orphans(self) -> int:
+        """The next `LOOKED_AT` messages of each queue that nobody serves: those whose jobs are gone. Returns how many there were; 0,
+        too, where another supervisor is at it, or was just now.
+        """
+        if not self._is_mine():
+            self._passed = {}
+            return 0
+        redis, served = self._connection.redis, self._roles.presence().queues
+        with in_our_words():
+            known = {name.decode() for name in redis.hkeys(keys.QUEUES)}
+        unserved = sorted(known - served)
+        self._passed = {
+            queue: passed for queue, passed in self._passed.items() if queue in unserved
+        }
+        return sum(map(self._drop_in, unserved))
+
+    def _is_mine(self) -> bool:
+        redis = self._connection.redis
+        with in_our_words():
+            is_free = redis.set(keys.ORPHANS, self._name, nx=True, ex=MINE_FOR_S)
+            if is_free or redis.get(keys.ORPHANS) != self._name.encode():
+                return bool(is_free)
+            redis.expire(keys.ORPHANS, MINE_FOR_S)
+        return True
+
+    def _drop_in(self, queue: str) -> int:
+        passed, redis = self._passed.pop(queue, 0), self._connection.redis
+        with in_our_words():
+            frames = redis.lrange(queue, -passed - LOOKED_AT, -passed - 1)
+            messages = [_named(frame) for frame in frames]
+            named = list(dict.fromkeys(job_id for job_id, _ in messages if job_id))
+            pipe = redis.pipeline(transaction=False)
+            for job_id in named:
+                pipe.exists(keys.job(job_id))
+            gone = {
+                job_id for job_id, there in zip(named, pipe.execute(), strict=True) if not there
+            }
+        found = enumerate(zip(frames, messages, strict=True), start=1)
+        orphans = [
+            (place, frame, entry) for place, (frame, (job_id, entry)) in found if job_id in gone
+        ]
+        piece = [-passed - len(frames), -passed - 1]
+        dropped = (
+            self._connection.script("orphans", [queue], [*piece, *chain.from_iterable(orphans)])
+            if orphans
+            else 0
+        )
+        if len(frames) == LOOKED_AT:
+            self._passed[queue] = passed + len(frames) - dropped
+        return dropped
+
+
+def _named(frame: bytes) -> tuple[JobId | None, str]:
+    """The job of a message, by the id of its task, which is the job's and the handoff's; and the message's entry in the fair order.
+    None: no message of ours, which a worker or a person may look at.
+    """
+    try:
+        message = json.loads(frame)
+        job_id, _, handoff_id = message["headers"]["id"].partition(":")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None, ""
+    if not handoff_id or not is_job_id(job_id):
+        return None, ""
+    try:
+        return JobId(job_id), entry_of(message) or ""
+    except (LookupError, TypeError):
+        return JobId(job_id), ""

@@ -1,0 +1,1 @@
+"""Connections to Redis: addresses, TLS, versions, scripts and the fast path."""

@@ -1,0 +1,99 @@
+"""redis-py's clients, of an address."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.sentinel import Sentinel
+
+from handoff_queue.shared.settings.redis_address import TLS_FILES, RedisAddress, read_address
+from handoff_queue.shared.store.redis.fast_path import (
+    DirectClient,
+    DirectConnection,
+    DirectPacker,
+    DirectPool,
+    ManagedConnection,
+    ManagedTlsConnection,
+)
+from handoff_queue.shared.store.redis.prefix import PrefixPacker
+from handoff_queue.shared.store.redis.tls import share_contexts
+from handoff_queue.shared.store.redis.versions import driver_info
+from handoff_queue.shared.types.errors import UserError
+
+CONNECT_TIMEOUT_S = 5.0
+UNBOUNDED = 2**31
+
+
+def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
+    """A client that has connected to nothing yet. `timeout_s`: how long Redis may be silent. `most`: connections that it may have open
+    at once; who needs one more waits for it. None, and with sentinels: as many as are needed.
+
+    Raises:
+        UserError: the URL is none, or names files that cannot be used.
+    """
+    client = _client_for(url, timeout_s, most)
+    share_contexts(client.connection_pool)
+    return client
+
+
+def _client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
+    try:
+        address = read_address(url)
+    except ValueError as error:
+        raise UserError(f"HANDOFF_REDIS_URL cannot be used: {error}") from error
+    _check_files(address)
+    options: dict[str, Any] = {
+        "db": address.database,
+        "username": address.username,
+        "password": address.password,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
+        "health_check_interval": 25,
+        "protocol": 2,  # one shape of answers, whatever the server's version
+        "command_packer": PrefixPacker(address.prefix) if address.prefix else DirectPacker(),
+        **driver_info(),
+        **(address.tls or {}),
+    }
+    if address.master_name is not None:
+        return _behind_sentinels(address, options)
+    (options["host"], options["port"]), kind = (
+        address.hosts[0],
+        redis.SSLConnection if address.tls is not None else DirectConnection,
+    )
+    if most is None:
+        return DirectClient(connection_pool=redis.ConnectionPool(kind, UNBOUNDED, **options))
+    pool: Any = DirectPool
+    return DirectClient(connection_pool=pool(most, timeout_s, kind, **options))
+
+
+def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.Redis:
+    """Each new connection asks them for the primary."""
+    sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
+    secure, name = address.tls is not None, address.master_name
+    options["connection_class"] = ManagedTlsConnection if secure else ManagedConnection
+    client: redis.Redis = sentinels.master_for(
+        name, DirectClient, max_connections=UNBOUNDED, ssl=secure, **options
+    )
+    return client
+
+
+def _check_files(address: RedisAddress) -> None:
+    """OpenSSL says neither which file it means nor what it wanted."""
+    tls = address.tls or {}
+    (ca, certificate, key), folder = (tls.get(name) for name in TLS_FILES), tls.get("ssl_ca_path")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    wrong = "the file of its option ssl_ca_certs cannot be read, or holds no certificate"
+    try:
+        if ca is not None:
+            context.load_verify_locations(ca)
+        wrong = "the folder of its option ssl_ca_path cannot be read"
+        if folder is not None:
+            next(Path(folder).iterdir(), None)
+        wrong = "the files of its options ssl_certfile and ssl_keyfile cannot be read, or do not belong together"
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise UserError(f"HANDOFF_REDIS_URL cannot be used: {wrong}") from error

@@ -1,0 +1,269 @@
+"""The one way to Redis: a client from a URL, scripts by name, and Redis's errors in our words."""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import redis
+from redis.sentinel import MasterNotFoundError
+
+from handoff_queue.shared.observability.failpoints import around
+from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.store.redis.clients import client_for
+from handoff_queue.shared.store.redis.script import Script
+from handoff_queue.shared.store.redis.script_sources import source_of
+from handoff_queue.shared.types.errors import (
+    LedgerError,
+    LedgerRefuses,
+    LedgerUnavailable,
+    UnusableRedis,
+)
+
+Answer = TypeVar("Answer")
+ScriptCall = tuple[list[str], list[Any]]
+"""Keys and arguments of one."""
+
+SOCKET_TIMEOUT_S = 30.0
+"""A dead socket is noticed after this; no script takes a tenth of it."""
+COMMAND_TIMEOUT_S = 10.0
+"""The same of a command that a person or a script waits for: longer than a disk, or a script, holds Redis up."""
+ONLOOKER_TIMEOUT_S = 4.0
+"""The same where a person looks on, who is to be told within 5 s that nothing comes; what is asked there may be asked again."""
+MAX_CONNECTIONS = 64
+"""Per process; threads beyond it wait for one. Those that wait for news do it on connections of their own."""
+NO_CONNECTION_LEFT = "No connection available"
+"""redis-py's words for a pool that stayed exhausted for its timeout."""
+CLOCK_GOOD_FOR_S = 60.0
+"""Crystals drift by less than 0.1 ms in this time."""
+CLOCK_RETRY_S = 5.0
+CLOCK_ASKED_AT_MOST = 3
+CLOCK_GOOD_TRIP_S = 0.001
+"""An answer that took no longer is not asked for again."""
+INSIST_EVERY_S = 0.25
+
+READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica, and needs the primary"
+FULL = "Redis is full: raise its maxmemory, or delete old jobs (handoff delete)"
+NOT_NOW = (
+    "Redis cannot do it just now (a failover, or a script that takes long): try again in a moment"
+)
+KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    (redis.AuthenticationError, "Redis refuses the password: check the one in HANDOFF_REDIS_URL"),
+    (redis.exceptions.OutOfMemoryError, FULL),
+    (redis.exceptions.ReadOnlyError, READ_ONLY),
+    (redis.exceptions.BusyLoadingError, "Redis is still loading its data: try again in a moment"),
+    ((redis.exceptions.TryAgainError, redis.exceptions.MasterDownError), NOT_NOW),
+    (
+        redis.InvalidResponse,
+        "what answers there is not Redis: check host and port in HANDOFF_REDIS_URL",
+    ),
+    (
+        MasterNotFoundError,
+        "no sentinel names a primary: is there one, and are hosts and master_name in HANDOFF_REDIS_URL right?",
+    ),
+    (
+        (redis.ConnectionError, redis.TimeoutError),
+        "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?",
+    ),
+)
+"""redis-py's errors, the first that fits, and what they mean to a person."""
+CODES = (
+    ("READONLY", READ_ONLY),
+    ("NOAUTH|WRONGPASS|NOPERM", "Redis refuses us: check user and password in HANDOFF_REDIS_URL"),
+    ("OOM", FULL),
+    ("MISCONF", "Redis cannot save to its disk: see its log"),
+    (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|UNKILLABLE)\b", NOT_NOW),
+)
+"""The same for Redis's own codes."""
+CLUSTER = "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL, or its sentinels"
+OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
+"""What only Redis in cluster mode says: before its slots are given out, of commands that touch several, of keys that another node has, of
+SELECT.
+"""
+NO_DATABASE = (
+    "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
+)
+TLS = (
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "Redis's certificate is not trusted, or another host's: check host and ssl_ca_certs or ssl_ca_path in HANDOFF_REDIS_URL",
+    ),
+    (
+        "ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE)",
+        "Redis wants a certificate of ours: check ssl_certfile in HANDOFF_REDIS_URL",
+    ),
+    (
+        r"_ssl\.c",
+        "what answers there speaks no TLS, or is silent: check scheme, host and port in HANDOFF_REDIS_URL",
+    ),
+)
+"""The same for OpenSSL's words, in an error of a connection or in what led to it."""
+
+
+class Connection:
+    """A pool of connections, shared by all threads of a process."""
+
+    def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
+        """`timeout_s`: how long Redis may be silent."""
+        self.url = url
+        self.redis: Any = client_for(url, timeout_s, MAX_CONNECTIONS)
+        """redis-py's client; Any, because its types are unions over protocols and versions that we do not use."""
+        self.waiting: Any = client_for(url, timeout_s, None)
+        """The same for calls that wait for news: each holds a connection all the while, so these are as many as are needed."""
+        self.prefix = read_address(url).prefix
+        """In front of every key in Redis. Callers name keys without it."""
+        self._clock_offset: float | None = None
+        self._clock_until = 0.0
+
+    def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
+        """Run `scripts/<name>.lua`.
+
+        Raises:
+            LedgerUnavailable: see `in_our_words`.
+        """
+        try:  # `in_our_words` takes as long as all else here does
+            return around(
+                "script",
+                name,
+                lambda: (
+                    script_of(name).under(self.prefix).run(self.redis, [len(keys), *keys, *args])
+                ),
+                redis.ConnectionError,
+            )
+        except redis.RedisError as error:
+            raise _in_our_words(error) from error
+
+    def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run `scripts/<name>.lua` once for each keys and args, all in one round trip, which brings the script along.
+
+        An answer may be a `LedgerError`: that call failed, and the others did not.
+
+        Raises:
+            LedgerUnavailable: see `in_our_words`.
+        """
+        with in_our_words():
+            pipe = self.redis.pipeline(transaction=False)
+            script = script_of(name).under(self.prefix)
+            pipe.script_load(script.text)
+            for keys, args in calls:
+                script.add(pipe, [len(keys), *keys, *args])
+            answers = around(
+                "script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError
+            )
+        return [
+            _in_our_words(answer) if isinstance(answer, redis.RedisError) else answer
+            for answer in answers[1:]
+        ]
+
+    def now(self) -> float:
+        """Unix time in seconds by Redis's clock: asked once a minute, in between this host's monotonic clock carries it on."""
+        asked_at = time.monotonic()
+        if asked_at >= self._clock_until:
+            try:
+                self._clock_offset = self._ask_the_clock()
+            except LedgerUnavailable:
+                if self._clock_offset is None:
+                    raise
+                self._clock_until = asked_at + CLOCK_RETRY_S  # crystals do not drift that fast
+                return asked_at + self._clock_offset
+            self._clock_until = time.monotonic() + CLOCK_GOOD_FOR_S
+        return time.monotonic() + (self._clock_offset or 0.0)
+
+    def _ask_the_clock(self) -> float:
+        """How far Redis's clock is ahead of this host's monotonic one, in seconds, by the quickest of a few answers: each is off by up to
+        half of its round trip, and the first may have had a connection to open.
+        """
+        quickest, offset = float("inf"), 0.0
+        for _ in range(CLOCK_ASKED_AT_MOST):
+            asked_at = time.monotonic()
+            with in_our_words():
+                seconds, micros = self.redis.time()
+            took = time.monotonic() - asked_at
+            if took < quickest:
+                quickest, offset = (
+                    took,
+                    float(seconds) + float(micros) / 1e6 - (asked_at + took / 2),
+                )
+            if took <= CLOCK_GOOD_TRIP_S:
+                break
+        return offset
+
+    def close(self) -> None:
+        """Of all sockets: a client that was given its pool leaves that open."""
+        for client in (self.redis, self.waiting):
+            client.close()
+            client.connection_pool.disconnect()
+            if sentinels := getattr(client.connection_pool, "sentinel_manager", None):
+                sentinels.close()
+
+
+@functools.cache
+def script_of(name: str) -> Script:
+    return Script(source_of(name))
+
+
+def insisted(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
+    """What Redis answers, if need be after it was away for a while. Only for what may be said twice.
+
+    Raises:
+        LedgerUnavailable: it is not worth waiting any longer.
+    """
+    while True:
+        try:
+            return ask()
+        except LedgerUnavailable:
+            if not is_worth_it():
+                raise
+        time.sleep(INSIST_EVERY_S)
+
+
+@contextmanager
+def in_our_words() -> Iterator[None]:
+    """Redis's errors as one line that says how to mend it.
+
+    Raises:
+        LedgerUnavailable: Redis is gone or is something else, refuses the password, is loading, read-only, full, or busy with itself.
+        UnusableRedis: it has no database of the number in its address, or is a cluster.
+        LedgerError: it refused a command; a defect of ours.
+    """
+    try:
+        yield
+    except redis.RedisError as error:
+        raise _in_our_words(error) from error
+
+
+def _in_our_words(error: redis.RedisError) -> LedgerError:
+    if NO_CONNECTION_LEFT in str(error):
+        return LedgerUnavailable(
+            f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it"
+        )
+    text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
+    is_down = isinstance(error, redis.exceptions.ClusterDownError) and not isinstance(
+        error, redis.exceptions.MasterDownError
+    )
+    if (
+        is_down
+        or isinstance(error, redis.exceptions.ClusterCrossSlotError | redis.exceptions.AskError)
+        or re.search(OF_A_CLUSTER, text)
+    ):
+        return UnusableRedis(CLUSTER)
+    found = next((why for kinds, why in KINDS if isinstance(error, kinds)), None)
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        found = next(
+            (why for words, why in TLS if re.search(words, f"{text} {error.__context__}")), found
+        )
+    if found is None and isinstance(error, redis.ResponseError):
+        found = next((why for codes, why in CODES if re.search(codes, text)), None)
+    if found is None and "DB index" in text:
+        return UnusableRedis(NO_DATABASE)
+    if found in (FULL, READ_ONLY):
+        return LedgerRefuses(found)
+    return (
+        LedgerUnavailable(found)
+        if found
+        else LedgerError(f"Redis did not do what was asked: {text}")
+    )

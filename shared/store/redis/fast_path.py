@@ -1,0 +1,203 @@
+"""redis-py's client, pool and packer on the shortest way to the socket: without what redis-py notes about itself at each command.
+
+All that is hard stays redis-py's: to open a connection, to say a command again, health checks, parsing, errors, and what is said to whom
+sentinels name. A round trip takes about half of its processor time, and a job makes some twenty. Without TLS it lets go of the interpreter
+lock twice and not five times (`shared/store/redis/kernel_timeout_socket.py`): beside other threads each time is one more wait until it is had again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from queue import Empty, Full, SimpleQueue
+from typing import Any
+
+import hiredis
+import redis
+from redis.connection import HiredisRespSerializer
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+
+from handoff_queue.shared.store.redis.kernel_timeout_socket import patient
+from handoff_queue.shared.store.redis.versions import (
+    connection_from,
+    health_check_clock,
+    should_reconnect,
+)
+
+FRESH_S = 0.05
+"""A connection whose last answer is no older is taken as it is, without a look whether the server has closed it since. Where it has, that
+call fails, as does what is on its way at such a moment, and the next one opens another; a server that went away is not back so soon."""
+
+
+class _Patient:
+    """A connection whose timeouts are kept by the system."""
+
+    def _connect(self) -> Any:
+        plain: Any = super()
+        return patient(plain._connect())
+
+
+class DirectConnection(_Patient, redis.Connection):
+    """To the server that the address names; one with TLS stays redis-py's."""
+
+
+class _NamedBySentinels(SentinelManagedConnection):
+    """redis-py's keeps the socket when whoever waits for an answer is interrupted: the next command would have that answer."""
+
+    def read_response(self, *how: Any, disconnect_on_error: bool | None = True, **more: Any) -> Any:
+        plain: Any = super()
+        return plain.read_response(*how, disconnect_on_error=disconnect_on_error, **more)
+
+
+class ManagedConnection(_Patient, _NamedBySentinels):
+    """To the one that sentinels name."""
+
+
+class ManagedTlsConnection(_NamedBySentinels, SentinelManagedSSLConnection):
+    """The same with TLS."""
+
+
+class DirectClient(redis.Redis):
+    """Says a command as often as redis-py does: once, where the connections' policy is their own."""
+
+    def execute_command(self, *command: Any, **options: Any) -> Any:
+        if self.connection is not None:  # kombu gives one to a client
+            return super().execute_command(*command, **options)  # type: ignore[no-untyped-call]
+        options.pop("keys", None)  # for redis-py's cache
+        if options:
+            return super().execute_command(*command, **options)  # type: ignore[no-untyped-call]
+        pool: Any = self.connection_pool
+        connection = connection_from(pool.get_connection)
+        try:
+            answer = connection.retry.call_with_retry(
+                lambda: _answer_of(connection, command), lambda _: connection.disconnect()
+            )
+        finally:
+            pool.release(connection)
+        callbacks: Any = self.response_callbacks
+        read = callbacks.get(command[0])
+        return answer if read is None else read(answer)
+
+
+def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
+    """Raises redis-py's errors; of a connection that broke nothing is left."""
+    interval = connection.health_check_interval
+    is_due = connection._sock is None or (
+        interval and health_check_clock() > connection.next_health_check
+    )
+    if is_due or isinstance(
+        connection, SentinelManagedConnection
+    ):  # which asks the sentinels again where its server is a replica now
+        connection.send_command(*command)
+        answer = connection.read_response()
+    else:
+        answer = _answer_at_once(connection, command)
+    connection.answered_at = (
+        time.monotonic()
+    )  # and nothing is on its way any more, which `DirectPool` wants to know
+    connection.next_health_check = health_check_clock() + interval
+    return answer
+
+
+def _answer_at_once(connection: Any, command: Sequence[Any]) -> Any:
+    """Of one that is open, and has been used just now."""
+    try:
+        for part in connection._command_packer.pack(*command):
+            connection._sock.sendall(part)
+        answer = connection._parser.read_response()
+    except BaseException as error:
+        connection.disconnect()
+        if isinstance(error, TimeoutError):
+            raise redis.TimeoutError("Redis did not take all of it in time") from error
+        if isinstance(error, OSError):
+            raise redis.ConnectionError(f"the connection to Redis broke: {error}") from error
+        raise
+    if isinstance(answer, redis.ResponseError):
+        raise answer
+    return answer
+
+
+class DirectPool(redis.BlockingConnectionPool):
+    """Hands out a connection that is ready, and takes it back; all else is redis-py's: to open one, to wait for one, a fork."""
+
+    def __init__(self, most: int, timeout_s: float, connection_class: Any, **options: Any) -> None:
+        slots: Any = _Slots
+        super().__init__(most, timeout_s, connection_class, slots, **options)  # type: ignore[no-untyped-call]
+
+    def get_connection(self, *_: Any, **__: Any) -> Any:
+        connection = self._ready() if self.pid == os.getpid() else None
+        if connection is None:
+            connection = connection_from(super().get_connection)
+        connection.answered_at = 0.0  # or who leaves an answer unread would hand it to the next one
+        return connection
+
+    def _ready(self) -> Any:
+        """None: the next one is to be opened, for the first time or again, or there is none."""
+        try:
+            connection = self.pool.get_nowait()
+        except Empty:
+            return None
+        is_ready = False
+        try:
+            is_ready = (
+                connection is not None
+                and connection._sock is not None
+                and (_is_fresh(connection) or not connection.can_read())
+            )
+        except redis.ConnectionError:
+            pass  # the server has closed it
+        finally:
+            if not is_ready:
+                self.pool.put_nowait(connection)
+        return connection if is_ready else None
+
+    def release(self, connection: Any) -> None:
+        if self.pid == os.getpid() == connection.pid and not should_reconnect(connection):
+            self.pool.put_nowait(connection)
+        else:
+            super().release(connection)  # type: ignore[no-untyped-call]
+
+
+def _is_fresh(connection: Any) -> bool:
+    return bool(time.monotonic() - connection.answered_at < FRESH_S)
+
+
+class _Slots:
+    """The part of `queue.LifoQueue` that the pool uses, on what C does in one step: who was put back last leaves first, and a slot of which
+    no connection has been made, as None, after all others.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.queue: list[Any] = []
+        self._most, self._free = most, SimpleQueue[None]()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        self._free.get(block, timeout)
+        try:
+            return self.queue.pop()
+        except IndexError:
+            return None
+
+    def get_nowait(self) -> Any:
+        return self.get(block=False)
+
+    def put_nowait(self, connection: Any) -> None:
+        if connection is not None:
+            self.queue.append(connection)
+        elif self._free.qsize() >= self._most:
+            raise Full
+        self._free.put(None)
+
+
+class DirectPacker(HiredisRespSerializer):
+    """Looks at no argument; what hiredis does not take is left to redis-py, and so are commands of two words."""
+
+    def pack(self, *command: Any) -> list[bytes]:
+        try:
+            if " " not in command[0]:
+                return [hiredis.pack_command(command)]
+        except TypeError:
+            pass
+        packed: list[bytes] = super().pack(*command)
+        return packed

@@ -1,0 +1,79 @@
+"""The ledger as one thing: made once in a process, shared by its threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.claims import Claims
+from handoff_queue.shared.store.daily_budget import Days
+from handoff_queue.shared.store.dead_letters import DeadLetters
+from handoff_queue.shared.store.drain import Drain
+from handoff_queue.shared.store.evaluation_lease import Looks
+from handoff_queue.shared.store.fleet_history import History
+from handoff_queue.shared.store.health import Health
+from handoff_queue.shared.store.job_summary import Glances
+from handoff_queue.shared.store.jobs import Jobs
+from handoff_queue.shared.store.journal import Journal
+from handoff_queue.shared.store.pauses import Pauses
+from handoff_queue.shared.store.payloads import Blobs
+from handoff_queue.shared.store.presence import Roles
+from handoff_queue.shared.store.queue_load import Loads
+from handoff_queue.shared.store.queue_repair import Queues
+from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
+from handoff_queue.shared.store.traces import Traces
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Everything about jobs in Redis."""
+
+    connection: Connection
+    journal: Journal
+    blobs: Blobs
+    claims: Claims
+    jobs: Jobs
+    glances: Glances
+    looks: Looks
+    days: Days
+    roles: Roles
+    queues: Queues
+    pauses: Pauses
+    dead: DeadLetters
+    health: Health
+    history: History
+    loads: Loads
+    traces: Traces
+
+
+def open_ledger(
+    redis_url: str,
+    settings: Settings,
+    *,
+    drain: Drain | None = None,
+    timeout_s: float = SOCKET_TIMEOUT_S,
+) -> Ledger:
+    """Nothing is sent until something is asked. `drain`: set when this process is shutting down. `timeout_s`: how long Redis may be
+    silent.
+    """
+    connection = Connection(redis_url, timeout_s=timeout_s)
+    keep_s, roles = settings.retention_s, Roles(connection)
+    journal = Journal(connection, keep_s)
+    return Ledger(
+        connection=connection,
+        journal=journal,
+        blobs=Blobs(connection, keep_s),
+        claims=Claims(connection, journal, settings, drain or Drain()),
+        jobs=Jobs(connection, settings.lease_s),
+        glances=Glances(connection),
+        looks=Looks(connection, journal, settings.lease_s),
+        days=Days(connection),
+        roles=roles,
+        queues=Queues(connection, roles),
+        pauses=Pauses(connection),
+        dead=DeadLetters(connection, keep_s),
+        health=Health(connection),
+        history=History(connection),
+        loads=Loads(connection, settings.rate_window_s),
+        traces=Traces(connection),
+    )

@@ -1,0 +1,26 @@
+"""What the ledger keeps of the trace that a job belongs to: asked only by processes that tell a collector of their work."""
+
+from __future__ import annotations
+
+from handoff_queue.shared.observability.trace_ids import Kept
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection, in_our_words
+from handoff_queue.shared.types.ids import JobId
+
+
+class Traces:
+    """Reads the fields of jobs' hashes that say so."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def kept(self, job_id: JobId) -> Kept:
+        """Raises: LedgerUnavailable."""
+        with in_our_words():
+            traceparent, parent = self._connection.redis.hmget(
+                keys.job(job_id), "traceparent", "parent"
+            )
+        return Kept(
+            traceparent.decode("ascii", "replace") if traceparent else None,
+            JobId(parent.decode().partition("/")[0]) if parent else None,
+        )

@@ -1,0 +1,1 @@
+"""Small helpers for text, JSON and YAML that import nothing else of this project."""

@@ -1,0 +1,80 @@
+"""The checkpoints of a handoff, as the ledger stores them: what a conversation with a model is made of, and what one call may cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from handoff_queue.shared.types.message import NO_PAYLOAD_IN_ERRORS, Message, Unsaid
+from handoff_queue.shared.types.usage import Usage
+
+
+class Replied(Message):
+    """A paid reply of the model."""
+
+    kind: Literal["replied"] = "replied"
+    content: tuple[dict[str, Any], ...]
+    stop_reason: str
+    usage: Usage
+    model: str
+
+
+class ObservedImage(Message):
+    """An image that a tool returned."""
+
+    media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+    data: str
+    """Base64."""
+
+
+class Observed(Message):
+    """The result of one tool call."""
+
+    kind: Literal["observed"] = "observed"
+    tool_use_id: str
+    text: str
+    is_error: bool = False
+    images: Annotated[tuple[ObservedImage, ...] | None, Unsaid] = None
+    """Shown behind the text. None: there are none."""
+    source: Annotated[str | None, Unsaid] = None
+    """The name under which an answer may cite the text. None: it may not."""
+
+
+class Prompted(Message):
+    """What our own code told the model between turns: what to repair, that the last turn has come."""
+
+    kind: Literal["prompted"] = "prompted"
+    text: str
+
+
+class Called(Message):
+    """A tool that is not safe to repeat is about to run."""
+
+    kind: Literal["called"] = "called"
+    tool_use_id: str
+
+
+class CallFailed(Message):
+    """A model call that gave no reply; it was a turn all the same."""
+
+    kind: Literal["call_failed"] = "call_failed"
+    error: str
+    usage: Usage
+
+
+Checkpoint = Annotated[
+    Replied | Observed | Prompted | Called | CallFailed, Field(discriminator="kind")
+]
+checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_PAYLOAD_IN_ERRORS)
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """The most that one model call can use: reserved before it, settled after it. Whole tokens, micro-dollars."""
+
+    input_tokens: int
+    output_tokens: int
+    microusd: int | None
+    """None: the price is not known."""

@@ -1,0 +1,59 @@
+"""Markers in an output, `[c1]` and `[step.c1]`: how its statements point to claims. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+from handoff_queue.shared.types.ids import StepId
+
+_NAME = r"(?:[a-z][a-z0-9_-]{0,47}\.)?c[0-9]{1,4}"
+MARKER = re.compile(rf"\[({_NAME}(?:\s*[,;]\s*{_NAME})*)\]")
+"""One or several ids in brackets: `[c1]`, `[find.c2, c3]`."""
+_ID = re.compile(rf"^\[?({_NAME}|[0-9]{{1,4}})\]?$")
+
+
+def qualified(claim_id: str, step: StepId) -> str | None:
+    """The id with its step in front: `c1` -> `step.c1`. None if it is no id. A bare number counts as one."""
+    match = _ID.match(claim_id.strip())
+    if match is None:
+        return None
+    name = match.group(1)
+    if name.isdigit():
+        name = f"c{name}"
+    return name if "." in name else f"{step}.{name}"
+
+
+def renamed_markers(
+    output: Any, step: StepId, known: Collection[str], dangling: list[str]
+) -> tuple[Any, list[str]]:
+    """The output with every marker qualified, one id per bracket, and the ids that it points to in the order of their first use.
+
+    Markers that point to nothing are taken out, and their names are added to `dangling`.
+    """
+    used: dict[str, None] = {}
+
+    def rename(match: re.Match[str]) -> str:
+        kept = []
+        for given in re.split(r"\s*[,;]\s*", match.group(1)):
+            name = qualified(given, step)
+            if name in known and name is not None:
+                used[name] = None
+                kept.append(f"[{name}]")
+            elif given not in dangling:
+                dangling.append(given)
+        return "".join(kept)
+
+    return in_every_text(output, lambda text: MARKER.sub(rename, text)), list(used)
+
+
+def in_every_text(value: Any, replaced: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it, keys apart, replaced."""
+    if isinstance(value, str):
+        return replaced(value)
+    if isinstance(value, list):
+        return [in_every_text(item, replaced) for item in value]
+    if isinstance(value, dict):
+        return {key: in_every_text(item, replaced) for key, item in value.items()}
+    return value

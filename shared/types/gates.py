@@ -1,0 +1,77 @@
+"""What an answer has to be before it leaves: as far as code can tell, and who else looks at it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import (
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from handoff_queue.shared.types.ids import NameField
+from handoff_queue.shared.types.limits import MOST_COUNT, Count
+from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.names import RESERVED
+from handoff_queue.shared.types.patterns import UnusablePattern, matches
+
+Line = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class GatesFrom(StrEnum):
+    """Who set a job's gates: the most specific one, alone."""
+
+    JOB = "job"
+    WORKFLOW = "workflow"
+    SETTINGS = "settings"
+
+
+class Gates(Message):
+    """Each is a check of its own; what is left out is not checked."""
+
+    min_words: Annotated[int, Field(ge=0, le=MOST_COUNT)] | None = None
+    max_words: Count | None = None
+    sections: tuple[Line, ...] = ()
+    """Headings that must be there, in any case and at any level."""
+    forbidden: tuple[Line, ...] = ()
+    """Patterns of RE2 that may stand nowhere; `(?i)` before one makes it blind to case."""
+    required: tuple[Line, ...] = ()
+    """Patterns of RE2 that must stand somewhere."""
+    numbers: tuple[Number, ...] = ()
+    """Values that must stand in it, however they are written: 16000 is also `16,000` and `16 thousand`."""
+    cited: bool = False
+    """There are sources, and every sentence that states a figure or a claim points to one that code has found."""
+    fact_checker: NameField | None = None
+    """The specialist that looks at its facts when code has found nothing more to send back; None: nobody does."""
+
+    @field_validator("fact_checker")
+    @classmethod
+    def _is_a_specialist(cls, name: str | None) -> str | None:
+        if name in RESERVED:
+            raise ValueError(f"{name} is no specialist: name one of `handoff specialists`")
+        return name
+
+    @field_validator("forbidden", "required")
+    @classmethod
+    def _can_be_run(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                matches(pattern, "")
+            except UnusablePattern as error:
+                raise ValueError(str(error)) from error
+        return patterns
+
+    @model_validator(mode="after")
+    def _can_be_passed(self) -> Self:
+        if (
+            self.min_words is not None
+            and self.max_words is not None
+            and self.min_words > self.max_words
+        ):
+            raise ValueError("min_words is more than max_words: no answer could pass")
+        return self

@@ -1,0 +1,177 @@
+"""What every wire type has in common: frozen, strict, closed to unknown fields, canonical as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+
+from handoff_queue.shared.text.suggestions import close_names
+from handoff_queue.shared.types.errors import MalformedMessage
+
+Unsaid = Field(exclude_if=lambda value: value is None)
+"""Of a field that stands in the JSON only where it says something: a version that does not know it reads all other values."""
+
+
+class Message(BaseModel):
+    """A frozen value that travels between processes or lies in the ledger as JSON."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", ser_json_inf_nan="null", hide_input_in_errors=True
+    )
+
+    def to_json(self) -> str:
+        """The one JSON text of this value: what is hashed is what is stored and sent."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Parse and validate.
+
+        Raises:
+            MalformedMessage: with the first three problems, in one line, and none of the payload.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise MalformedMessage(f"{cls.__name__}: {problems_of(error)}") from error
+
+    @classmethod
+    def of(cls, value: JsonValue) -> Self:
+        """The same out of JSON's values: a part of another message, such as the output of a result.
+
+        Raises:
+            MalformedMessage: as of a text; or it cannot be said in one.
+        """
+        try:
+            text = to_json(value)
+        except PydanticSerializationError as error:
+            raise MalformedMessage(
+                f"{cls.__name__}: it holds half of a character, or is nested too deep"
+            ) from error
+        return cls.from_json(text)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, at half its price: a message has neither private attributes nor extra ones that a copy would take along."""
+        if deep:
+            return super().model_copy(update=update, deep=True)
+        changes, made = dict(update or {}), self.__class__.__new__(self.__class__)
+        made.__setstate__(
+            {
+                "__dict__": self.__dict__ | changes,
+                "__pydantic_fields_set__": self.__pydantic_fields_set__ | changes.keys(),
+                "__pydantic_extra__": None,
+                "__pydantic_private__": None,
+            }
+        )
+        return made
+
+    @property
+    def content_digest(self) -> str:
+        """SHA-256 of the JSON text, hexadecimal."""
+        return digest_of(self.to_json())
+
+
+NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
+"""For whatever else parses what others have written: the traceback of a defect goes into a log."""
+
+
+REMEMBERED_CHARS = 20_000
+"""Of a text whose digest a process remembers, with some hundred others: a payload is named when it is stored and in its event."""
+
+
+def digest_of(text: str | bytes) -> str:
+    """SHA-256 of the UTF-8 bytes, hexadecimal: the name of a blob."""
+    return (
+        _digest_again(text)
+        if isinstance(text, str) and len(text) <= REMEMBERED_CHARS
+        else _digest(text)
+    )
+
+
+def _digest(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+_digest_again = lru_cache(maxsize=256)(_digest)
+
+
+def each_problem(
+    error: ValidationError, kind: type[BaseModel] | None = None
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where, from the outermost field inwards, and what, in words of ours; without the offending values (they may be secrets). Of a list
+    that is too short only because of what is wrong with its items, only the items are named.
+
+    `kind`: the type that was read. With it, an unknown field comes with the closest known field.
+    """
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    places = [problem["loc"] for problem in found]
+    for problem in found:
+        place = problem["loc"]
+        is_led_to = problem["type"] == "too_short" and any(
+            len(one) > len(place) and one[: len(place)] == place for one in places
+        )
+        if not is_led_to:
+            said = in_our_words(problem["type"], problem["msg"])
+            if problem["type"] == "extra_forbidden" and kind is not None:
+                close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
+                said += f": did you mean {close[0]}?" if close else ""
+            yield tuple(map(str, place)), said
+
+
+def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
+    """Return the fields of the message at a place inside a message; none if it cannot be told."""
+    for name in place:
+        if isinstance(name, int):  # an item of a list
+            continue
+        field = kind.model_fields.get(name)
+        inner = next(_messages_in(field.annotation), None) if field else None
+        if inner is None:
+            return ()
+        kind = inner
+    return tuple(kind.model_fields)
+
+
+def _messages_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the message types that an annotation names, as in `tuple[Step, ...] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _messages_in(part)
+
+
+_PLAINER = {
+    "extra_forbidden": "there is no such field",
+    "string_type": "must be a text",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must hold fields"),
+}
+_SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at most"}
+_MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
+
+
+def in_our_words(kind: str, said: str) -> str:
+    """Return what pydantic says of a value, in words for a person who does not know Python's types."""
+    for longer, shorter in _SHORTER.items():
+        said = said.replace(longer, shorter)
+    if kind in ("enum", "literal_error"):
+        said = _MEMBER.sub(r"\1", said)
+    return _PLAINER.get(
+        kind, said.removeprefix("Value error, ").replace("Input should be", "must be")
+    )
+
+
+def problems_of(error: ValidationError, most: int = 3, kind: type[BaseModel] | None = None) -> str:
+    """Where and what, in one line; of what concerns the whole only what. `kind`: as in `each_problem`."""
+    problems = each_problem(error, kind)
+    found = [f"{'.'.join(where)}: {what}" if where else what for where, what in problems]
+    rest = f" (and {len(found) - most} more)" if len(found) > most else ""
+    return "; ".join(found[:most]) + rest

@@ -1,0 +1,103 @@
+"""Patterns of JSON Schemas, run by RE2: in time linear in the text, whoever wrote pattern and text. Python's `re` can take for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from handoff_queue.shared.types.errors import HandoffError
+
+_VALUES = ("const", "enum", "default", "examples")
+"""Keywords whose content is no schema. (What hides in a property of such a name is found when it is applied.)"""
+_MOST_SHOWN_CHARS = 80
+
+
+class UnusablePattern(HandoffError, ValueError):
+    """RE2 does not take the pattern; the message shows it and says how to mend it."""
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the pattern stands anywhere in the text.
+
+    Raises:
+        UnusablePattern: it is none, or needs to look ahead or back, which RE2 can't.
+    """
+    return _compiled(pattern).search(text) is not None
+
+
+def match_cost(pattern: str, text: str) -> int:
+    """Return the characters of the text times the instructions of the compiled pattern.
+
+    RE2 needs time in proportion to this figure at its worst.
+
+    Raises:
+        UnusablePattern: see `matches`.
+    """
+    return len(text) * int(_compiled(pattern).programsize)
+
+
+def first_of(pattern: str, text: str) -> str | None:
+    """The first words that it stands for; None: it stands nowhere.
+
+    Raises:
+        UnusablePattern: see `matches`.
+    """
+    match = _compiled(pattern).search(text)
+    return None if match is None else str(match.group())
+
+
+def check_patterns(schema: Any) -> None:
+    """Refuse a schema that could not be applied in bounded time, before it is needed.
+
+    Raises:
+        UnusablePattern: see `matches`.
+    """
+    for part in _objects_in(schema, but_below=_VALUES):
+        several = part.get("patternProperties")
+        for pattern in (part.get("pattern"), *(several if isinstance(several, Mapping) else ())):
+            if isinstance(pattern, str):
+                _compiled(pattern)
+
+
+def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mapping[str, Any]]:
+    if isinstance(schema, Mapping):
+        yield schema
+    inner = (
+        [value for key, value in schema.items() if key not in but_below]
+        if isinstance(schema, Mapping)
+        else schema
+    )
+    for item in inner if isinstance(inner, list) else ():
+        yield from _objects_in(item, but_below)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Any:
+    import re2  # here, because types of the wire check patterns, and who only reads jobs has none to check
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        shown = (
+            pattern if len(pattern) <= _MOST_SHOWN_CHARS else f"{pattern[:_MOST_SHOWN_CHARS]}..."
+        )
+        raise UnusablePattern(
+            f"the pattern {shown!r} is not one of RE2's ({_reason(error)}); write it plainer"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What RE2 says of it, in words that say what is to be mended."""
+    said = (
+        str(error.args[0], "utf-8", "replace")
+        if error.args and isinstance(error.args[0], bytes)
+        else str(error)
+    )
+    if said.startswith(("invalid repetition size", "pattern too large")):
+        return "it repeats more than 1,000 times, repetitions in one another multiplied"
+    if said.startswith(("invalid perl operator", "invalid escape sequence")):
+        return "no looking ahead or back, no back-references"
+    return said[:_MOST_SHOWN_CHARS]

@@ -1,0 +1,273 @@
+"""What the planner made of a job: steps that name a specialist, a task and what they wait for, without a cycle.
+
+Problems are found all at once and worded for a model: it gets one turn to mend them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Final, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
+
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.condition import When
+from handoff_queue.shared.types.condition import problem_with as when_problem
+from handoff_queue.shared.types.context_results import own
+from handoff_queue.shared.types.handoff import Text
+from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
+from handoff_queue.shared.types.join import Join, join_problems
+from handoff_queue.shared.types.message import Message, Unsaid
+from handoff_queue.shared.types.names import FACT_GATE, ROLES
+
+TITLE_CHARS = 80
+"""The longest title of a job or a step: one line of a terminal."""
+DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
+
+
+AFTER_REVIEW: Final = "review"
+
+
+class OnFailure(StrEnum):
+    """What becomes of a step whose specialist has failed."""
+
+    DROP = "drop"
+    """The job goes on without it, and its gap is named."""
+    RETRY = "retry"
+    """It is tried again with the error in its context, then by another that declares the same capability, then by the generalist, then
+    dropped."""
+    ASK = "ask"
+    """The same, but before it is dropped a person is asked."""
+
+
+def _on_one_line(title: str) -> str:
+    """Return the title. Raises: ValueError: it is blank, or has line breaks."""
+    if len(title.splitlines()) != 1 or not title.strip():
+        raise ValueError("must be one line with at least one visible character")
+    return title
+
+
+Title = Annotated[
+    str, StringConstraints(min_length=1, max_length=TITLE_CHARS), AfterValidator(_on_one_line)
+]
+
+
+class ItemRef(Message):
+    """The item that a copy of a repeated step is for."""
+
+    step: str
+    """The repeated step, as the workflow names it."""
+    each: str
+    """`files`, `lines` or `rows`."""
+    n: Annotated[PositiveInt, Field(strict=False)]
+    """The item's place, from 1."""
+    key: str
+    """The item's own name: its field in the key column, its path or line, or its number."""
+
+
+class Step(Message):
+    """One piece of work for one specialist. It becomes an AgentHandoff when everything in `depends_on` is done."""
+
+    id: StepIdField
+    specialist: NameField
+    task: Text
+    """All that the specialist is told, apart from the results of `depends_on`: objective, output, boundaries."""
+    depends_on: tuple[StepIdField, ...] = ()
+    fallback: Annotated[str, StringConstraints(min_length=1, max_length=4_000)] = DEFAULT_FALLBACK
+    """What to do when the task cannot be done as it is put."""
+    on_failure: OnFailure = OnFailure.DROP
+    """Plans from before there was a choice say nothing, and mean this."""
+    after: Annotated[Literal["review"] | None, Unsaid] = None
+    """`review`: the step begins when a review has passed the results of the steps before it."""
+    approve: Annotated[bool | None, Unsaid, Field(strict=False)] = None
+    """Whether a person must approve before the step begins."""
+    when: Annotated[When | None, Unsaid] = None
+    """The condition on which the step begins. None: it begins in any case."""
+    row: Annotated[ItemRef | None, Unsaid] = None
+    """None: the step is not repeated."""
+    contract_of: Annotated[NameField | None, Unsaid] = None
+    """The specialist that the step was first planned for. Whoever does the step answers in the output
+    schema of that specialist, within its limits. None: `specialist` itself."""
+    join: Join | None = None
+    """What it needs of `depends_on`; None: that all of them have ended, and at least one has a usable result."""
+    title: Annotated[Title | None, Unsaid] = None
+    """The heading of the step's result in a merged answer; None: the step id."""
+
+
+class Synthesis(StrEnum):
+    """How the results of several sinks become one answer."""
+
+    MERGE = "merge"
+    """Independent sections, one after the other: no model call."""
+    RECONCILE = "reconcile"
+    """Results on the same question must be weighed against each other: one synthesizer call."""
+
+
+class Plan(Message):
+    """A DAG of steps. A plan that exists is sound: unique ids, known dependencies, no cycle, therefore at least one sink."""
+
+    steps: Annotated[tuple[Step, ...], Field(min_length=1)]
+    synthesis: Synthesis = Synthesis.MERGE
+    """Matters only when there is more than one sink."""
+    join: Join | None = None
+    """What the answer needs of the sinks; None: that all of them have ended."""
+    given: tuple[StepIdField, ...] = ()
+    """Results that are there from the beginning, and that steps may depend on."""
+    why: Annotated[str, StringConstraints(max_length=2_000)] = ""
+    """The planner's reason, for people who look at the plan."""
+
+    @model_validator(mode="after")
+    def _is_a_dag(self) -> Self:
+        if found := [
+            *shape_problems(self.steps, self.given),
+            *last_join_problems(self.steps, self.join),
+        ]:
+            raise ValueError("; ".join(found))
+        return self
+
+    @cached_property
+    def by_id(self) -> dict[StepId, Step]:
+        return {step.id: step for step in self.steps}
+
+    @cached_property
+    def dependents(self) -> dict[StepId, tuple[StepId, ...]]:
+        """For every step, the steps that wait for it, in the plan's order."""
+        waiting: dict[StepId, list[StepId]] = {step.id: [] for step in self.steps}
+        for step in self.steps:
+            for dependency in own(step.depends_on, self.given):
+                waiting[dependency].append(step.id)
+        return {step_id: tuple(ids) for step_id, ids in waiting.items()}
+
+    @cached_property
+    def sinks(self) -> tuple[StepId, ...]:
+        """The steps that nothing waits for, in the plan's order: their results are the answer."""
+        return tuple(step.id for step in self.steps if not self.dependents[step.id])
+
+
+def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
+    """More steps than the job may have. They need not make a plan yet, so that a planner hears of everything in one turn."""
+    return (
+        [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"]
+        if len(steps) > max_steps
+        else []
+    )
+
+
+def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[str]:
+    """Specialists that nobody serves."""
+    served = sorted(specialists)
+    return [
+        f"step {step.id}: there is no specialist {step.specialist}; "
+        f"{suggestion(step.specialist, served)}"
+        for step in steps
+        if step.specialist not in specialists
+    ]
+
+
+def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[str]:
+    """Everything that keeps these steps from being a DAG, each in one clause. `given`: results that are there already."""
+    return [problem.said for problem in problems_by_step(steps, given)]
+
+
+class StepProblem(NamedTuple):
+    """What is wrong with a step, or begins with it."""
+
+    step: StepId
+    said: str
+
+
+def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[StepProblem]:
+    """The same, each with the step to look at."""
+    known = Counter(step.id for step in steps)
+    taken = [
+        (one, f"step id {one} is the name of a result that is there already: choose another")
+        for one in known
+        if one in given
+    ]
+    found = [
+        *taken,
+        *(
+            (one, f"step id {one} is used {count} times")
+            for one, count in known.items()
+            if count > 1
+        ),
+    ]
+    there = {*known, *given}
+    found += [(step.id, said) for step in steps for said in _of_one_step(step, there, given)]
+    found += [
+        (cycle[0], f"cycle: {' -> '.join(cycle)} (each waits for the one before it)")
+        for cycle in _cycles(steps)
+    ]
+    return [*(StepProblem(*problem) for problem in found), *_nothing_to_review(steps)]
+
+
+def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId]) -> Iterator[str]:
+    if step.id in ROLES:
+        yield f"step id {step.id} is the name of one of the supervisor's roles: choose another"
+    if step.id == FACT_GATE:
+        yield f"step id {step.id} is the name of a check of the answer: choose another"
+    for unknown in dict.fromkeys(step.depends_on):
+        if unknown not in there:
+            yield f"step {step.id} depends on {unknown}, which is not a step"
+    if len(set(step.depends_on)) != len(step.depends_on):
+        yield f"step {step.id} names a dependency twice"
+    for problem in join_problems(step.join, own(step.depends_on, given)):
+        yield f"the join of step {step.id} {problem}"
+    if step.when is not None:
+        if wrong := when_problem(step.when):
+            yield f"the condition of step {step.id}: {wrong}"
+        for name in step.when.steps.values():
+            if name not in step.depends_on:
+                yield f"the condition of step {step.id} names {name}, which it does not depend on"
+
+
+def after_review_in(steps: Sequence[Step]) -> set[StepId]:
+    """Return the steps that begin after the review: those that say so, and their dependents."""
+    found = {step.id for step in steps if step.after == AFTER_REVIEW}
+    grown = bool(found)
+    while grown:
+        later = {step.id for step in steps if not found.isdisjoint(step.depends_on)}
+        grown = not later <= found
+        found |= later
+    return found
+
+
+def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
+    first = next((step.id for step in steps if step.after == AFTER_REVIEW), None)
+    if first is None or len(after_review_in(steps)) < len(steps):
+        return []
+    said = f"step {first} waits for the review, and no step is reviewed before it"
+    return [StepProblem(first, said)]
+
+
+def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
+    """What is wrong with what an answer needs of the last of these steps."""
+    built_upon = {dependency for step in steps for dependency in step.depends_on}
+    return [
+        f"the plan's join {problem}"
+        for problem in join_problems(join, [step.id for step in steps if step.id not in built_upon])
+    ]
+
+
+def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
+    """Cycles without a common step, each as `a, b, a` (a before b before a). One is broken up before the next is looked for."""
+    graph = {step.id: set(step.depends_on) for step in steps if step.depends_on}
+    found: list[list[StepId]] = []
+    while graph:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            cycle: list[StepId] = error.args[1]
+            found.append(cycle)
+            graph = {
+                step_id: waits_for - set(cycle)
+                for step_id, waits_for in graph.items()
+                if step_id not in cycle
+            }
+        else:
+            break
+    return found

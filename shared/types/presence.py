@@ -1,0 +1,76 @@
+"""The announcement of a live worker or supervisor in Redis: facts for an operator, never a secret."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.specialist import SpecialistSpec
+
+MOST_WORDS = 300
+"""Characters of an error that a process announces. `shared.providers.anthropic.errors` keeps as many."""
+MOST_MODELS = 8
+"""A process announces its newest calls to this many models, the newest ones."""
+MOST_ROLES = 1_000
+"""Roles whose models a process announces."""
+Line = Annotated[str, StringConstraints(max_length=1_000)]
+
+Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Unix seconds."""
+
+
+class ModelCalls(Message):
+    """The newest calls of one process to one model."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: Line
+    failures: Annotated[int, Field(ge=0)] = 0
+    """Failed calls since the last call that succeeded."""
+    error: Line = ""
+    """The reason of the newest failure, with the words of the model's server."""
+    is_busy: bool = False
+    """Whether the server refused the call for a rate limit or an overload, which passes."""
+    failing_since: Moment | None = None
+    failed_at: Moment | None = None
+    succeeded_at: Moment | None = None
+
+    @property
+    def called_at(self) -> float:
+        """Time of the newest call."""
+        return max(self.failed_at or 0.0, self.succeeded_at or 0.0)
+
+
+class Node(Message):
+    """A live worker or supervisor. Fields that this version does not know are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    node: Line = ""
+    """Its name in Celery: `name@host`."""
+    broker: Line = ""
+    """The URL that its Celery app takes messages from, without a password."""
+    version: Line = ""
+    """The version of this package that it runs."""
+    slots: int = 0
+    """Handoffs that it runs at once."""
+    model: Line = ""
+    """The model behind it: `offline`, or the provider."""
+    server: Line = ""
+    """The address of the model's server, without a user or a password; empty: offline, or the provider's own SDK knows it."""
+    models: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_ROLES)
+    """The model that each of its roles calls by default, by role."""
+    calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MOST_MODELS)
+
+
+class Announcement(Node):
+    """The announcement of one worker process."""
+
+    worker: Line
+    specialists: tuple[SpecialistSpec, ...]
+    effects: tuple[str, ...] = ()
+    """The worker's tools that are not safe to repeat."""
+    lost_slots: int = 0
+    """Slots that take no handoff any more until the process starts again, see `shared.broker.slots`."""

@@ -1,0 +1,90 @@
+"""A kind of agent, as data: what a specialist's Markdown file says once it is read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from handoff_queue.shared.types.end_task import MOST_NAME_CHARS
+from handoff_queue.shared.types.ids import NameField
+from handoff_queue.shared.types.limits import Count, Dollars, OutputTokens, Seconds
+from handoff_queue.shared.types.message import Message, Unsaid
+
+
+class Tier(StrEnum):
+    """Which of the two default models (settings) an agent uses when it names none."""
+
+    CAPABLE = "capable"
+    CHEAP = "cheap"
+
+
+TaskName = Annotated[
+    str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS, pattern=r"^[\x21-\x7e]+$")
+]
+"""The name of a Celery task or queue: printable ASCII without spaces."""
+
+
+class SpecialistSpec(Message):
+    """One specialist, or one of the supervisor's own roles."""
+
+    name: NameField
+    """Also its queue; its Celery task is `specialist.<name>`."""
+    description: Annotated[str, StringConstraints(min_length=10, max_length=400)]
+    """One line for the planner: what it is for, and what not."""
+    capability: NameField | None = None
+    """Specialists that declare the same one can do each other's work. None: nobody can do this one's."""
+    instructions: Annotated[str, StringConstraints(min_length=20, max_length=60_000)]
+    """The body of the file: the system prompt."""
+    model: str | None = None
+    """A model's name; None: the default of its tier."""
+    tier: Tier = Tier.CHEAP
+    tools: tuple[str, ...] = ()
+    """The only tools that it can call."""
+    max_turns: Count = 8
+    max_output_tokens: OutputTokens = 8_192
+    """Output tokens of one model call."""
+    max_usd: Dollars | None = None
+    """The most that one handoff may cost."""
+    max_seconds: Seconds | None = None
+    """The longest that one handoff may take, from the moment that a worker begins with it."""
+    output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
+    """JSON Schema of `output` in its results; a string is Markdown."""
+    celery_task: Annotated[TaskName | None, Unsaid] = None
+    """The task of the host's own Celery app that does the work instead of a model. None: a model does it."""
+    celery_queue: Annotated[TaskName | None, Unsaid] = None
+    """The queue of that task. None: `celery`, the default queue of a Celery app."""
+    repeatable: Annotated[bool | None, Unsaid] = None
+    """Whether that task is safe to repeat. None: it is. A task that is not has an effect, as such a tool has."""
+
+    @property
+    def task_with_effect(self) -> str | None:
+        """The Celery task if it is not safe to repeat."""
+        return self.celery_task if self.repeatable is False else None
+
+
+@lru_cache(maxsize=256)
+def spec_from(text: str) -> SpecialistSpec:
+    """`SpecialistSpec.from_json`, once for each text: a handoff brings the one that many before it have had.
+
+    Raises:
+        MalformedMessage
+    """
+    return SpecialistSpec.from_json(text)
+
+
+_UNANNOUNCED = (
+    "You are a careful specialist. Do the task as it is put, from the material that you are given."
+)
+
+
+def unannounced_spec(name: str) -> SpecialistSpec:
+    """Return the spec that a job stores for a specialist which no live worker announces.
+
+    The handoff waits in the queue of that name. A worker that takes it runs its own file instead.
+    """
+    return SpecialistSpec(
+        name=name, description=f"{name}: no worker announces it", instructions=_UNANNOUNCED
+    )

@@ -1,0 +1,44 @@
+"""A JSON decoder that accepts only values that can be stored and read again. Python's own decoder also accepts NaN and infinities."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Any, NoReturn
+
+from handoff_queue.shared.types.json_values import MOST_DIGITS, MOST_LEVELS, check_depth
+
+_MOST_SHOWN = 20
+"""Characters of a number in an error."""
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant[:_MOST_SHOWN]} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    """Return the number. Raise ValueError if it is beyond what a float holds."""
+    value = float(digits)
+    return value if isfinite(value) else _no_number(digits)
+
+
+def _integer(digits: str) -> int:
+    """Return the number. Raise ValueError if no process could read it again."""
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"it has an integer of more than {MOST_DIGITS:,} digits")
+    return int(digits)
+
+
+class _StrictDecoder(json.JSONDecoder):
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        try:
+            value, end = super().raw_decode(s, idx)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        if s.count("[", idx, end) + s.count("{", idx, end) > MOST_LEVELS:
+            check_depth(value)
+        return value, end
+
+
+STRICT = _StrictDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
+"""Its methods raise ValueError: the text is not JSON, or its value could not be read again."""

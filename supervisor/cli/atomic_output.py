@@ -1,0 +1,62 @@
+"""What a command makes for a person: on stdout, or a file that is whole, or as it was before. Always UTF-8, whatever the locale is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from handoff_queue.shared.types.errors import HandoffError
+
+STDOUT = Path("-")
+_DEVICES = (Path("/dev"), Path("/proc"))
+
+
+def write_out(target: Path, text: str) -> None:
+    """To a file, or to stdout.
+
+    Raises:
+        OSError: the file cannot be written; names it, and leaves no other behind.
+        HandoffError: who was to read that pipe has gone.
+        BrokenPipeError: the same of stdout.
+    """
+    if target == STDOUT:
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+    else:
+        _write_file(target, text)
+
+
+def _write_file(target: Path, text: str) -> None:
+    if not target.name or target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    try:
+        if _is_plain(target):
+            _write_whole(target.resolve(), text)  # what a link leads to
+        else:
+            with target.open("a", encoding="utf-8") as there:  # what a log has already, stays
+                there.write(text)
+    except BrokenPipeError as error:
+        raise HandoffError(f"{target}: nobody reads on") from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
+
+
+def _is_plain(target: Path) -> bool:
+    """Whether it can be replaced: no device, no pipe, and nothing that somebody holds open (`/dev/stdout`)."""
+    return (target.is_file() or not target.exists()) and not any(
+        target.is_relative_to(one) for one in _DEVICES
+    )
+
+
+def _write_whole(target: Path, text: str) -> None:
+    partly = target.with_name(target.name + ".part")
+    try:
+        partly.write_text(text, encoding="utf-8")
+        os.replace(partly, target)  # noqa: PTH105 (whole or not at all)
+    except OSError:
+        with suppress(OSError):
+            partly.unlink(missing_ok=True)
+        raise

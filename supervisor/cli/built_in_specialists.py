@@ -1,0 +1,22 @@
+"""Where the specialists' files are, without importing the workers' code: files are data."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from handoff_queue.shared.types.errors import UserError
+
+
+def built_in_specialists() -> Path:
+    """The folder of the built-in specialists.
+
+    Raises:
+        UserError: the workers' package is not installed here.
+    """
+    spec = find_spec("handoff_queue.workers")  # looks for the package, and does not run it
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            "the package `handoff_queue.workers` is not installed here: install all of handoff-queue"
+        )
+    return Path(next(iter(spec.submodule_search_locations))) / "specialists"

@@ -1,0 +1,202 @@
+"""`handoff cancel`: stop jobs by their ids, or all that match a filter."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.text.plurals import counted
+from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob, UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli.display.question import can_ask, is_confirmed
+from handoff_queue.supervisor.cli.display.terminal import write_line
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK, say
+from handoff_queue.supervisor.cli.job_filters import (
+    OlderThan,
+    Statuses,
+    Tenant,
+    filter_of,
+    statuses_of,
+)
+from handoff_queue.supervisor.cli.jobs import client_of_broker
+from handoff_queue.supervisor.client.job_lookup import job_named
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.client import Client
+
+OPEN = frozenset(status for status in JobStatus if not status.ended)
+
+
+def cancel(
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB]...", help="The ids of the jobs, or their unique beginnings."),
+    ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Cancel all jobs that match the filters, after a question."),
+    ] = False,
+    statuses: Statuses = [],  # noqa: B006
+    tenant: Tenant = None,
+    older_than: OlderThan = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
+) -> int:
+    """Stop jobs everywhere; what they have done stays.
+
+    handoff cancel j-0123456789ab j-ba9876543210
+
+    handoff cancel --all --status queued --tenant team-a --older-than 2h
+    """
+    names = job or []
+    has_filter = bool(statuses) or tenant is not None or older_than is not None
+    if names and (everything or has_filter):
+        raise UserError("name the jobs, or use --all with filters, but not both")
+    if has_filter and not everything:
+        raise UserError("--status, --tenant and --older-than need --all")
+    if not names and not everything:
+        raise UserError("name the jobs to cancel, or use --all (`handoff list` shows the jobs)")
+    wanted = open_statuses(statuses)
+    if everything and not yes and not can_ask():
+        raise UserError("--all asks before it cancels, and there is no terminal to ask: use --yes")
+    jobs = client_of_broker()
+    if names:
+        return _cancel_named(jobs, names)
+    where = filter_of(wanted, tenant, older_than, jobs.ledger.connection.now())
+    return _cancel_all(jobs, where, asks=not yes)
+
+
+def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
+    """Return the statuses of the jobs to cancel: the named statuses, or all statuses of open jobs.
+
+    Raises:
+        UserError: a text is no status, or is the status of an ended job.
+    """
+    named = statuses_of(texts)
+    if ended := sorted(named - OPEN):
+        raise UserError(
+            f"--status {ended[0]}: these jobs have ended already; only jobs that are "
+            f"{' or '.join(sorted(OPEN))} can be cancelled"
+        )
+    return named or OPEN
+
+
+class Outcome(Enum):
+    """The effect of a cancel on one job."""
+
+    STOPPED = auto()
+    HAD_ENDED = auto()
+    UNKNOWN = auto()
+    """The job was never there, or was deleted."""
+
+
+def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
+    """Cancel each job, with a line for each. After a wrong id, the command goes on with the next.
+
+    `names`: ids, or their beginnings.
+    """
+    job_ids: dict[JobId, None] = {}
+    problems = 0
+    for name in names:
+        try:
+            job_ids[job_named(jobs.ledger, name)] = None
+        except UserError as error:
+            say(str(error))
+            problems += 1
+
+    def tell(job_id: JobId, outcome: Outcome, problem: str) -> None:
+        if outcome is Outcome.STOPPED:
+            write_line(f"{job_id} is being cancelled")
+        else:
+            say(problem or f"{job_id} had ended before")
+
+    outcomes = cancel_each(jobs, list(job_ids), tell)
+    return BAD_INPUT if problems or outcomes[Outcome.UNKNOWN] else OK
+
+
+def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
+    """Cancel the jobs that match now. A job that ends or is deleted in the meantime is no error."""
+    matching = list(jobs.ledger.jobs.matching(where))
+    if not matching:
+        say("no open job matches: there is nothing to cancel")
+        return OK
+    if asks and not is_confirmed(f"cancel {counted(len(matching), 'job')}?"):
+        say("no job was cancelled")
+        return FAILED
+    outcomes = cancel_each(jobs, matching, lambda *_: None)
+    stopped = outcomes[Outcome.STOPPED]
+    write_line(f"{counted(stopped, 'job')} {'is' if stopped == 1 else 'are'} being cancelled")
+    if had_ended := outcomes.total() - stopped:
+        say(f"{counted(had_ended, 'job')} had ended before")
+    return OK
+
+
+def cancel_each(
+    jobs: Client, job_ids: Sequence[JobId], tell: Callable[[JobId, Outcome, str], None]
+) -> Counter[Outcome]:
+    """Cancel these jobs one after the other and count the outcomes.
+
+    `tell`: is called after each job, with its outcome and the error about its id (or an empty text).
+
+    Raises:
+        KeyboardInterrupt, LedgerUnavailable: says before how many jobs were cancelled.
+    """
+    outcomes = Counter[Outcome]()
+    try:
+        with deferred_interrupt() as is_interrupted:
+            for job_id in job_ids:
+                if is_interrupted():
+                    raise KeyboardInterrupt
+                outcome, problem = _cancel_one(jobs, job_id)
+                outcomes[outcome] += 1
+                tell(job_id, outcome, problem)
+    except (KeyboardInterrupt, LedgerUnavailable):
+        if len(job_ids) > 1:
+            say(
+                f"{outcomes[Outcome.STOPPED]:,} of {len(job_ids):,} jobs are being cancelled; "
+                "the same command cancels the rest"
+            )
+        raise
+    return outcomes
+
+
+def _cancel_one(jobs: Client, job_id: JobId) -> tuple[Outcome, str]:
+    try:
+        return Outcome.STOPPED if jobs.cancel(job_id) else Outcome.HAD_ENDED, ""
+    except UnknownJob as error:
+        return Outcome.UNKNOWN, str(error)
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C, SIGTERM or SIGHUP only be noted: the count of jobs stays exact.
+
+    Yields a function that returns whether a signal came. A second signal raises KeyboardInterrupt
+    at once.
+    """
+    came = False
+
+    def note_signal(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    before = {
+        number: signal.signal(number, note_signal)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+    }
+    try:
+        yield lambda: came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

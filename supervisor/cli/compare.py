@@ -1,0 +1,276 @@
+"""`handoff compare`: one request in two ways, side by side, with a judge who does not know which is which, and one sentence of advice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.rubric import DEFAULT_RUBRIC, Rubric
+from handoff_queue.shared.types.usage import cost_usd, microusd
+from handoff_queue.supervisor.cli.display.tables import table
+from handoff_queue.supervisor.cli.display.terminal import (
+    money,
+    note,
+    short,
+    write_as_json,
+    write_line,
+)
+from handoff_queue.supervisor.cli.errors import FAILED, OK
+from handoff_queue.supervisor.cli.gate_files import gates_of, rubric_of
+from handoff_queue.supervisor.cli.options import (
+    CONTINUE,
+    LIMITS,
+    QUALITY,
+    SPECIALISTS,
+    AsJson,
+    Docs,
+    GatesOption,
+    JudgeModel,
+    Model,
+    RequestText,
+    Timeout,
+)
+from handoff_queue.supervisor.cli.request_options import text_of
+from handoff_queue.supervisor.cli.variants import (
+    check_within,
+    interrupted,
+    limits_within,
+    read_documents,
+    run_name,
+    variants_of,
+    workflow_for,
+    worst_case,
+)
+from handoff_queue.supervisor.gates.gates_file import GateSet
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.evaluation.comparison import Comparison, Side
+    from handoff_queue.supervisor.evaluation.job_runner import Errand
+    from handoff_queue.supervisor.evaluation.trials import Variant
+
+AT_ONCE = 2
+
+
+def compare(
+    request: RequestText = None,
+    docs: Docs = None,
+    modes: Annotated[
+        str, typer.Option(metavar="A,B", help="The two modes.", rich_help_panel=SPECIALISTS)
+    ] = "single,team",
+    model: Model = None,
+    workflow: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="What mode pipeline runs.", rich_help_panel=SPECIALISTS),
+    ] = "brief",
+    gates: GatesOption = None,
+    rubric: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What the judge goes by (YAML).", rich_help_panel=QUALITY
+        ),
+    ] = None,
+    judge_model: JudgeModel = None,
+    no_judge: Annotated[
+        bool, typer.Option("--no-judge", help="Only what code can check.", rich_help_panel=QUALITY)
+    ] = False,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=1e-6,
+            max=1e9,
+            help="The most that all of it may cost.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Go on with the comparison of this name, or begin it.",
+            rich_help_panel=CONTINUE,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Do one request in two ways, and say which to take.
+
+    handoff compare "Which of these licences allow resale?" --docs licences --max-usd 1
+    """
+    settings, name = load_settings(), run_name(run, "compare")
+    how = How(
+        name,
+        _without_facts(gates_of(gates)),
+        rubric_of(rubric) or DEFAULT_RUBRIC,
+        judge_model,
+        not no_judge,
+        microusd(max_usd),
+    )
+    errands = _errands(
+        text_of(request, settings),
+        docs,
+        variants_of(modes, model),
+        workflow,
+        timeout,
+        name,
+        settings,
+    )
+    for _, errand in errands:
+        check_within(errand.request, settings, max_usd)
+    try:
+        found = _compared(errands, how, settings)
+    except KeyboardInterrupt:
+        return interrupted(name)
+    if as_json:
+        write_as_json(comparison_json(name, found))
+    else:
+        write_line(comparison_text(found))
+    return FAILED if found.first.is_unanswered or found.second.is_unanswered else OK
+
+
+def _without_facts(found: GateSet | None) -> Gates | None:
+    if found is not None and found.facts is not None:
+        raise UserError(
+            "facts hold claims while a job runs, and compare measures texts: leave `facts` out of these gates"
+        )
+    if found is not None and found.gates.fact_checker:
+        raise UserError(
+            "a fact-checker looks at an answer while its job runs: leave `fact_checker` out of these gates"
+        )
+    return found.gates if found else None
+
+
+@dataclass(frozen=True)
+class How:
+    """How two answers are held against each other."""
+
+    name: str
+    gates: Gates | None
+    rubric: Rubric
+    judge_model: str | None
+    is_judged: bool
+    max_microusd: int | None
+
+
+def _errands(
+    request: str,
+    docs: Path | None,
+    variants: Sequence[Variant],
+    workflow: str,
+    timeout_s: int | None,
+    name: str,
+    settings: Settings,
+) -> list[tuple[Variant, Errand]]:
+    """Raises: UserError: not two ways, or documents or a workflow that cannot be used."""
+    from handoff_queue.supervisor.evaluation.job_runner import Errand
+
+    if len(variants) != 2:
+        raise UserError(
+            f"--modes: two are held against each other, not {len(variants)}: `handoff eval` takes any number"
+        )
+    documents = read_documents(docs, settings) if docs else None
+    steps, limits = workflow_for(variants, workflow), limits_within(timeout_s, settings)
+    return [
+        (
+            variant,
+            Errand(f"{name}: {variant.name}", variant.request(request, documents, limits, steps)),
+        )
+        for variant in variants
+    ]
+
+
+def _compared(
+    errands: Sequence[tuple[Variant, Errand]], how: How, settings: Settings
+) -> Comparison:
+    from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
+    from handoff_queue.supervisor.evaluation.comparison import Comparing
+    from handoff_queue.supervisor.evaluation.evaluation_budget import Purse
+    from handoff_queue.supervisor.evaluation.job_runner import Runner
+
+    models = tuple(dict.fromkeys(variant.model for variant, _ in errands))
+    with whole_system(settings, how.name, models) as (jobs, check):
+        judging = judging_on(jobs, settings, how.judge_model) if how.is_judged else None
+        limit = money(cost_usd(how.max_microusd)) if how.max_microusd is not None else None
+        free = is_free(jobs, (*models, *((judging.model,) if judging else ())))
+        note(
+            f"{how.name}: two jobs{', and two of the judge' if judging else ''}; it costs {worst_case(limit, is_free=free)}"
+        )
+        runner = Runner(jobs, Purse(how.max_microusd, AT_ONCE), check)
+        return Comparing(
+            runner, errands, errands[0][1].request.text, how.gates, how.rubric, judging
+        ).run()
+
+
+def comparison_text(found: Comparison) -> str:
+    """Both in a table, what the judge said, the advice."""
+    sides = (found.first, found.second)
+    rows = [
+        ["", *(side.name for side in sides)],
+        *([label, *map(cell, sides)] for label, cell in _LINES),
+    ]
+    judged = [
+        f"judge, {order}: {duel.better.value}: {short(duel.why, 200)}"
+        for order, duel in zip(("in order", "swapped"), found.duels, strict=False)
+        if duel
+    ]
+    took = found.judging_took
+    cost = [f"judge: {took.tokens:,} tokens, {money(took.cost_usd)}"] if found.judged_by else []
+    return "\n\n".join(
+        ["\n".join(part) for part in ([table(rows)], [*judged, *cost], [found.advice]) if part]
+    )
+
+
+def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
+    """{run, first, second, better, duels, judge, judged_by, advice}: docs/evaluation.md."""
+    return {
+        "run": name,
+        "first": asdict(found.first),
+        "second": asdict(found.second),
+        "better": found.better,
+        "duels": [
+            duel
+            and {
+                "better": duel.better,
+                "why": duel.why,
+                "first": [score.model_dump(mode="json", exclude={"step"}) for score in duel.first],
+                "second": [
+                    score.model_dump(mode="json", exclude={"step"}) for score in duel.second
+                ],
+            }
+            for duel in found.duels
+        ],
+        "judge": asdict(found.judging_took),
+        "judged_by": list(found.judged_by),
+        "advice": found.advice,
+    }
+
+
+def _checks(side: Side) -> str:
+    return (
+        "passed"
+        if not side.faults
+        else short(side.faults[0], 60)
+        + (f" (and {len(side.faults) - 1} more)" if side.faults[1:] else "")
+    )
+
+
+_LINES = (
+    ("job", lambda side: side.job_id),
+    ("status", lambda side: side.status),
+    ("checks", _checks),
+    ("score (1 to 5)", lambda side: "-" if side.score is None else f"{side.score:.2f}"),
+    ("turns", lambda side: f"{side.took.turns:,}"),
+    ("tokens", lambda side: f"{side.took.input_tokens:,} + {side.took.output_tokens:,}"),
+    ("cost", lambda side: money(side.took.cost_usd)),
+    ("wall time", lambda side: f"{side.took.wall_s:.1f} s"),
+    ("one after the other", lambda side: f"{side.took.own_s:.1f} s"),
+)
+"""What is said of each side."""

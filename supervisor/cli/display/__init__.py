@@ -1,0 +1,1 @@
+"""What commands print: trees, tables, reports and terminal handling."""

@@ -1,0 +1,94 @@
+"""Signs of life: who is at work in a job, on what, and who has not been heard of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.names import ROLES
+from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote
+from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.terminal import figures, short
+
+EVERY_S = 4.5
+"""Between two of them in a log: with a tick of the view, less than the 5 s in which there is to be one of every handoff that runs."""
+SILENT_AFTER_S = 5.0
+"""Without a word for longer, its process or its Redis is in trouble: `shared.store.leases` gives one more often."""
+MOST_AT_WORK = 12
+"""In one line; the silent ones are always among them."""
+
+
+def name_of(event: HandoffIssued) -> str:
+    """`left (researcher)`, `planner`, `left (researcher) 2` for a second attempt."""
+    name = (
+        event.assigned_to
+        if event.assigned_to in ROLES
+        else f"{event.step_id} ({event.assigned_to})"
+    )
+    return name if event.attempt == 1 else f"{name} {event.attempt}"
+
+
+def silence(now: float, standing: HandoffStanding) -> str:
+    """`no sign of life for 7 s`; empty: whoever works on it was heard of lately."""
+    since = now - (standing.beat_at if standing.beat_at is not None else now)
+    return f"no sign of life for {since:.0f} s" if since > SILENT_AFTER_S else ""
+
+
+def is_throttled(standing: HandoffStanding, now: float) -> bool:
+    """Return whether a handoff waits without a slot for the rate limits of its provider."""
+    return (
+        standing.parked_until is not None
+        and standing.parked_until > now
+        and standing.state not in ("running", "done", "dropped")
+    )
+
+
+def throttled(standing: HandoffStanding, now: float) -> str:
+    """Return how long a throttled handoff waits, and why: `waits 40 s: rate limit`."""
+    return f"waits {(standing.parked_until or now) - now:.0f} s: {standing.doing}"
+
+
+def tools_of(standing: HandoffStanding | None) -> str:
+    """`3 tool calls`; empty: none was answered yet."""
+    return figures(standing.tool_calls, "tool call") if standing and standing.tool_calls else ""
+
+
+def sign_of(view: View) -> str | None:
+    """Return the handoffs that run or are throttled, of the job and the jobs below it, in one line.
+
+    The line begins with what the job has taken so far. None: there is no such handoff.
+    """
+    signs = list(_signs(view))
+    if not signs or view.books is None or view.state is None:
+        return None
+    signs.sort(key=lambda sign: not sign[0])
+    told = [words for _, words in signs[:MOST_AT_WORK]]
+    told += [f"and {len(signs) - MOST_AT_WORK} more"] if len(signs) > MOST_AT_WORK else []
+    so_far = ", ".join(against_budget(view.books, view.state.submitted.limits))
+    quoted = f" ({quote})" if (quote := against_quote(view)) else ""
+    return f"so far {so_far}{quoted}; at work: {'; '.join(told)}"
+
+
+def _signs(view: View, before: str = "") -> Iterator[tuple[bool, str]]:
+    """Each with whether it is silent."""
+    for job_id in view.teams:
+        if below := view.children.get(job_id):
+            yield from _signs(below, f"{job_id} ")
+    for event in view.issued:
+        standing = view.standings.get(event.handoff_id)
+        if standing is None or event.child is not None or event.handoff_id in view.finished:
+            continue
+        if is_throttled(standing, view.now):
+            yield False, f"{before}{name_of(event)} {throttled(standing, view.now)}"
+        elif standing.state == "running":
+            for_s = max(0.0, view.now - (standing.started_at or view.now))
+            doing, silent = short(standing.doing or "starting", 60), silence(view.now, standing)
+            parts = [
+                f"{before}{name_of(event)} turn {standing.turns + 1}",
+                doing,
+                tools_of(standing),
+                f"{for_s:.0f} s",
+                silent,
+            ]
+            yield bool(silent), ", ".join(filter(None, parts))

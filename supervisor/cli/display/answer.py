@@ -1,0 +1,323 @@
+"""The outcome of a job for a reader: the answer and its sources on stdout, what it took on stderr."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from handoff_queue.shared.types.events import AnswerMethod, JobStatus
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.supervisor.cli.display.collapsed_steps import Copies, folded, names, outcomes
+from handoff_queue.supervisor.cli.display.terminal import (
+    AT_MOST,
+    figures,
+    money,
+    note,
+    short,
+    write_line,
+)
+from handoff_queue.supervisor.client.plan_diff import in_words
+from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.outline import JobOutline
+    from handoff_queue.supervisor.client.report import JobResult
+
+_QUOTE_CHARS = 160
+_ANY_COLUMNS = 10_000
+"""As wide as a table wants to be."""
+
+
+def answer_text(result: JobResult) -> str:
+    """Markdown; for a job with an answer schema the value as JSON, a string as well."""
+    if result.answer is None:
+        return ""
+    return plain(
+        str(result.answer)
+        if _is_markdown(result)
+        else json.dumps(result.answer, ensure_ascii=False, indent=2)
+    )
+
+
+def _is_markdown(result: JobResult) -> bool:
+    return isinstance(result.answer, str) and not result.asked_for_a_form
+
+
+def print_answer(result: JobResult, streamed: str = "") -> None:
+    """What is not on the screen yet of the answer, then its sources. `streamed`: what was shown while it was written.
+
+    Of an answer in a form of the user's own, stdout gets the JSON value alone.
+    """
+    text = answer_text(result)
+    if not text:
+        return
+    if text.startswith(streamed):
+        write_line(text[len(streamed) :])
+    else:  # checking changed the draft: the answer is what was checked
+        write_line(f"\n\n---\n\n{text}")
+    if sources := sources_of(result):
+        (write_line if _is_markdown(result) else note)(f"\n{sources}")
+
+
+def sources_of(result: JobResult) -> str:
+    """`[1] notes/qdrant.md: "..."`, one line a source."""
+    if not result.citations:
+        return ""
+    lines = [
+        f'[{one["n"]}] {in_one_line(one["source"])}: "{short(one["quote"], _QUOTE_CHARS)}"'
+        for one in result.citations
+    ]
+    return "\n".join(["Sources:", *lines])
+
+
+def print_account(result: JobResult, console: Console, *, is_private: bool = False) -> None:
+    """Print plan, handoffs, verdicts, notes, totals. `is_private`: no other command reaches the job."""
+    console.print(account(result, is_private=is_private))
+
+
+def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
+    parts: list[RenderableType] = []
+    if result.plan:
+        parts.append(_plan(result.plan))
+    if result.handoffs:
+        parts.append(_Handoffs(result, is_private))
+    parts += [Text(f"replanner: {short(in_words(one), 300)}") for one in result.patches]
+    parts += [Text(f"review, round {one['round']}: {_verdict(one)}") for one in result.verdicts]
+    parts += [Text(f"note: {short(note, 400)}", style="yellow") for note in result.notes]
+    if remark := cut_remark(result):
+        parts.append(Text(remark, style="yellow"))
+    if remark := quote_remark(result):
+        parts.append(Text(remark))
+    parts.append(Text(total(result), style="bold"))
+    return Group(*parts)
+
+
+def total(result: JobResult) -> str:
+    """The last line: what came of it, and what it took."""
+    return f"{result.job_id}  {result.status.value}  {took(result)}"
+
+
+def took(result: JobResult) -> str:
+    """`12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
+    return "  ".join([spent(result), *([result.model] if result.model else [])])
+
+
+def spent(result: JobResult | JobOutline) -> str:
+    """The same without the model."""
+    usage = result.usage
+    at_most = usage["cut"]["calls"] > 0
+    tokens = (
+        f"{AT_MOST if at_most else ''}{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
+    )
+    return "  ".join(
+        [
+            f"{result.wall_s:.1f} s",
+            figures(usage["turns"], "turn"),
+            tokens,
+            money(usage["cost_usd"], at_most=at_most),
+        ]
+    )
+
+
+def quote_remark(result: JobResult) -> str | None:
+    """The quote beside what came of it; None: there was none, or it said nothing."""
+    quote = result.quote or {}
+    cost, time = quote.get("cost"), quote.get("time")
+    parts = (
+        [f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most"] if cost else []
+    )
+    parts += [f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most"] if time else []
+    return f"quoted: {'; '.join(parts)}; it took {_against_the_quote(result)}" if parts else None
+
+
+def _against_the_quote(result: JobResult) -> str:
+    """`$0.0123 and 9.0 s of work`: what the next quotes are held against, too."""
+    usage, worked_s = result.usage, result.worked_s or 0.0
+    cost = (
+        "an unknown cost"
+        if usage["cost_usd"] is None
+        else money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
+    )
+    spent = f"{cost} and {worked_s:.1f} s of work"
+    if result.wall_s - worked_s < 0.1:
+        return spent
+    return f"{spent} (of {result.wall_s:.1f} s: what it waited for a person, and the time after its end, are no work)"
+
+
+def cut_remark(result: JobResult | JobOutline) -> str | None:
+    """What part of the totals is an upper bound; None: nothing is."""
+    cut = result.usage["cut"]
+    if not cut["calls"]:
+        return None
+    were = "was" if cut["calls"] == 1 else "were"
+    part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
+    return f"{figures(cut['calls'], 'call')} {were} cut off, and counted at the most that can have been used: {part}"
+
+
+def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
+    """Return the line about an outcome that is not simply good; None: it is good.
+
+    `is_private`: no other command reaches the job, and none is named that would have to.
+    """
+    elsewhere = "no note says why" if is_private else "see `handoff show`"
+    reason = short(result.notes[-1], 300) if result.notes else elsewhere
+    match result.status:
+        case JobStatus.PARTIAL:
+            how = "" if is_private else _how_to_finish(result)
+            return f"{result.job_id} is partial: {_why_partial(result)}{how}"
+        case JobStatus.FAILED:
+            return f"{result.job_id} failed: {reason}" + (
+                ": no documents were given (--docs DIR)" if _lacks_documents(result) else ""
+            )
+        case JobStatus.CANCELLED:
+            return f"{result.job_id} was cancelled"
+        case _:
+            return None
+
+
+def _why_partial(result: JobResult) -> str:
+    """Where it stands."""
+    if not (result.gaps or result.has_open_points):
+        return "the notes say why"
+    return f"{'the answer names' if _is_markdown(result) else 'the notes name'} what is missing or not settled"
+
+
+def _how_to_finish(result: JobResult) -> str:
+    if not result.gaps:
+        return ""
+    price = f", for about {money(result.to_finish_usd)}" if result.to_finish_usd else ""
+    return f" (`handoff finish {result.job_id}` does {figures(len(result.gaps), 'step')} after all{price})"
+
+
+def _lacks_documents(result: JobResult) -> bool:
+    """Whether somebody needed something, and there were no documents to have it from."""
+    is_needy = any(one["status"] == ResultStatus.NEEDS_INPUT for one in result.results)
+    return is_needy and not any(one.get("artifacts") for one in result.handoffs)
+
+
+def _plan(plan: dict[str, Any]) -> RenderableType:
+    lines = [
+        Text(
+            f"plan: {figures(len(plan['steps']), 'step')}"
+            + (f", answer: {AnswerMethod(plan['method']).in_words}" if plan.get("method") else "")
+        )
+    ]
+    for step in folded(plan["steps"], lambda one: str(one["id"])):
+        if isinstance(step, Copies):
+            lines.append(
+                Text(
+                    f"  {step.name} · {step.all[0]['specialist']}: {figures(len(step.all), 'step')}"
+                )
+            )
+            continue
+        after = f" (after {names(step['depends_on'])})" if step["depends_on"] else ""
+        lines.append(
+            Text(f"  {step['id']} · {step['specialist']}{after}: {short(step['task'], 100)}")
+        )
+    return Group(*lines)
+
+
+@dataclass(frozen=True)
+class _Handoffs:
+    """A table where it fits the screen, else two lines a handoff: an id that is cut cannot be looked up."""
+
+    result: JobResult
+    is_private: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        done = {one["handoff_id"]: one for one in self.result.results}
+        shown = list(
+            folded(self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0])
+        )
+        for copies in (one for one in shown if isinstance(one, Copies)):
+            said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
+            each = f"; `handoff show {self.result.job_id} --full` has each"
+            more = "" if self.is_private else each
+            yield Text(f"{copies.name}: {figures(len(copies.all), 'handoff')}, {said}{more}")
+        rows = [
+            _row(handoff, done.get(handoff["handoff_id"]))
+            for handoff in shown
+            if not isinstance(handoff, Copies)
+        ]
+        if not rows:
+            return
+        table = _table(rows)
+        if (
+            Measurement.get(console, options.update(max_width=_ANY_COLUMNS), table).maximum
+            <= options.max_width
+        ):
+            yield table
+            return
+        for name, by, state, turns, read, written, *rest in rows:
+            yield Text(f"{name}  {by}  {state}")
+            spent = [figures(int(turns), "turn"), f"{read} + {written} tokens"] if turns else []
+            cost, seconds, worker = rest
+            took = [*spent, cost, f"{seconds} s" if seconds else "", worker]
+            yield Padding(
+                Text("  ".join(part for part in took if part), style="dim"),
+                (0, 0, 0, 2),
+                expand=False,
+            )
+
+
+def _table(rows: list[list[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("handoff", no_wrap=True)
+    table.add_column("by", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for heading in ("turns", "in", "out", "cost", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("worker", style="dim", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
+    return str(outcome["status"] if outcome else handoff.get("state") or "issued")
+
+
+def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
+    started, ended = handoff.get("started_at"), handoff.get("finished_at")
+    seconds = f"{ended - started:.2f}" if started and ended else ""
+    named = [handoff["handoff_id"], handoff["assigned_to"]]
+    state, worker = _state(handoff, outcome), handoff.get("worker") or ""
+    usage = handoff.get("usage")
+    if not usage or not usage["turns"]:
+        return [*named, state, "", "", "", "", seconds, worker]
+    at_most = usage["cut"]["calls"] > 0
+    tokens = [
+        f"{AT_MOST if at_most else ''}{usage[part]:,}" for part in ("input_tokens", "output_tokens")
+    ]
+    return [
+        *named,
+        state,
+        str(usage["turns"]),
+        *tokens,
+        money(usage["cost_usd"], at_most=at_most),
+        seconds,
+        worker,
+    ]
+
+
+def _verdict(verdict: dict[str, Any]) -> str:
+    if verdict["verdict"] is None:
+        return f"none ({short(verdict.get('problem') or '', 120)})"
+    named = [f"{one['step']}: {short(one['problem'], 100)}" for one in verdict["revisions"]] + [
+        f"open: {short(point, 100)}" for point in verdict["open_points"]
+    ]
+    scores = [
+        f"{one['criterion']} {one['score']}" for one in verdict["scores"] if one["step"] is None
+    ]
+    decision = verdict["verdict"]
+    if verdict.get("checked"):
+        decision = f"{decision} ({verdict['checked']})"
+    return " · ".join([decision, *([", ".join(scores)] if scores else []), *named])

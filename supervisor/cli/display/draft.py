@@ -1,0 +1,78 @@
+"""The answer while it is written: the synthesizer's draft, numbered the way the finished answer will be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.types.citation_markers import MARKER
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.handoff import Claim
+from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.results import result_in
+from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.lifecycle.answer import number_citations
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
+from handoff_queue.supervisor.text.sanitizing import plain
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.client import Client
+
+_WRITES = "synthesizer"
+
+
+class Draft:
+    """Gives out each piece of the answer once."""
+
+    def __init__(self, jobs: Client) -> None:
+        self._jobs = jobs
+        self._claims: dict[str, Claim] = {}
+        self._read: set[HandoffId] = set()
+        self.shown = ""
+        """All that was given out."""
+
+    def more(self, view: View) -> str:
+        """Return the new part of the draft. Return '' if the model has started the draft again."""
+        writing = [event.handoff_id for event in view.issued if event.assigned_to == _WRITES]
+        standing = view.standings.get(writing[-1]) if writing else None
+        if standing is None or standing.state != "running" or _is_form(view):
+            return ""
+        try:
+            draft = self._jobs.ledger.blobs.draft(view.job_id, writing[-1])
+            if not draft:
+                return ""
+            self._learn_claims(view)
+        except LedgerUnavailable:  # the next look at the job says so, or finds Redis back
+            return ""
+        text = plain(settled_part(draft, self._claims))
+        if not text.startswith(self.shown):
+            return ""
+        new, self.shown = text[len(self.shown) :], text
+        return new
+
+    def _learn_claims(self, view: View) -> None:
+        results = {
+            done.handoff_id: done.result.digest
+            for done in view.finished.values()
+            if done.claims and done.handoff_id not in self._read
+        }
+        texts = self._jobs.ledger.blobs.get(view.job_id, [], results=list(results.values()))
+        for handoff_id, digest in results.items():
+            self._read.add(handoff_id)
+            self._claims |= {claim.id: claim for claim in result_in(texts[digest]).claims}
+
+
+def _is_form(view: View) -> bool:
+    """A value of the user's own form is JSON, and leaves as a whole."""
+    return view.state is not None and view.state.submitted.answer_schema is not None
+
+
+def settled_part(draft: str, claims: dict[str, Claim]) -> str:
+    """As much of a draft as will not change: up to a marker that is not whole, or whose claim is the writer's own. Its markers numbered."""
+    start = draft.rfind("[")
+    if start >= 0 and "]" not in draft[start:]:
+        draft = draft[:start]
+    for match in MARKER.finditer(draft):
+        if number_citations(match[0], claims)[0] == UNPROVEN:
+            draft = draft[: match.start()]
+            break
+    return number_citations(draft, claims)[0]

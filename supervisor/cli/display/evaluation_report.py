@@ -1,0 +1,193 @@
+"""What an evaluation came to, for people (tables in Markdown) and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.cli.display.tables import table
+from handoff_queue.supervisor.cli.display.terminal import figures, money, short
+from handoff_queue.supervisor.evaluation.figures import took_together
+from handoff_queue.supervisor.evaluation.statistics import Estimate
+from handoff_queue.supervisor.evaluation.summary import Row, advice_on, by_kind, row_of
+from handoff_queue.supervisor.evaluation.trials import Outcome, Plan, Trial
+
+
+@dataclass(frozen=True)
+class Done:
+    """A plan, and what came of it."""
+
+    plan: Plan
+    outcomes: Sequence[Outcome]
+    not_run: Sequence[Trial] = ()
+    not_judged: int = 0
+    max_microusd: int | None = None
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(row_of(variant, self.outcomes) for variant in self.plan.variants)
+
+
+def line_of(outcome: Outcome) -> str:
+    """As it ends."""
+    said = (
+        "not counted: its money was spent"
+        if outcome.is_cut
+        else "passed"
+        if outcome.passed
+        else f"failed: {short(outcome.faults[0], 100)}"
+    )
+    score = f"  scored {outcome.score:.1f}" if outcome.score is not None else ""
+    return f"{outcome.trial.case.id}  {outcome.trial.variant.name}  {outcome.job_id}  {said}{score}"
+
+
+def report_table(done: Done) -> str:
+    heading = [
+        "Way",
+        "Passed",
+        "Pass rate (95 %)",
+        "Score (95 %)",
+        "Tokens each",
+        "Cost each",
+        "Wall s each",
+        "Own s each",
+    ]
+    tables = [table([heading, *map(_cells, done.rows)])]
+    if kinds := by_kind(done.outcomes):
+        ways = done.plan.variants
+        rows = [[kind, *(_of(passed.get(way)) for way in ways)] for kind, passed in kinds.items()]
+        tables.append(table([["Kind", *(way.name for way in ways)], *rows]))
+    advice = advice_on(done.rows)
+    return "\n\n".join([*tables, *([advice] if advice else [])])
+
+
+def accounts_of(done: Done) -> list[str]:
+    """What it took, and what was not measured."""
+    judge = took_together(one.judging_took for one in done.outcomes)
+    limit = (
+        f" of at most {money(cost_usd(done.max_microusd))}" if done.max_microusd is not None else ""
+    )
+    all_of_it = took_together([*(one.took for one in done.outcomes), judge])
+    lines = [
+        f"{done.plan.name}: {money(all_of_it.cost_usd)}{limit}, {all_of_it.tokens:,} tokens, of these the judge {judge.tokens:,}"
+    ]
+    unjudged = sum(row.unjudged for row in done.rows)
+    return [
+        *lines,
+        *([f"the judge said nothing usable of {figures(unjudged, 'answer')}"] if unjudged else []),
+    ]
+
+
+def unmeasured(done: Done) -> list[str]:
+    """What there was no money for, in a sentence each."""
+    cut = sum(row.cut for row in done.rows)
+    said = (
+        [
+            f"{figures(cut, 'job')} ran out of money, which says nothing about its way: raise --max-usd"
+        ]
+        if cut
+        else []
+    )
+    said += (
+        [f"no money was left to judge {figures(done.not_judged, 'answer')}: raise --max-usd"]
+        if done.not_judged
+        else []
+    )
+    if not done.not_run:
+        return said
+    named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])
+    return [
+        *said,
+        f"no money was left for {figures(len(done.not_run), 'job')}: {named}{' ...' if len(done.not_run) > 5 else ''}",
+    ]
+
+
+def report_json(done: Done, golden: Path) -> dict[str, Any]:
+    """{run, golden, rows, kinds, trials, not_run, not_judged, judge, cost_usd, advice}: docs/evaluation.md."""
+    judge = took_together(one.judging_took for one in done.outcomes)
+    return {
+        "run": done.plan.name,
+        "golden": str(golden),
+        "rows": [_row_json(row) for row in done.rows],
+        "kinds": {
+            kind: {
+                variant.name: {"passed": passed, "of": of} for variant, (passed, of) in ways.items()
+            }
+            for kind, ways in by_kind(done.outcomes).items()
+        },
+        "trials": [_outcome_json(outcome) for outcome in done.outcomes],
+        "not_run": [_trial_json(trial) for trial in done.not_run],
+        "not_judged": done.not_judged,
+        "judge": asdict(judge),
+        "cost_usd": took_together([judge, *(one.took for one in done.outcomes)]).cost_usd,
+        "advice": advice_on(done.rows),
+    }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    figures_of_it = {name: getattr(row, name) for name in ("trials", "cut", "passed", "unjudged")}
+    return {
+        **_variant_json(row.variant.mode, row.variant.model),
+        **figures_of_it,
+        "pass_rate": asdict(row.passing) if row.passing else None,
+        "score": asdict(row.score) if row.score else None,
+        "took": asdict(row.took),
+    }
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        **_trial_json(outcome.trial),
+        "job_id": outcome.job_id,
+        "status": outcome.status,
+        "passed": None if outcome.is_cut else outcome.passed,
+        "faults": list(outcome.faults),
+        "scores": [one.model_dump(mode="json", exclude={"step"}) for one in outcome.scores],
+        "judged_by": outcome.judged_by,
+        "took": asdict(outcome.took),
+    }
+
+
+def _trial_json(trial: Trial) -> dict[str, Any]:
+    variant = trial.variant
+    return {
+        "case": trial.case.id,
+        "kind": trial.case.kind,
+        **_variant_json(variant.mode, variant.model),
+        "number": trial.number,
+    }
+
+
+def _variant_json(mode: str, model: str | None) -> dict[str, Any]:
+    return {"mode": str(mode), "model": model}
+
+
+def _cells(row: Row) -> list[str]:
+    each = max(1, row.trials + row.cut)
+    cost = None if row.took.cost_usd is None else row.took.cost_usd / each
+    rate = _interval(row.passing, percent=True)
+    times = (f"{row.took.wall_s / each:.1f}", f"{row.took.own_s / each:.1f}")
+    return [
+        row.variant.name,
+        _of((row.passed, row.trials)),
+        rate,
+        _interval(row.score),
+        f"{row.tokens:,.0f}",
+        money(cost),
+        *times,
+    ]
+
+
+def _interval(estimate: Estimate | None, *, percent: bool = False) -> str:
+    if estimate is None:
+        return "-"
+    parts = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (f"{part:.0%}" if percent else f"{part:.2f}" for part in parts)
+    return f"{value} ({low} to {high})"
+
+
+def _of(counts: tuple[int, int] | None) -> str:
+    return f"{counts[0]} of {counts[1]}" if counts else "-"

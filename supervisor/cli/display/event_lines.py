@@ -1,0 +1,337 @@
+"""A job as lines: one for each event that a reader of a log wants to know of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.activity import is_news, waiting_in
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    ApprovalEvent,
+    ApprovalReminded,
+    Approved,
+    Arbitrated,
+    CancelRequested,
+    ConditionsChecked,
+    ConflictsFound,
+    DecisionAsked,
+    EndTaskTried,
+    Event,
+    FactsChecked,
+    GatesChecked,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobEvent,
+    JobSubmitted,
+    Judged,
+    NeedsResolved,
+    ParentTold,
+    PlanMade,
+    PlanPatched,
+    Quoted,
+    Recorded,
+    Rejected,
+    RetryRequested,
+    Reviewed,
+    Routed,
+    StepEvent,
+    StepOutline,
+    StepsAbandoned,
+    StepsTriedAgain,
+    Synthesised,
+    WebhookTried,
+)
+from handoff_queue.shared.types.names import ROLES
+from handoff_queue.supervisor.cli.display.activity import is_throttled, name_of, throttled, tools_of
+from handoff_queue.supervisor.cli.display.collapsed_steps import Copies, folded, names
+from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.terminal import figures, short
+from handoff_queue.supervisor.cli.quote import told
+from handoff_queue.supervisor.client.plan_diff import change_of, in_words
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.result_texts import said_by
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
+
+
+def lines_of(moment: Moment, before: JobState | None = None) -> Iterator[str]:
+    """What is new, in words. `before`: the job before these events, as a plan among them needs it; None: they are its first."""
+    for number, recorded in enumerate(moment.events, start=1):
+        view = moment.view
+        if isinstance(
+            recorded.event, PlanMade
+        ):  # its bill is of the budget as it was then, whenever somebody looks
+            view = replace(view, state=fold(view.job_id, before, moment.events[:number]))
+        if line := _line_of(view, recorded):
+            yield line
+
+
+def changes(before: View | None, moment: Moment) -> Iterator[str]:
+    """All that is new, of the job and, indented, of those below it."""
+    earlier, view = before or View(moment.view.job_id), moment.view
+    yield from (
+        *no_longer_missed(earlier, view),
+        *lines_of(moment, earlier.state),
+        *claimed(earlier, view),
+        *held_up(earlier, view),
+    )
+    for below in moment.below:
+        name = below.view.job_id
+        told_below = changes(earlier.children.get(name), below)
+        yield from (
+            f"  {line}" if line.startswith(f"{name}:") else f"  {name} {line}"
+            for line in told_below
+        )
+    yield from missed(earlier, view)
+
+
+def claimed(before: View, after: View) -> Iterator[str]:
+    """Who has begun to work: no event says so, the handoffs' standings do."""
+    issued = {event.handoff_id: event for event in after.issued}
+    for handoff_id, standing in after.standings.items():
+        earlier = before.standings.get(handoff_id)
+        is_over = handoff_id in after.finished or standing.state == "dropped"
+        if (
+            standing.claims
+            and (earlier is None or earlier.claims < standing.claims)
+            and not is_over
+        ):
+            again = f" (claim {standing.claims})" if standing.claims > 1 else ""
+            yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
+
+
+def held_up(before: View, after: View) -> Iterator[str]:
+    """Who has begun to wait in the middle of its work, for what and for how long: for the provider's rate limits, say."""
+    issued = {event.handoff_id: event for event in after.issued}
+    for handoff_id, standing in after.standings.items():
+        doing, earlier = _doing(standing), before.standings.get(handoff_id)
+        if waiting_in(doing) and is_news(doing, _doing(earlier)):
+            yield f"{name_of(issued[handoff_id])}: {doing}"
+        elif is_throttled(standing, after.now) and not (
+            earlier is not None and is_throttled(earlier, before.now)
+        ):
+            yield f"{name_of(issued[handoff_id])}: {throttled(standing, after.now)}"
+
+
+def _doing(standing: HandoffStanding | None) -> str:
+    """Right now; the hash of who does not run has what it said last."""
+    return standing.doing if standing is not None and standing.state == "running" else ""
+
+
+def missed(before: View, after: View) -> Iterator[str]:
+    """Who is newly found missing."""
+    yield from (str(one) for one in after.missing if one not in before.missing)
+
+
+def no_longer_missed(before: View, after: View) -> Iterator[str]:
+    """Whom the job waits for no more."""
+    still = {one.whom for one in after.missing}
+    yield from (
+        f"no longer waits for {one.whom}" for one in before.missing if one.whom not in still
+    )
+
+
+def _line_of(view: View, recorded: Recorded) -> str | None:
+    event = recorded.event
+    if isinstance(event, ApprovalEvent):
+        return _approval(view, event)
+    return _of_job(view, event) if isinstance(event, JobEvent) else _of_steps(view, event)
+
+
+def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an event)
+    match event:
+        case JobSubmitted():
+            documents = (
+                f" with {figures(event.document_count, 'document')}" if event.document_count else ""
+            )
+            return f"{view.job_id}: submitted{documents}"
+        case Routed():
+            who = event.specialist or "a team"
+            return f"router: {who}" + (f" ({event.problem})" if event.problem else "")
+        case Quoted():
+            return f"quote: {told(event.quote)}"
+        case JobEnded():
+            return f"{view.job_id}: {event.status.value}" + (
+                _because(view, event, ": ") or (f": {event.reason}" if event.reason else "")
+            )
+        case CancelRequested():
+            return "cancel requested" + ("" if event.by == "user" else f" by {event.by}")
+        case RetryRequested():
+            again = (
+                f"again, from {event.from_step}"
+                if event.from_step
+                else "again, what did not succeed"
+            )
+            return f"{again}, for {event.taken_up.parent.job_id}" if event.taken_up else again
+        case DecisionAsked():
+            return f"waits for a decision: {event.why}"
+        case ParentTold():
+            return f"{view.job_id}: told whose step it was"
+        case EndTaskTried():
+            failed = f"try {event.attempt} failed: {short(event.detail, 80)}"
+            return f"task at the end: {'sent' if event.delivered else failed}"
+        case WebhookTried():
+            return f"webhook: {'delivered' if event.delivered else f'try {event.attempt} failed: {short(event.detail, 80)}'}"
+
+
+def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR0912 (one case an event)
+    match event:
+        case PlanMade():
+            steps = ", ".join(_planned(event.steps))
+            bill = bill_text(bill_of(view.state)) if view.state else ""
+            return f"plan: {figures(len(event.steps), 'step')}: {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
+        case PlanPatched():
+            return f"replanner: {short(in_words(change_of(event, view.words)), 300)}"
+        case HandoffIssued():
+            lacks = (
+                f", with {view.books.teams_lack}" if view.books and view.books.teams_lack else ""
+            )
+            child = f", as {event.child.job_id}{lacks}" if event.child else ""
+            return (
+                f"{name_of(event)}: handed over{child}" if event.assigned_to not in ROLES else None
+            )
+        case HandoffFinished():
+            return _finished(view, event)
+        case ConflictsFound() | Judged():
+            return _contradictions(view, event)
+        case Arbitrated():
+            return _arbitration(event)
+        case Reviewed():
+            return f"review, round {event.round}: {_verdict(view, event)}"
+        case NeedsResolved():
+            again = dict.fromkeys(event.repeats, ", for it asks again for what was answered")
+            given_up = [f"{step}: given up{again.get(step, '')}" for step in event.given_up]
+            who = {one.id: one.specialist for one in event.added}
+            helped = [
+                f"{one.id}: to be found out by {one.helpers[-1]} ({who[one.helpers[-1]]})"
+                for one in event.changed
+            ]
+            return "; ".join(
+                [*(f"{step}: answered" for step in event.answered), *helped, *given_up]
+            )
+        case StepsAbandoned():
+            return (
+                f"given up: {names([item.step for item in event.steps])}: {short(event.why, 120)}"
+            )
+        case ConditionsChecked():
+            return _conditions(event)
+        case StepsTriedAgain():
+            tries = (
+                f"{item.step} ({item.specialist})" if item.specialist else item.step
+                for item in event.steps
+            )
+            return f"failed, and tried again: {', '.join(tries)}"
+        case GatesChecked():
+            outcome = (
+                f"{figures(event.vetoes, 'objection')}{_because(view, event, ': ')}"
+                if event.vetoes
+                else "passed"
+            )
+            return f"gates: {outcome}" + (", sent back" if event.is_sent_back else "")
+        case FactsChecked():
+            return _facts(view, event)
+        case Synthesised():
+            problem = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
+            return f"answer: {event.method.in_words}{problem}"
+
+
+def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
+    """`left (researcher)`, `page_0001 to page_1000 (reader)`."""
+    for one in folded(steps, lambda step: step.id):
+        if isinstance(one, Copies):
+            yield f"{one.name} ({', '.join(dict.fromkeys(step.specialist for step in one.all))})"
+        else:
+            yield f"{one.id} ({one.specialist})"
+
+
+def _facts(view: View, event: FactsChecked) -> str:
+    if event.problem:
+        why = view.words.why_unchecked(event)
+        return f"facts: not checked: {event.problem}{(why and f' ({short(why, 200)})') or ''}"
+    told = "; ".join(view.words.objections(event.result)) if event.wrong and event.result else ""
+    outcome = f"{figures(event.wrong, 'objection')}: {short(told, 200)}" if told else "passed"
+    return f"facts: {outcome}" + (", sent back" if event.is_sent_back else "")
+
+
+def _approval(view: View, event: ApprovalEvent) -> str:
+    match event:
+        case ApprovalAsked():
+            return f"waits for an approval of the {event.what}: {event.why}"
+        case ApprovalReminded():
+            return f"still waits for an approval, reminder {event.number}"
+        case Approved():
+            return "approved" + (
+                ", for nobody has answered"
+                if event.by == "timeout"
+                else ", with another plan"
+                if event.plan
+                else ""
+            )
+        case Rejected():
+            own = ", with another plan for the planner" if event.own_plan else ""
+            return f"rejected{own}" + (
+                f": {short(view.words.texts[event.note.digest], 200)}" if event.note else ""
+            )
+
+
+def _finished(view: View, event: HandoffFinished) -> str:
+    issued = next((one for one in view.issued if one.handoff_id == event.handoff_id), None)
+    who = name_of(issued) if issued else event.handoff_id
+    turns, tokens, at_most = view.spent(event)
+    tools = tools_of(view.standings.get(event.handoff_id))
+    took = ", ".join(
+        filter(None, (figures(turns, "turn"), tools, figures(tokens, "token", at_most=at_most)))
+    )
+    return f"{who}: {event.status.value}, {took}{_because(view, event, ': ')}"
+
+
+def _contradictions(view: View, event: ConflictsFound | Judged) -> str | None:
+    if isinstance(event, ConflictsFound):
+        return (
+            f"contradictions: {figures(len(event.conflicts), 'conflict')}"
+            if event.conflicts
+            else None
+        )
+    why = f" ({event.problem}{_because(view, event, ': ')})" if event.problem else ""
+    return f"judge: {figures(len(event.settled), 'conflict')} settled{why}"
+
+
+def _arbitration(event: Arbitrated) -> str:
+    if event.problem:
+        return f"judge: nothing settled between reviewer and writer ({event.problem})"
+    sides = [
+        f"{side} is right about {', '.join(steps)}"
+        for side, steps in (("writer", event.writer), ("reviewer", event.reviewer))
+        if steps
+    ]
+    return f"judge: {'; '.join(sides) or 'who is right is not settled'}"
+
+
+def _because(view: View, event: Event, before: str) -> str:
+    """What the result behind an event says, if there is anything to say."""
+    whys = filter(None, map(view.words.why, said_by(event)))
+    return next((f"{before}{short(why, 200)}" for why in whys), "")
+
+
+def _verdict(view: View, event: Reviewed) -> str:
+    verdict = view.words.verdict(event)
+    if verdict is None:
+        return f"none ({event.problem}{_because(view, event, ': ')})"
+    named = "; ".join(f"{item.step}: {short(item.problem, 80)}" for item in verdict.revisions)
+    return verdict.verdict.value + (f" {named}" if named else "")
+
+
+def _conditions(event: ConditionsChecked) -> str:
+    said = [
+        f"{what}: {names(steps)}"
+        for what, steps in (
+            ("condition met", list(event.met)),
+            ("skipped", [item.step for item in event.skipped]),
+            ("condition not decided", [item.step for item in event.undecided]),
+        )
+        if steps
+    ]
+    return "; ".join(said)

@@ -1,0 +1,46 @@
+"""The lines of `handoff list`: one line a job on a wide screen, a few short lines on a narrow one. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.cli.display.terminal import AT_MOST, clock, figures, money, short
+
+LINE_COLUMNS = 120
+"""The narrowest screen that shows a job in one line, in characters. A narrower screen has no room for the title."""
+_MOST_TITLE_CHARS = 60
+_NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
+_WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"
+
+
+def header(columns: int) -> str:
+    """Return the names of the columns, for a screen of this width in characters."""
+    return _WIDE_HEADER if columns >= LINE_COLUMNS else _NARROW_HEADER
+
+
+def listed(job: JobStanding, columns: int) -> Iterator[str]:
+    """Yield the lines of a job. The id stands first and whole, also on a narrow screen."""
+    tokens, at_most = job.input_tokens + job.output_tokens, job.cut_calls > 0
+    cost = money(cost_usd(job.cost_microusd), at_most=at_most)
+    start = f"{job.job_id}  {job.status:<9}  {clock(job.submitted_at)}"
+    if columns >= LINE_COLUMNS:
+        most = AT_MOST if at_most else ""
+        line = f"{start}  {job.turns:>7,}  {f'{most}{tokens:,}':>14}  {cost:>12}  "
+        yield line + short(job.title, min(_MOST_TITLE_CHARS, columns - len(line)))
+        yield from (f"    {line}" for line in job.waiting_for.split("; ") if line)
+        return
+    yield start
+    used = (figures(job.turns, "turn"), figures(tokens, "token", at_most=at_most), cost)
+    yield f"  {'  '.join(used)}"
+    yield f"  {short(job.title, max(20, columns - 2))}"
+    for line in job.waiting_for.split("; "):
+        yield from textwrap.wrap(
+            line,
+            max(20, columns),
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+        )

@@ -1,0 +1,201 @@
+"""The state of a job as a command shows it: the folded journal and the standings of its handoffs. Functions to follow the job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, Recorded
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.client.reconnection import (
+    RECONNECT_EVERY_S,
+    RECONNECT_FOR_S,
+    Patience,
+)
+from handoff_queue.supervisor.client.waiting_reasons import LOOK_EVERY_S, Missing, missing_for
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.result_texts import Words, said_by
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.client import Client
+
+TICK_S = 0.2
+"""Between two looks at running handoffs; events come at once."""
+_SETTLED = frozenset({"done", "dropped"})
+
+
+@dataclass(frozen=True)
+class View:
+    """One moment of one job. Times are Unix seconds by Redis's clock."""
+
+    job_id: JobId
+    now: float = 0.0
+    state: JobState | None = None
+    books: JobStanding | None = None
+    issued: tuple[HandoffIssued, ...] = ()
+    finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
+    standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
+    missing: tuple[Missing, ...] = ()
+    """Missing workers."""
+    words: Words = field(default_factory=Words)
+    """What its events only refer to."""
+    children: Mapping[JobId, View] = field(default_factory=dict)
+    """Its child jobs."""
+
+    @property
+    def version(self) -> int:
+        return self.state.version if self.state else 0
+
+    @property
+    def ended(self) -> bool:
+        return self.state is not None and self.state.ended is not None
+
+    @property
+    def teams(self) -> Mapping[JobId, HandoffIssued]:
+        """Its child jobs, each with the latest of the handoffs that it was given."""
+        return {event.child.job_id: event for event in self.issued if event.child}
+
+    def told(self, events: Sequence[Recorded]) -> View:
+        """The view after these events."""
+        issued = [one.event for one in events if isinstance(one.event, HandoffIssued)]
+        finished = {
+            one.event.handoff_id: one.event
+            for one in events
+            if isinstance(one.event, HandoffFinished)
+        }
+        return replace(
+            self,
+            state=fold(self.job_id, self.state, events),
+            issued=(*self.issued, *issued),
+            finished={**self.finished, **finished},
+        )
+
+    def spent(self, done: HandoffFinished) -> tuple[int, int, bool]:
+        """Turns and tokens that the budget counted for an ended handoff, and whether they are an upper bound. Its result knows nothing of
+        calls that were in the air when an earlier process of it was killed.
+        """
+        books = self.standings.get(done.handoff_id)
+        if books is None or books.state != "done":
+            return done.turns, done.usage.total_tokens, done.usage.cut_calls > 0
+        return books.turns, books.input_tokens + books.output_tokens, books.cut_calls > 0
+
+
+def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
+    """The view after these events, with the words that belong to them; a round trip only where there are any."""
+    said = (ref.digest for one in events for ref in said_by(one.event))
+    new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
+    words = (
+        Words({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, [], results=new)})
+        if new
+        else view.words
+    )
+    return replace(view.told(events), words=words)
+
+
+def look(jobs: Client, view: View) -> View:
+    """Return the view with fresh standings of the handoffs that run. Without books: there is no such job now."""
+    settled = {
+        handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED
+    }
+    wanted = [event.handoff_id for event in view.issued if event.handoff_id not in settled]
+    standings = jobs.ledger.jobs.handoffs(view.job_id, wanted)
+    books = next(iter(jobs.ledger.jobs.standings([view.job_id])), None)
+    return replace(
+        view,
+        now=jobs.ledger.connection.now(),
+        books=books,
+        standings={**view.standings, **standings},
+    )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The events since the last moment, and the view after them."""
+
+    view: View
+    events: tuple[Recorded, ...] = ()
+    trouble: str | None = None
+    """Redis is away; nothing else is new."""
+    below: tuple[Moment, ...] = ()
+    """The moments of its child jobs."""
+
+
+News = Mapping[JobId, Sequence[Recorded]]
+"""Events since the last look, by job."""
+
+
+def moment_of(view: View, news: News) -> Moment:
+    """Return the moment of a job and of the child jobs in its view."""
+    return Moment(
+        view,
+        tuple(news.get(view.job_id, ())),
+        below=tuple(moment_of(child, news) for child in view.children.values()),
+    )
+
+
+def look_below(jobs: Client, view: View) -> tuple[View, News]:
+    """Return the view with fresh child jobs, in two round trips for each child job that runs. A deleted child job keeps its last view."""
+    children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
+    for job_id, event in view.teams.items():
+        if (
+            child := children.get(job_id, View(job_id))
+        ).ended and event.handoff_id in view.finished:
+            continue
+        events = jobs.ledger.journal.read(child.job_id, child.version)
+        if child.version or events:
+            seen = look(jobs, heard(jobs, child, events))
+            children[child.job_id], below = look_below(
+                jobs, replace(seen, books=seen.books or child.books)
+            )
+            news |= {child.job_id: events, **below}
+    return replace(view, children=children), news
+
+
+def with_missing(jobs: Client, view: View) -> View:
+    """The view with who is needed, there and below, and is not there."""
+    if view.books is None:
+        return view
+    out = [event.handoff_id for event in view.issued if event.handoff_id not in view.finished]
+    children = {job_id: with_missing(jobs, child) for job_id, child in view.children.items()}
+    return replace(view, missing=missing_for(jobs.ledger, view.books, out), children=children)
+
+
+def follow(
+    jobs: Client,
+    job_id: JobId,
+    *,
+    check: Callable[[], None] = lambda: None,
+    reconnect_for_s: float = RECONNECT_FOR_S,
+) -> Iterator[Moment]:
+    """The job from its beginning to its end, moment by moment. A Redis that comes back within `reconnect_for_s` costs nothing.
+
+    `check` is called at each moment, and may raise what ends the waiting.
+
+    Raises:
+        UnknownJob: there is no such job, or none any more.
+        LedgerUnavailable: Redis stays away.
+    """
+    jobs.standing(job_id)
+    view, patience, asked_at = View(job_id), Patience(reconnect_for_s), float("-inf")
+    while not view.ended:
+        check()
+        try:
+            events = jobs.ledger.journal.follow(job_id, view.version, TICK_S)
+            seen, news = look_below(jobs, look(jobs, heard(jobs, view, events)))
+            if seen.books is None:
+                raise UnknownJob.named(job_id)
+            if time.monotonic() - asked_at >= LOOK_EVERY_S or seen.ended:
+                seen, asked_at = with_missing(jobs, seen), time.monotonic()
+            view = seen  # after all reads: a lost connection must not lose events
+        except LedgerUnavailable as error:
+            patience.bear(error)
+            yield Moment(view, trouble=str(error))
+            time.sleep(RECONNECT_EVERY_S)
+            continue
+        patience.renew()
+        yield moment_of(view, {**news, job_id: events})

@@ -1,0 +1,33 @@
+"""`--output rows.jsonl` and `--output rows.csv`: the results of repeated steps as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli.atomic_output import write_out
+from handoff_queue.supervisor.cli.display.streams import OutputFailed
+from handoff_queue.supervisor.cli.errors import say
+from handoff_queue.supervisor.client.rows import Row, written_rows
+
+
+def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
+    """Write the rows of a job.
+
+    Raises:
+        UserError: the job's plan repeats no step.
+        OutputFailed: the file cannot be written.
+    """
+    if not rows:
+        raise UserError(
+            f"{job_id} has no rows: its plan repeats no step (`for_each` in a workflow),"
+            " or is not made yet"
+        )
+    try:
+        write_out(target, written_rows(rows, target))
+    except OSError as error:
+        raise OutputFailed(f"cannot write {target}: {error.strerror}") from error
+    done = sum(row.status not in ("waiting", "running") for row in rows)
+    say(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all of them")

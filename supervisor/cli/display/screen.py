@@ -1,0 +1,97 @@
+"""What a person sees while a job goes on: a live tree on a terminal, lines in a log, and the answer as it is written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from rich.live import Live
+
+from handoff_queue.supervisor.cli.display.activity import EVERY_S, sign_of
+from handoff_queue.supervisor.cli.display.draft import Draft
+from handoff_queue.supervisor.cli.display.event_lines import changes
+from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.terminal import note, stderr, write
+from handoff_queue.supervisor.cli.display.tree import picture
+
+_FRAMES_PER_S = 8
+
+
+class Screen:
+    """`with Screen(draft) as screen: screen.show(moment)`. `draft` None: the answer is not shown while it is written."""
+
+    def __init__(self, draft: Draft | None) -> None:
+        self._draft = draft
+        self._parts = ExitStack()
+        self._live: Live | None = None
+        self._before: View | None = None
+        self._in_trouble = False
+        self._signed_at: float | None = None
+        """When somebody who reads a log was told last who is at work. Unix time in seconds, by Redis's clock."""
+
+    def __enter__(self) -> Self:
+        console = stderr()
+        if console.is_terminal and not console.is_dumb_terminal:
+            self._live = self._parts.enter_context(
+                Live(console=console, transient=True, refresh_per_second=_FRAMES_PER_S)
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end_live()
+        if self._draft is not None and self._draft.shown and kind is not None:
+            write("\n")
+
+    def show(self, moment: Moment) -> None:
+        if moment.trouble is not None:
+            if not self._in_trouble:
+                self._say(f"{moment.trouble} (trying again)")
+            self._in_trouble = True
+            return
+        if self._in_trouble:
+            self._say("Redis is back")
+        self._in_trouble = False
+        if self._live is not None:
+            self._live.update(picture(moment.view))
+        elif not self._shares_the_terminal():
+            for line in (*changes(self._before, moment), *self._sign(moment.view)):
+                note(line)
+        self._before = moment.view
+        self._stream(moment.view)
+
+    def _sign(self, view: View) -> Iterator[str]:
+        """Of life, every few seconds while somebody is at work."""
+        if self._signed_at is None:
+            self._signed_at = view.now
+        if view.now - self._signed_at >= EVERY_S and (sign := sign_of(view)):
+            self._signed_at = view.now
+            yield sign
+
+    def _stream(self, view: View) -> None:
+        if self._draft is None or not (text := self._draft.more(view)):
+            return
+        if sys.stdout.isatty():
+            self._end_live()  # the tree would be drawn over the answer
+        write(text)
+
+    def _shares_the_terminal(self) -> bool:
+        """Whether the tree has given way to the answer on the same screen."""
+        return self._draft is not None and bool(self._draft.shown) and sys.stdout.isatty()
+
+    def _say(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(line)
+        else:
+            note(line)
+
+    def _end_live(self) -> None:
+        self._parts.close()
+        self._live = None

@@ -1,0 +1,337 @@
+"""A job as a picture: a tree for a terminal, a line an event for everything else. Pure: a view in, text out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+from rich.tree import Tree
+
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import HandoffIssued, PlanPatched
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.cli.display.activity import is_throttled, silence, throttled, tools_of
+from handoff_queue.supervisor.cli.display.collapsed_steps import MOST_ROWS
+from handoff_queue.supervisor.cli.display.column_fitting import chosen, name_cut, words_cut
+from handoff_queue.supervisor.cli.display.job_status import against_quote, headline
+from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.terminal import figures, money, short
+from handoff_queue.supervisor.client.plan_diff import change_of, in_words
+from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.result_texts import said_by
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+
+_MARKS = {
+    "ok": ("✓", "green"),
+    "partial": ("◐", "yellow"),
+    "failed": ("✗", "red"),
+    "needs_input": ("?", "yellow"),
+}
+_WAITING, _QUEUED, _RUNNING, _DROPPED = ("·", "dim"), ("○", "default"), ("●", "cyan"), ("–", "dim")
+_RANKS = {"✗": 0, "?": 0, "●": 1, "○": 2, "·": 3, "✓": 4, "◐": 4, "–": 4}
+"""Which rows a person wants to see first, where not all fit."""
+_COUNTED = {
+    "✓": "done",
+    "◐": "partly done",
+    "✗": "failed",
+    "?": "in need",
+    "–": "stopped",
+    "●": "at work",
+    "○": "queued",
+    "·": "wait",
+}
+_LOOKED_AT = 2
+"""Version of a job's journal from which on a supervisor has looked at it."""
+_GUIDE, _MARK = 4, 2
+"""Characters before a row, and of its mark."""
+_LEAST_NAME, _LEAST_ROWS = 12, 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the tree: a role's handoff, or the latest attempt at a step."""
+
+    mark: str
+    style: str
+    who: str
+    what: str
+
+    @property
+    def is_below(self) -> bool:
+        """It belongs to the job that does the step of the row before."""
+        return self.who.startswith(" ")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The tree of one moment.
+
+    It is no higher than a terminal: where not all rows fit, what has failed, runs or waits comes first, and the rest is counted.
+    """
+
+    headline: str
+    quoted: str | None
+    rows: tuple[Row, ...]
+    missing: tuple[str, ...]
+    below: int
+    """Lines that are kept free for what stands below it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        head = Text(self.headline, style="bold")
+        width, height = max(_GUIDE + 1, options.max_width) - _GUIDE, options.size.height
+        quoted = [Text(f"quoted: {self.quoted}", style="dim")] if self.quoted else []
+        most = max(1, height // 4) if console.is_terminal else len(self.missing)
+        lacks = [Text(f"! {one}", style="yellow") for one in self.missing[:most]]
+        if len(self.missing) > most:
+            lacks.append(
+                Text(f"! and {len(self.missing) - most} more that it waits for", style="yellow")
+            )
+        room = MOST_ROWS + 1
+        if console.is_terminal:
+            inside = options.update(width=width, height=None)
+            room = (
+                height - self.below - sum(len(console.render_lines(line, inside)) for line in lacks)
+            )
+            above = len(console.render_lines(head, options.update(height=None))) + sum(
+                len(console.render_lines(line, inside)) for line in quoted
+            )
+            if room - above < _LEAST_ROWS:  # of so few lines, the steps need most
+                head, quoted, above = _one_line(head), [], 1
+            room = max(1, room - above)
+        tree = Tree(head, guide_style="dim")
+        for line in (*quoted, *_lines(self.rows, width, room), *lacks):
+            tree.add(line)
+        yield tree
+
+
+def picture(view: View, *, below: int = 0) -> RenderableType:
+    """The tree of this moment. `below`: lines that something else needs of the screen."""
+    return Picture(
+        headline(view), against_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below
+    )
+
+
+def _lines(rows: Sequence[Row], width: int, room: int) -> Iterator[Text]:
+    """These rows in so many lines of so many characters."""
+    shown = rows
+    if len(rows) > room:
+        heads = _heads(rows)
+        shown = [rows[n] for n in chosen([_RANKS[row.mark] for row in rows], heads, room - 1)]
+    names = [name_cut(row.who, max(_LEAST_NAME, width // 3)) for row in shown]
+    widest = max(map(len, names), default=0)
+    for row, name in zip(shown, names, strict=True):
+        line = Text(f"{row.mark} ", style=row.style)
+        line.append(name.ljust(widest), style="default" if row.style != "dim" else "dim")
+        line.append(f"  {words_cut(row.what, width - widest - _MARK - 2)}", style="dim")
+        yield _one_line(line)
+    if len(rows) > room:
+        counts = Counter(row.mark for row in rows)
+        counted = ", ".join(
+            f"{counts[mark]:,} {_COUNTED[mark]}" for mark in _COUNTED if counts[mark]
+        )
+        yield _one_line(
+            Text(f"and {len(rows) - len(shown):,} more; of {len(rows):,}: {counted}", style="dim")
+        )
+
+
+def _heads(rows: Sequence[Row]) -> list[int]:
+    """Of each row the number of the step's that it stands below, or its own."""
+    heads: list[int] = []
+    for n, row in enumerate(rows):
+        heads.append(heads[-1] if row.is_below and heads else n)
+    return heads
+
+
+def _one_line(line: Text) -> Text:
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def rows_of(view: View) -> Iterator[Row]:
+    """Planner, if there is or will be one, steps in the plan's order, then the other roles in the order of their work."""
+    state = view.state
+    if state is None:
+        return
+    roles = [event for event in view.issued if event.assigned_to in ROLES or event.is_fact_check]
+    first = [event for event in roles if event.assigned_to == "planner"][:1]
+    for event in first:
+        yield _role_row(view, state, event)
+    if state.version < _LOOKED_AT and not first:
+        yield Row(
+            *_WAITING, "planner" if _will_be_planned(state) else "job", "waits for a supervisor"
+        )
+    elif not first and _will_be_planned(state):
+        yield Row(*_WAITING, "planner", "")
+    issued = {event.handoff_id: event for event in view.issued}
+    for step_id, step in state.steps.items():
+        latest = issued.get(step.handoff_id) if step.handoff_id else None
+        yield _step_row(view, step_id, step, latest)
+        yield from _rows_below(view, latest)
+    for event in roles:
+        if event not in first:
+            yield _role_row(view, state, event)
+
+
+def _will_be_planned(state: JobState) -> bool:
+    """By a planner: code makes the plan of one agent and of a workflow, and what ended without a plan gets none."""
+    return state.mode in (Mode.TEAM, Mode.ADAPTIVE) and state.plan is None and state.ended is None
+
+
+def _missing(view: View) -> list[str]:
+    """There, and below: who is missing, each named once, and what sub-teams get too little of."""
+    lacks = (
+        [f"its sub-teams get {view.books.teams_lack}"]
+        if view.books and view.books.teams_lack
+        else []
+    )
+    found = [
+        *map(str, view.missing),
+        *lacks,
+        *(line for child in view.children.values() for line in _missing(child)),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _rows_below(view: View, event: HandoffIssued | None) -> Iterator[Row]:
+    """Those of the job that does the step, if one does."""
+    if event and event.child and (below := view.children.get(event.child.job_id)):
+        yield from (Row(row.mark, row.style, f"  {row.who}", row.what) for row in rows_of(below))
+
+
+def _role_row(view: View, state: JobState, event: HandoffIssued) -> Row:
+    mark, what = _standing_of(view, event)
+    if event.assigned_to == "assessor" and event.handoff_id in view.finished:
+        what = f"{_verdict(state, event.attempt)}  {what}"
+    if event.assigned_to == REPLANNER and (made := _patch(view, state, event)):
+        what = f"{short(in_words(change_of(made, view.words)), 60)}  {what}"
+    who = f"{event.step_id} ({event.assigned_to})" if event.is_fact_check else event.assigned_to
+    name = who if event.attempt == 1 else f"{who} {event.attempt}"
+    return Row(*mark, name, what)
+
+
+def _patch(view: View, state: JobState, event: HandoffIssued) -> PlanPatched | None:
+    """What came of a look; None: nothing yet."""
+    done = view.finished.get(event.handoff_id)
+    return next((one for one in state.patches.made if done and one.result == done.result), None)
+
+
+def _verdict(state: JobState, attempt: int) -> str:
+    if attempt > len(state.rounds):
+        return ""
+    round_ = state.rounds[attempt - 1]
+    if round_.decision is None:
+        return "no verdict"
+    return " ".join([round_.decision.value, ", ".join(round_.steps)]).rstrip()
+
+
+def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued | None) -> Row:
+    who = f"{step_id} ({step.specialist})"
+    attempt = f"attempt {step.attempt}: " if step.attempt > 1 else ""
+    match step.status:
+        case StepStatus.WAITING:
+            waits = _waits_for(view, step)
+            again = (
+                f"again: {short(view.words.feedback(step_id, step.remarks[-1]).text, 60)}  "
+                if step.remarks
+                else ""
+            )
+            return Row(
+                *_WAITING,
+                who,
+                f"{again}waits for {', '.join(waits)}"
+                if waits
+                else f"{again}{short(step.outline.title, 60)}",
+            )
+        case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
+            if step.is_skipped:
+                return Row(
+                    *_DROPPED, who, f"skipped  {short(view.words.why(step.trouble) or '', 80)}"
+                )
+            if event is None:
+                return Row(
+                    *_MARKS["failed"],
+                    who,
+                    short(view.words.why(step.trouble) or "it did not run", 80),
+                )
+            mark, what = _standing_of(view, event)
+            if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
+                mark, what = _MARKS["failed"], short(view.words.why(step.trouble) or "given up", 80)
+            return Row(*mark, who, attempt + what)
+        case _:
+            assert_never(step.status)
+
+
+def _waits_for(view: View, step: StepState) -> list[str]:
+    steps = view.state.steps if view.state else {}
+    return [
+        step_id
+        for step_id in step.outline.depends_on
+        if step_id in steps and steps[step_id].status is not StepStatus.SETTLED
+    ]
+
+
+def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str]:
+    """Mark and words for one handoff."""
+    standing = view.standings.get(event.handoff_id, HandoffStanding("issued"))
+    if (done := view.finished.get(event.handoff_id)) is not None:
+        trouble = view.words.why(done.result) if said_by(done) else None
+        said = f"  {short(trouble, 80)}" if trouble else ""
+        turns, spent, at_most = view.spent(done)
+        parts = [
+            done.status.value,
+            figures(turns, "turn"),
+            tools_of(standing),
+            figures(spent, "token", at_most=at_most),
+        ]
+        parts += [_cost(standing), _seconds(view, standing)]
+        return _MARKS[done.status.value], "  ".join(part for part in parts if part) + said
+    match standing.state:
+        case "running" | "done":
+            doing = (
+                [event.child.job_id]
+                if event.child
+                else [f"turn {standing.turns + 1}", standing.doing or "starting"]
+            )
+            parts = [*doing, tools_of(standing), _seconds(view, standing)]
+            at_most = standing.cut_calls > 0
+            parts += (
+                [figures(tokens, "token", at_most=at_most)]
+                if (tokens := standing.input_tokens + standing.output_tokens)
+                else []
+            )
+            parts += [_cost(standing), "" if event.child else silence(view.now, standing)]
+            return _RUNNING, "  ".join(part for part in parts if part)
+        case "dropped":
+            return _DROPPED, "stopped"
+        case _ if is_throttled(standing, view.now):
+            return _QUEUED, throttled(standing, view.now)
+        case _ if standing.claims:
+            return _QUEUED, "waits to be run again"
+        case _:
+            waited = view.now - standing.issued_at if standing.issued_at else 0.0
+            return _QUEUED, ("about to begin" if event.child else "in its queue") + (
+                f" for {waited:.0f} s" if waited >= 1 else ""
+            )
+
+
+def _cost(standing: HandoffStanding) -> str:
+    """Of what was paid for, where its price is known."""
+    return (
+        money(cost_usd(standing.cost_microusd), at_most=standing.cut_calls > 0)
+        if standing.cost_microusd
+        else ""
+    )
+
+
+def _seconds(view: View, standing: HandoffStanding) -> str:
+    if standing.started_at is None:
+        return ""
+    until = standing.finished_at or view.now
+    return f"{max(0.0, until - standing.started_at):.1f} s"

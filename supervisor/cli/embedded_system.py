@@ -1,0 +1,171 @@
+"""The whole system for the length of one command: a private Redis, a supervisor and workers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.local.run_directory import RunDirectory
+from handoff_queue.shared.observability.telemetry import is_wanted
+from handoff_queue.shared.settings.folders import expanded
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
+from handoff_queue.supervisor.cli import interrupted_runs as kept
+from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.errors import BAD_INPUT
+from handoff_queue.supervisor.cli.fork_server import nursery_of_celery
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.client import Client
+
+WORKERS = 3
+"""Processes that serve all specialists: enough that a fan-out is one in fact."""
+SLOTS = 8
+"""Handoffs that each of them runs at once."""
+DRAIN_S = 2.0
+"""After Ctrl-C somebody waits in front of the screen: a turn that takes longer is cut, and done again on `--resume`."""
+READY_WITHIN_S = 60.0
+_LOOK_EVERY_S = 0.02
+
+
+class Embedded:
+    """`with Embedded(settings) as system:` returns as soon as Redis answers; the others start meanwhile."""
+
+    def __init__(self, settings: Settings, *, resume: str | None = None) -> None:
+        self._settings = settings
+        self._resume = resume
+        self._surroundings = (
+            surroundings_of(settings) if resume is None else kept.surroundings_of(settings, resume)
+        )
+        self._parts = ExitStack()
+        self._keep_as: str | None = None
+        self._kept = False
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as parts:
+            self._folder = parts.enter_context(RunDirectory()).path
+            if self._resume:
+                kept.restore(self._settings, self._resume, self._folder)
+            nursery = nursery_of_celery()
+            self._processes = parts.enter_context(
+                Processes(self._folder, nursery and parts.enter_context(nursery))
+            )
+            self.url = PrivateRedis(self._processes, self._folder).start()
+            for spec in self._children():
+                self._processes.start(spec)
+            self._parts = parts.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._parts:
+            try:
+                self._processes.stop(
+                    grace_s=DRAIN_S + 3 if self._keep_as or is_wanted() else 0.0
+                )  # what they have to tell
+            except KeyboardInterrupt:  # a second Ctrl-C: now
+                self._processes.stop(grace_s=0.0)
+            if self._keep_as:
+                self._kept = kept.keep(
+                    self._settings, self._keep_as, self._folder / "redis", self._surroundings
+                )
+            elif self._resume and kind is None:
+                kept.forget(self._settings, self._resume)
+
+    def keep_as(self, job_id: str) -> None:
+        """Let the handoffs that run end their turns, and keep all that was done for `--resume`."""
+        self._keep_as = job_id
+
+    @property
+    def was_kept(self) -> bool:
+        return self._kept
+
+    def wait_until_ready(self, jobs: Client) -> None:
+        """Return when the supervisor and all workers have announced themselves.
+
+        Raises:
+            UserError: one cannot start; the line that it left.
+        """
+        until = time.monotonic() + READY_WITHIN_S
+        roles = jobs.ledger.roles
+        while (
+            len(roles.announcements()) < WORKERS or SUPERVISOR_QUEUE not in roles.presence().queues
+        ):
+            self.check()
+            if time.monotonic() > until:
+                raise UserError(
+                    f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s: {self._last_words()}"
+                )
+            time.sleep(_LOOK_EVERY_S)
+
+    def check(self) -> None:
+        """Raises: UserError, LedgerUnavailable: a process that is needed has gone for good."""
+        broken = self._processes.broken()
+        if "redis" in broken:
+            raise LedgerUnavailable(
+                f"the private Redis has gone: {broken['redis'].splitlines()[-1]}"
+            )
+        if broken:
+            raise UserError(self._last_words())
+
+    def _children(self) -> list[ChildSpec]:
+        environment = {
+            **self._surroundings,
+            "HANDOFF_REDIS_URL": self.url,
+            "HANDOFF_DRAIN_S": str(DRAIN_S),
+        }
+        commands = {"supervisor": _command("supervisor", "handoff_queue.supervisor.app", 8)}
+        commands |= {
+            f"worker{n}": _command(f"worker{n}", "handoff_queue.workers.app", SLOTS)
+            for n in range(1, WORKERS + 1)
+        }
+        return [
+            ChildSpec(name, command, environment, hopeless=BAD_INPUT)
+            for name, command in commands.items()
+        ]
+
+    def _last_words(self) -> str:
+        """What the first process that could not start said of it: its one line for people, else its last."""
+        logs = [
+            path.read_text(errors="replace")
+            for path in sorted((self._folder / "logs").glob("*.log"))
+            if path.stem != "redis"
+        ]
+        lines = [line for log in logs for line in log.splitlines() if line.strip()]
+        told = [line.removeprefix("handoff: ") for line in lines if line.startswith("handoff: ")]
+        return (
+            told[0]
+            if told
+            else f"a process of this run has ended: {lines[-1] if lines else 'it wrote nothing'}"
+        )
+
+
+def surroundings_of(settings: Settings) -> dict[str, str]:
+    """What workers must be told beside the URL, as environment variables; in absolute paths."""
+    found: dict[str, str] = {
+        "HANDOFF_SPECIALISTS_DIRS": _paths(settings.specialists_dirs, "--specialists"),
+        "HANDOFF_TOOLS_DIRS": _paths(settings.tools_dirs, "--tools"),
+    }
+    return found | (
+        {} if settings.offline is None else {"HANDOFF_OFFLINE": str(settings.offline).lower()}
+    )
+
+
+def _paths(paths: tuple[Path, ...], option: str) -> str:
+    return json.dumps([str(expanded(path, option).resolve()) for path in paths])
+
+
+def _command(name: str, app: str, slots: int) -> list[str]:
+    return celery_command(app, "worker", "-n", f"{name}@%h", "-c", str(slots))

@@ -1,0 +1,267 @@
+"""`handoff eval`: a golden set through the real queue, in any modes, with any models; its exit code can guard a deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.usage import cost_usd, microusd
+from handoff_queue.supervisor.cli.display.terminal import (
+    figures,
+    money,
+    note,
+    write_as_json,
+    write_line,
+)
+from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.options import (
+    CONTINUE,
+    LIMITS,
+    QUALITY,
+    SPECIALISTS,
+    AsJson,
+    JudgeModel,
+    Timeout,
+)
+from handoff_queue.supervisor.cli.variants import (
+    check_within,
+    interrupted,
+    limits_within,
+    read_documents,
+    run_name,
+    variants_of,
+    workflow_for,
+    worst_case,
+)
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.supervisor.cli.display.evaluation_report import Done
+    from handoff_queue.supervisor.evaluation.golden_set import Case
+    from handoff_queue.supervisor.evaluation.trials import Outcome, Plan
+
+MOST_TRIALS = 10_000
+"""Of one run: more is a batch of its own."""
+
+
+def evaluate(
+    golden: Annotated[
+        Path,
+        typer.Argument(
+            metavar="GOLDEN", help="Requests and what is right for them: one JSON object a line."
+        ),
+    ],
+    modes: Annotated[
+        str, typer.Option(metavar="A,B", help="The modes to try.", rich_help_panel=SPECIALISTS)
+    ] = "single,team",
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="The models to try. Default: as the workers' settings say.",
+            rich_help_panel=SPECIALISTS,
+        ),
+    ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, max=100, help="How often each request is done in each way."
+        ),
+    ] = 1,
+    workflow: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="What mode pipeline runs.", rich_help_panel=SPECIALISTS),
+    ] = "brief",
+    judge_model: JudgeModel = None,
+    no_judge: Annotated[
+        bool, typer.Option("--no-judge", help="Only what code can check.", rich_help_panel=QUALITY)
+    ] = False,
+    at_once: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="Jobs at the same time.")
+    ] = 4,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=1e-6,
+            max=1e9,
+            help="The most that all of it may cost.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    min_pass_rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            min=0,
+            max=1,
+            help="Exit code 1 if a way passes less.",
+            rich_help_panel=QUALITY,
+        ),
+    ] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            min=1,
+            max=5,
+            help="Exit code 1 if a way is scored less.",
+            rich_help_panel=QUALITY,
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Go on with the run of this name, or begin it.",
+            rich_help_panel=CONTINUE,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Do a golden set of requests in several ways, and say how good each is and what it takes.
+
+    handoff eval examples/golden.jsonl --modes single,team --repeat 3 --max-usd 5 --min-pass-rate 0.9
+    """
+    from handoff_queue.supervisor.cli.display.evaluation_report import report_json, report_table
+    from handoff_queue.supervisor.evaluation.golden_set import read_golden
+    from handoff_queue.supervisor.evaluation.trials import Plan
+
+    settings, name, cases = load_settings(), run_name(run, "eval"), read_golden(golden)
+    limits, variants = limits_within(timeout, settings), variants_of(modes, models)
+    with_workflow = workflow_for(variants, workflow)
+    plan = Plan(
+        name, cases, variants, repeat, with_workflow, _documents_of(cases, settings), limits
+    )
+    _check(plan, settings, max_usd)
+    _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)
+    asked = Asked(at_once, microusd(max_usd), judge_model, not no_judge)
+    try:
+        done = _carry_out(plan, asked, settings)
+    except KeyboardInterrupt:
+        return interrupted(name)
+    if as_json:
+        write_as_json(report_json(done, golden))
+    else:
+        write_line(report_table(done))
+    return _exit_code(done, min_pass_rate, min_score)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How it is to be carried out."""
+
+    at_once: int
+    max_microusd: int | None
+    judge_model: str | None
+    is_judged: bool
+
+
+def _exit_code(done: Done, min_pass_rate: float | None, min_score: float | None) -> int:
+    """After what it took was said, and what is not as it should be."""
+    from handoff_queue.supervisor.cli.display.evaluation_report import accounts_of, unmeasured
+    from handoff_queue.supervisor.evaluation.summary import shortfalls
+
+    for line in accounts_of(done):
+        note(line)
+    problems = [*shortfalls(done.rows, min_pass_rate, min_score), *unmeasured(done)]
+    for problem in problems:
+        say(problem)
+    return FAILED if problems else OK
+
+
+def _carry_out(plan: Plan, asked: Asked, settings: Settings) -> Done:
+    from handoff_queue.supervisor.cli.display.evaluation_report import Done, line_of
+    from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
+    from handoff_queue.supervisor.evaluation.evaluation_budget import Purse
+    from handoff_queue.supervisor.evaluation.job_runner import Runner
+    from handoff_queue.supervisor.evaluation.trials import Evaluation
+
+    models = tuple(variant.model for variant in plan.variants)
+    with whole_system(settings, plan.name, models) as (jobs, check):
+        judging = judging_on(jobs, settings, asked.judge_model) if asked.is_judged else None
+        evaluation = Evaluation(
+            replace(plan, judging=judging),
+            Runner(jobs, Purse(asked.max_microusd, asked.at_once), check),
+        )
+        _announce(
+            evaluation.plan,
+            asked,
+            is_free=is_free(jobs, (*models, *((judging.model,) if judging else ()))),
+        )
+        outcomes: list[Outcome] = []
+        trials = plan.trials
+        for outcome in evaluation.outcomes():
+            outcomes.append(outcome)
+            note(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
+    places = {trial: place for place, trial in enumerate(trials)}
+    outcomes.sort(key=lambda outcome: places[outcome.trial])
+    return Done(
+        evaluation.plan, outcomes, evaluation.not_run, evaluation.not_judged, asked.max_microusd
+    )
+
+
+def _announce(plan: Plan, asked: Asked, *, is_free: bool) -> None:
+    """What is to come, and the most that it can cost, before any of it is begun."""
+    judged = f", and at most {plan.judgements} of the judge" if plan.judgements else ""
+    ways = f"{figures(len(plan.cases), 'request')}, {figures(len(plan.variants), 'way')}, {figures(plan.repeat, 'time')} each"
+    note(
+        f"{plan.name}: {ways}: {figures(len(plan.trials), 'job')}{judged}; {asked.at_once} at once"
+    )
+    limit = money(cost_usd(asked.max_microusd)) if asked.max_microusd is not None else None
+    note(f"{plan.name}: it costs {worst_case(limit, is_free=is_free)}")
+
+
+def _documents_of(cases: Sequence[Case], settings: Settings) -> dict[str, FolderReading]:
+    """Raises: UserError: documents of a case cannot be read; names it."""
+    found: dict[str, FolderReading] = {}
+    for case in cases:
+        if case.docs and case.docs not in found:
+            try:
+                found[case.docs] = read_documents(Path(case.docs), settings)
+            except UserError as error:
+                raise UserError(f"{case.id}: {error}") from error
+    return found
+
+
+def _check_judge(
+    cases: Sequence[Case], *, is_judged: bool, judge_model: str | None, min_score: float | None
+) -> None:
+    """Raises: UserError: something is wanted of a judge who has nothing to judge."""
+    if not is_judged and judge_model is not None:
+        raise UserError(
+            "--no-judge leaves out the judge, and --judge-model names one: leave one of the two out"
+        )
+    if min_score is not None and not is_judged:
+        raise UserError(
+            "--min-score is what the judge has to give, and --no-judge leaves the judge out: leave one of the two out"
+        )
+    if min_score is not None and all(case.rubric is None for case in cases):
+        raise UserError(
+            "--min-score is what the judge has to give, and no request here has a rubric: write one, or leave it out"
+        )
+
+
+def _check(plan: Plan, settings: Settings, max_usd: float | None) -> None:
+    """Before anything is started.
+
+    Raises:
+        UserError: there are too many trials, or a request cannot be used; names its case.
+    """
+    count = len(plan.cases) * len(plan.variants) * plan.repeat
+    if count > MOST_TRIALS:
+        raise UserError(
+            f"{count:,} jobs are too many for one run, at most {MOST_TRIALS:,}: take fewer modes, models or repeats"
+        )
+    for trial in plan.trials[: len(plan.cases) * len(plan.variants)]:
+        try:
+            check_within(plan.errand(trial).request, settings, max_usd)
+        except UserError as error:
+            raise UserError(f"{trial.case.id}: {error}") from error

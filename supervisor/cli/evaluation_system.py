@@ -1,0 +1,74 @@
+"""A system for a command that runs several jobs: that of the broker which is set, or one of its own for as long as it lasts."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.supervisor.cli.display.terminal import note
+from handoff_queue.supervisor.cli.request_options import check_model
+from handoff_queue.supervisor.evaluation.answer_judge import JUDGE, Judging
+from handoff_queue.supervisor.lifecycle.routing import all_rounder
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.client import Client
+
+
+@contextmanager
+def whole_system(
+    settings: Settings, name: str, models: tuple[str | None, ...]
+) -> Iterator[tuple[Client, Callable[[], None]]]:
+    """A client, and what is to be called while one waits. Ctrl-C keeps a private system's work under this name, and the next one goes on
+    with it.
+
+    Raises:
+        UserError: nobody is there to do the work, or nobody has one of these models.
+        LedgerUnavailable: Redis is away.
+    """
+    from handoff_queue.supervisor.cli import interrupted_runs as kept
+    from handoff_queue.supervisor.cli.embedded_system import Embedded
+    from handoff_queue.supervisor.cli.fleet_state import require_somebody
+    from handoff_queue.supervisor.client import client
+
+    signal.signal(signal.SIGTERM, _like_ctrl_c)
+    if settings.redis_url is not None:
+        jobs = client.connect(settings=settings)
+        for model in models:
+            require_somebody(jobs, model)
+        yield jobs, lambda: None
+        return
+    for model in models:
+        check_model(model, settings)
+    system = Embedded(settings, resume=name if kept.is_kept(settings, name) else None)
+    with system:
+        try:
+            jobs = client.connect(system.url, settings)
+            note(
+                "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
+            )
+            system.wait_until_ready(jobs)
+            yield jobs, system.check
+        except KeyboardInterrupt:
+            system.keep_as(name)
+            raise
+
+
+def judging_on(jobs: Client, settings: Settings, model: str | None) -> Judging:
+    """Who judges here. `model`: as it was asked for; else that of the settings, where workers have more than the offline one."""
+    served = jobs.ledger.roles.served()
+    is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}
+    chosen = None if is_offline else settings.reviewer_model or settings.supervisor_model
+    return Judging(JUDGE if JUDGE in served else all_rounder(served), model or chosen)
+
+
+def is_free(jobs: Client, models: tuple[str | None, ...]) -> bool:
+    """Whether only the offline model can answer: it costs nothing."""
+    there = {name for one in jobs.ledger.roles.served().values() for name in one.models}
+    return there == {OFFLINE_MODEL} or all(model == OFFLINE_MODEL for model in models)
+
+
+def _like_ctrl_c(*_: object) -> None:
+    raise KeyboardInterrupt

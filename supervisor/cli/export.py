@@ -1,0 +1,36 @@
+"""`handoff export`: a job in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from handoff_queue.supervisor.cli.atomic_output import STDOUT, write_out
+from handoff_queue.supervisor.cli.display.terminal import note
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.jobs import Job, client_and_job
+from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
+
+
+def export(
+    job: Job,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; `-`: stdout.")
+    ] = STDOUT,
+    texts: Annotated[
+        bool, typer.Option("--texts", help="With the texts of its documents.")
+    ] = False,
+) -> int:
+    """Write everything about a job into one self-contained JSON file.
+
+    Its request, journal, plan, handoffs, results, verdicts, answer, usage and the manifest of its documents; no key of this machine.
+
+      handoff export j-0123456789ab --output job.json
+    """
+    jobs, job_id = client_and_job(job)
+    write_out(output, json_for_all(jobs.export(job_id, texts=texts).to_json()) + "\n")
+    if output != STDOUT:
+        note(f"{job_id} is in {plain(str(output))}")
+    return OK

@@ -1,0 +1,92 @@
+"""The Redis data of interrupted runs on a private Redis, so that a later run can go on with them.
+
+A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder first,
+because the finished turns were paid for.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.ids import JobId, is_job_id_prefix
+from handoff_queue.supervisor.client.job_lookup import only_match
+
+_SURROUNDINGS = "surroundings.json"
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.cache_folder / "interrupted"
+
+
+def keep(settings: Settings, job_id: str, data: Path, surroundings: Mapping[str, str]) -> bool:
+    """Move an ended Redis's data here. `surroundings`: settings of its workers. False: it could not be kept."""
+    target = _folder(settings) / job_id
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(mode=0o700)
+        shutil.move(data, target / "redis")
+        (target / _SURROUNDINGS).write_text(json.dumps(dict(surroundings)))
+    except OSError:
+        return False
+    _forget_older_than(settings.retention_s, _folder(settings))
+    return True
+
+
+def is_kept(settings: Settings, name: str) -> bool:
+    return (_folder(settings) / name).is_dir()
+
+
+def job_named(settings: Settings, text: str) -> JobId:
+    """Return the only kept job with an id that begins with this text.
+
+    Raises:
+        UnknownJob: no such job was kept; names those that were.
+        UserError: the text is no beginning of an id, or several kept jobs begin so.
+    """
+    if not is_job_id_prefix(text):
+        raise UserError(f"{text!r:.82} is not a job id: it looks like j-0123456789ab")
+    there = sorted(path.name for path in _folder(settings).glob("j-*"))
+    matches = [JobId(name) for name in there if name.startswith(text)]
+    if not matches:
+        raise UnknownJob(
+            f"no interrupted run of {text} is kept here (there are: {', '.join(there) or 'none'})"
+        )
+    return only_match(text, matches)
+
+
+def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
+    """Return the settings of the workers of a kept run.
+
+    Raises:
+        UserError: they cannot be read.
+    """
+    place = _folder(settings) / job_id
+    try:
+        kept: dict[str, str] = json.loads((place / _SURROUNDINGS).read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"what was kept of {job_id} cannot be read: remove {place}") from error
+    return kept
+
+
+def restore(settings: Settings, job_id: str, folder: Path) -> None:
+    """Copy the data of a kept run to `folder`. The original stays, in case this run fails, too."""
+    shutil.copytree(_folder(settings) / job_id / "redis", folder / "redis")
+
+
+def forget(settings: Settings, job_id: str) -> None:
+    shutil.rmtree(_folder(settings) / job_id, ignore_errors=True)
+
+
+def _forget_older_than(seconds: float, folder: Path) -> None:
+    for place in folder.glob("*"):
+        with suppress(OSError):
+            if place.stat().st_mtime < time.time() - seconds:
+                shutil.rmtree(place, ignore_errors=True)

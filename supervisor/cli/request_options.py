@@ -1,0 +1,283 @@
+"""From what was typed to a `Request`: its text, its limits, the form of its answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.types.characters import has_half_a_character
+from handoff_queue.shared.types.errors import MissingCredentials, UserError
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.limits import MOST_USD, JobLimits, NewLimits, OnLimit
+from handoff_queue.shared.types.message import Message, each_problem
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.unique_json import refuse_repeats
+from handoff_queue.shared.types.usage import microusd
+from handoff_queue.supervisor.cli.display.terminal import note
+from handoff_queue.supervisor.client.job_lookup import job_named
+from handoff_queue.supervisor.gates.gates_file import GateSet
+from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.supervisor.client.client import Client, Request
+
+MOST_SCHEMA_BYTES = 200_000
+"""Of an answer schema."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user typed about one job. None: not said."""
+
+    request: str
+    docs: Path | None = None
+    strict_docs: bool = False
+    model: str | None = None
+    max_turns: int | None = None
+    max_job_turns: int | None = None
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    max_rounds: int | None = None
+    max_depth: int | None = None
+    timeout_s: int | None = None
+    answer_schema: Mapping[str, Any] | None = None
+    tenant: str = DEFAULT_TENANT
+    priority: Priority | None = None
+    idempotency_key: str | None = None
+    webhook: str | None = None
+    on_limit: OnLimit | None = None
+    mode: Mode | None = None
+    workflow: str | None = None
+    items: Path | None = None
+    gates: GateSet | None = None
+    rubric: Rubric | None = None
+    after: str | None = None
+    approve: tuple[str, ...] = ()
+    approve_above_usd: float | None = None
+    approve_timeout_s: int | None = None
+    on_timeout: OnTimeout | None = None
+
+    @property
+    def is_to_be_approved(self) -> bool:
+        return bool(self.approve) or self.approve_above_usd is not None
+
+
+def text_of(argument: str | None, settings: Settings) -> str:
+    """The request itself; `-` reads it from stdin, and never more of it than may be.
+
+    Raises:
+        UserError: empty, not text, or too long.
+    """
+    most = settings.max_request_chars
+    if argument == "-":
+        try:
+            text = sys.stdin.read(most + 1)
+        except UnicodeDecodeError as error:
+            raise UserError("the request on stdin is not UTF-8 text") from error
+    else:
+        text = argument or ""
+    if not text.strip():
+        raise UserError("the request is empty: say in plain words what you want")
+    if len(text) > most:
+        raise UserError(
+            f"the request has more than {most:,} characters: put long texts into --docs"
+        )
+    if has_half_a_character(text):  # bytes on the command line that are no text
+        raise UserError("the request is not UTF-8 text")
+    return text
+
+
+def text_in(file: Path, most: int, mend: str) -> str:
+    """A file of the user's. `mend`: what to do about one of more than `most` bytes.
+
+    Raises:
+        UserError: it cannot be read, is too large, or is not UTF-8 text.
+    """
+    try:
+        return bounded_bytes(file, most, mend).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text: convert it") from error
+
+
+def schema_of(file: Path | None) -> dict[str, Any] | None:
+    """Raises: UserError: not there, too large, or no JSON object."""
+    if file is None:
+        return None
+    text = text_in(
+        file,
+        MOST_SCHEMA_BYTES,
+        "every model call with it pays for all of it: keep what the answer needs",
+    )
+    try:
+        refuse_repeats(text)
+    except UserError as error:
+        raise UserError(f"the answer schema {file}: {error}") from error
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"the answer schema {file} is not JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise UserError(f"the answer schema {file} must be a JSON object (a JSON Schema)")
+    return schema
+
+
+def approvals_of(asked: Asked) -> Approvals:
+    """Raises: UserError: an amount or a time outside its bounds."""
+    return _within_bounds(
+        Approvals,
+        what=tuple(ApprovalOf(one) for one in dict.fromkeys(asked.approve)),
+        above_microusd=_amount("--approve-above-usd", asked.approve_above_usd),
+        timeout_s=asked.approve_timeout_s,
+        on_timeout=asked.on_timeout or OnTimeout.STOP,
+    )
+
+
+def _amount(option: str, usd: float | None) -> int | None:
+    """Return micro-dollars."""
+    if usd is not None and not 1e-6 <= usd <= MOST_USD:
+        raise UserError(f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars")
+    return microusd(usd)
+
+
+_OPTIONS = {
+    "max_turns": "--max-job-turns",
+    "max_turns_per_handoff": "--max-turns",
+    "max_tokens": "--max-tokens",
+    "max_microusd": "--max-usd",
+    "max_rounds": "--max-rounds",
+    "max_depth": "--max-depth",
+    "max_seconds": "--timeout",
+    "timeout_s": "--approve-timeout",
+}
+"""The option that sets a field of a message."""
+_Bounded = TypeVar("_Bounded", bound=Message)
+
+
+def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
+    """Make a message from values that a user gave.
+
+    Raises:
+        UserError: a value is outside its bounds; names its option.
+    """
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        wrong = [
+            f"{_OPTIONS.get(where[0], where[0])}: {what}" for where, what in each_problem(error)
+        ]
+        raise UserError("; ".join(wrong)) from error
+
+
+def limits_of(asked: Asked, max_depth: int | None = None) -> JobLimits:
+    """Return the limits of one job. `max_depth`: for a job that does not set it.
+
+    Raises:
+        UserError: a limit is outside its bounds.
+    """
+    wanted: dict[str, Any] = {
+        "max_turns_per_handoff": asked.max_turns,
+        "max_turns": asked.max_job_turns,
+        "max_microusd": _amount("--max-usd", asked.max_usd),
+        "max_tokens": asked.max_tokens,
+        "max_rounds": asked.max_rounds,
+        "max_depth": max_depth if asked.max_depth is None else asked.max_depth,
+        "max_seconds": asked.timeout_s,
+        "on_limit": asked.on_limit,
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
+    return _within_bounds(JobLimits, **given)
+
+
+def new_limits(
+    max_job_turns: int | None, max_tokens: int | None, max_usd: float | None
+) -> NewLimits:
+    """Return the limits that an ended job goes on with.
+
+    Raises:
+        UserError: a limit is outside its bounds.
+    """
+    return _within_bounds(
+        NewLimits,
+        max_turns=max_job_turns,
+        max_tokens=max_tokens,
+        max_microusd=_amount("--max-usd", max_usd),
+    )
+
+
+def request_of(asked: Asked, jobs: Client) -> Request:
+    """Checked, and with its documents read; says on stderr what was left out of them.
+
+    Raises:
+        UserError: whatever is wrong with it.
+    """
+    from handoff_queue.supervisor.client.client import Request
+    from handoff_queue.supervisor.client.submission import plan_of
+    from handoff_queue.supervisor.workflows import Items, read_items, read_workflow
+
+    request = Request(
+        text=asked.request,
+        documents=asked.docs,
+        strict_documents=asked.strict_docs,
+        limits=limits_of(asked, load_settings().max_depth),
+        model=asked.model,
+        answer_schema=asked.answer_schema,
+        tenant=asked.tenant,
+        priority=asked.priority,
+        idempotency_key=asked.idempotency_key,
+        webhook_url=asked.webhook,
+        mode=asked.mode,
+        workflow=read_workflow(asked.workflow) if asked.workflow else None,
+        items=read_items(asked.items) if asked.items else Items(),
+        gates=asked.gates.gates if asked.gates else None,
+        facts=asked.gates.facts if asked.gates else None,
+        rubric=asked.rubric,
+        after=job_named(jobs.ledger, asked.after) if asked.after else None,
+        approvals=approvals_of(asked),
+    )
+    jobs.check(request)
+    _check_fact_checker(request, jobs)
+    if asked.docs is not None:
+        reading = jobs.read_documents(request)
+        note_left_out(reading)
+        request = replace(request, documents=reading)
+    plan_of(request)
+    return request
+
+
+def note_left_out(reading: FolderReading) -> None:
+    """Print a line for each file that was left out."""
+    for left_out in reading.notes:
+        note(f"documents: {left_out}")
+
+
+def _check_fact_checker(request: Request, jobs: Client) -> None:
+    """Here, and not only where it is submitted: of many jobs, none is before all are known to be good."""
+    from handoff_queue.supervisor.client.admission import check_fact_checker
+    from handoff_queue.supervisor.client.request import gating_in
+
+    gates = gating_in(request, load_settings()).gates
+    check_fact_checker(jobs.ledger, gates.fact_checker if gates else None)
+
+
+def check_model(model: str | None, settings: Settings) -> None:
+    """Before anything is started on this machine.
+
+    Raises:
+        MissingCredentials: a real model, and nothing to reach it with.
+    """
+    if model is not None and model != OFFLINE_MODEL and settings.is_offline:
+        raise MissingCredentials(
+            f"{model} needs a key: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own "
+            "(without --model the offline model answers)"
+        )

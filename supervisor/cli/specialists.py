@@ -1,0 +1,181 @@
+"""`handoff specialists`: who is served by live workers, and what each may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from handoff_queue.shared.settings.folders import expanded
+from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
+from handoff_queue.supervisor.cli.display.terminal import (
+    figures,
+    note,
+    stdout,
+    write_as_json,
+    write_line,
+)
+from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.fleet_state import NO_WORKERS
+from handoff_queue.supervisor.cli.jobs import client_with
+from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
+from handoff_queue.supervisor.cli.processes import check_own, with_own
+from handoff_queue.supervisor.text.sanitizing import in_one_line
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.store.presence import Served
+
+TABLE_COLUMNS = 120
+"""Below, the descriptions' column would be a few words wide."""
+
+
+def specialists(
+    lint: Annotated[
+        bool,
+        typer.Option(
+            "--lint", help="Warn of what will make them work badly; exit 1 if there is anything."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    own: OwnSpecialists = [],  # noqa: B006
+    tools: OwnTools = [],  # noqa: B006
+) -> int:
+    """Who is served by live workers, how busy they are, and what tools each may use.
+
+    Without a broker, or with --specialists or --lint: the specialists that the files on this machine describe.
+    """
+    settings = with_own(load_settings(), own, tools)
+    if lint:
+        return _lint(settings)
+    ledger = client_with(settings).ledger if settings.redis_url is not None and not own else None
+    served = ledger.roles.served() if ledger is not None else None
+    specs = (
+        {name: one.spec for name, one in served.items()}
+        if served is not None
+        else _in_files(settings)
+    )
+    if as_json:
+        write_as_json([_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()])
+    else:
+        if served is None:
+            note("from files; who is served by live workers is known with HANDOFF_REDIS_URL")
+        console = stdout()
+        console.print(shown(specs, served, console.width))
+    if ledger is not None and not served:
+        say(ledger.health.refusal() or NO_WORKERS)
+        return FAILED
+    return OK
+
+
+def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
+    """Raises: UserError: one of the files is wrong, or names a tool that no worker here would have."""
+    from handoff_queue.shared.specialists import load_specialists
+
+    found = load_specialists(
+        built_in_specialists(),
+        *(expanded(folder, "--specialists") for folder in settings.specialists_dirs),
+    )
+    check_own(settings)
+    return found
+
+
+def _lint(settings: Settings) -> int:
+    from handoff_queue.shared.specialists.lint import lint
+
+    specs = _in_files(settings)
+    remarks = lint(specs.values())
+    for remark in remarks:
+        write_line(str(remark))
+    note(f"{len(specs)} specialists, {len(remarks)} remarks")
+    return FAILED if remarks else OK
+
+
+def shown(
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None, columns: int
+) -> RenderableType:
+    """Descriptions in full: planners choose by them, and what somebody is not for stands at their end."""
+    return _table(specs, served) if columns >= TABLE_COLUMNS else _paragraphs(specs, served)
+
+
+def _table(
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None
+) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("specialist", no_wrap=True)
+    if served is not None:
+        for heading in ("workers", "slots", "queued"):
+            table.add_column(heading, justify="right")
+    table.add_column("tools")
+    table.add_column("what it is for")
+    for name, spec in specs.items():
+        live = (
+            []
+            if served is None
+            else [str(len(served[name].workers)), str(served[name].slots), str(served[name].queued)]
+        )
+        table.add_row(
+            name + _paused(name, served),
+            *live,
+            ", ".join(spec.tools) or "-",
+            in_one_line(spec.description),
+        )
+    return table
+
+
+def _paragraphs(
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None
+) -> RenderableType:
+    parts: list[RenderableType] = []
+    for name, spec in specs.items():
+        parts.append(Text(name + _paused(name, served), style="bold"))
+        if served is not None:
+            one = served[name]
+            parts.append(
+                _indented(
+                    f"{figures(len(one.workers), 'worker')}, {figures(one.slots, 'slot')}, {one.queued} queued"
+                )
+            )
+        if spec.celery_task is None:
+            parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
+        else:
+            parts.append(_indented(f"Celery task: {spec.celery_task}"))
+        parts.append(_indented(in_one_line(spec.description)))
+    return Group(*parts)
+
+
+def _paused(name: str, served: Mapping[str, Served] | None) -> str:
+    return " (paused)" if served is not None and served[name].paused else ""
+
+
+def _indented(text: str) -> RenderableType:
+    return Padding(Text(text), (0, 0, 0, 2), expand=False)
+
+
+def _as_json(spec: SpecialistSpec, live: Served | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "name": spec.name,
+        "description": spec.description,
+        "tools": spec.tools,
+        "model": spec.model,
+        "max_turns": spec.max_turns,
+    }
+    if spec.celery_task is not None:
+        shown["celery_task"] = spec.celery_task
+    if live is None:
+        return shown
+    paused = live.paused.model_dump() if live.paused else None
+    return shown | {
+        "workers": live.workers,
+        "slots": live.slots,
+        "queued": live.queued,
+        "models": live.models,
+        "paused": paused,
+    }

@@ -1,0 +1,138 @@
+"""`handoff trace`: a job as one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob, UserError
+from handoff_queue.shared.types.events import HandoffIssued, PlanMade
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli.atomic_output import STDOUT, write_out
+from handoff_queue.supervisor.cli.display.event_lines import lines_of
+from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.terminal import figures, note
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.jobs import client_and_job
+from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.record import Record
+from handoff_queue.supervisor.client.report import report_of
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.tracing.page import Traced, absent_from, page_of, tree_of
+from handoff_queue.supervisor.tracing.timeline import timeline_of
+
+MOST_BYTES = 500_000_000
+"""Of an exported job: a step of the largest plan may leave some 20 kB, and there are at most 10,000 of them."""
+MOST_NAMED = 5
+"""Child jobs that are not in the page."""
+
+
+def trace(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|FILE",
+            help="A job's id or its beginning, or a file that `handoff export` wrote.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write the page; `-`: stdout.  [default: JOB.html]",
+        ),
+    ] = None,
+) -> int:
+    """Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered.
+
+    The page needs no network and no other file. Turns and tool calls are in it where they are kept (HANDOFF_KEEP_TURNS).
+
+      handoff trace j-0123456789ab
+
+      handoff trace job.json -o job.html
+    """
+    is_file = job.endswith(".json") or Path(job).is_file()
+    exports = _in_file(Path(job)) if is_file else _in_ledger(job)
+    first = exports[0]
+    try:
+        tree = tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id)
+        text = page_of(tree, first.made_by)
+    except (LookupError, MalformedMessage) as error:
+        if not is_file:
+            raise
+        raise UserError(
+            f"{job} is not whole: what it refers to is missing ({error}); export the job anew"
+        ) from error
+    target = output or Path(f"{first.job.job_id}.html")
+    write_out(target, text)
+    if target != STDOUT:
+        note(f"{first.job.job_id} is in {plain(str(target))}")
+    if absent := absent_from(tree):
+        note(
+            f"not in the page: {_named(absent)}; `handoff trace` of each has it as long as it is kept"
+        )
+    return OK
+
+
+def _named(absent: Sequence[JobId]) -> str:
+    more = f" and {len(absent) - MOST_NAMED} more" if len(absent) > MOST_NAMED else ""
+    return f"{figures(len(absent), 'child job')}, {', '.join(absent[:MOST_NAMED])}{more}"
+
+
+def _in_file(path: Path) -> list[Export]:
+    data = bounded_bytes(path, MOST_BYTES, "export it without `--texts`")
+    try:
+        return [Export.from_json(data)]
+    except MalformedMessage as error:
+        raise UserError(f"{path} is not a job that `handoff export` wrote ({error})") from error
+
+
+def _in_ledger(job: str) -> list[Export]:
+    """Return the job, then its child jobs that are still there."""
+    jobs, job_id = client_and_job(job)
+    found = [jobs.export(job_id)]
+    left = _children_of(found[0])
+    while left:
+        with suppress(UnknownJob):  # deleted by itself
+            found.append(jobs.export(left.pop(0)))
+            left += _children_of(found[-1])
+    return found
+
+
+def _children_of(export: Export) -> list[JobId]:
+    found = [
+        one.event.child.job_id
+        for one in export.journal
+        if isinstance(one.event, HandoffIssued) and one.event.child
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _traced(export: Export) -> Traced:
+    record = export.record()
+    return Traced(
+        record, report_of(record), timeline_of(record), tuple(_story(record)), export.turns
+    )
+
+
+def _story(record: Record) -> Iterator[tuple[float, str]]:
+    """Its events in words, each with the time it had."""
+    view = View(record.job.job_id, standings=record.handoffs, words=Words(record.payloads)).told(
+        record.journal
+    )
+    for number, recorded in enumerate(record.journal):
+        before = (
+            fold(view.job_id, None, record.journal[:number])
+            if isinstance(recorded.event, PlanMade)
+            else None
+        )
+        yield from ((recorded.at, line) for line in lines_of(Moment(view, (recorded,)), before))

@@ -1,0 +1,131 @@
+"""What `handoff eval` and `handoff compare` are told alike: modes, models, a workflow, a name, limits."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.cli.errors import INTERRUPTED, say
+from handoff_queue.supervisor.cli.request_options import Asked, limits_of, note_left_out
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.supervisor.client.client import Request
+    from handoff_queue.supervisor.evaluation.trials import Variant
+    from handoff_queue.supervisor.workflows import Workflow
+
+MOST_WAYS = 50
+
+
+def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
+    """Every mode with every model.
+
+    Raises:
+        UserError: one is named twice or does not exist, or there are too many.
+    """
+    from handoff_queue.supervisor.evaluation.trials import Variant
+
+    chosen = [_mode(name) for name in _names(modes, "--modes")]
+    named: list[str | None] = list(_names(models, "--models")) if models is not None else [None]
+    ways = tuple(Variant(mode, model) for mode in chosen for model in named)
+    if len(ways) > MOST_WAYS:
+        raise UserError(
+            f"{len(ways)} ways are too many, at most {MOST_WAYS}: take fewer modes or models"
+        )
+    return ways
+
+
+def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
+    """Of those of mode `pipeline`. Raises: UserError: there is none of this name, or what is wrong with it."""
+    from handoff_queue.supervisor.workflows import read_workflow
+
+    return (
+        read_workflow(name) if any(variant.mode is Mode.PIPELINE for variant in variants) else None
+    )
+
+
+def interrupted(run: str) -> int:
+    """After Ctrl-C: how to go on is said. The exit code."""
+    say(
+        f"interrupted: what was begun is not lost, and the same command with --run {run} goes on from here"
+    )
+    return INTERRUPTED
+
+
+def run_name(given: str | None, kind: str) -> str:
+    """Of a run; `kind-` and six random digits where none is given.
+
+    Raises:
+        UserError: it could be no file's name.
+    """
+    if given is None:
+        return f"{kind}-{secrets.token_hex(3)}"
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,47}", given):
+        raise UserError(
+            f"--run {given[:60]!r} is no name: small letters, digits, - and _, at most 48, a letter first"
+        )
+    return given
+
+
+def limits_within(timeout_s: int | None, settings: Settings) -> JobLimits:
+    """Raises: UserError: `timeout_s` is outside its bounds."""
+    return limits_of(Asked("", timeout_s=timeout_s), settings.max_depth)
+
+
+def read_documents(place: Path, settings: Settings) -> FolderReading:
+    """Read the documents of a case. Files that cannot be read are left out, and a line names each.
+
+    Raises:
+        UserError: see `Client.read_documents`.
+    """
+    from handoff_queue.supervisor.client.client import Request, connect
+
+    request = Request("-", documents=place, strict_documents=False)
+    reading = connect(settings=settings).read_documents(request)
+    note_left_out(reading)
+    return reading
+
+
+def check_within(request: Request, settings: Settings, max_usd: float | None) -> None:
+    """Before anything is started, with its share of the money. Raises: UserError: see `check_request`."""
+    from handoff_queue.supervisor.client.request import check_request
+    from handoff_queue.supervisor.client.submission import plan_of
+
+    limits = request.limits.model_copy(update={"max_microusd": None if max_usd is None else 1})
+    check_request(replace(request, limits=limits), settings)
+    plan_of(request)
+
+
+def worst_case(limit: str | None, *, is_free: bool) -> str:
+    """What it can cost at most, in words. `limit`: that of --max-usd."""
+    if is_free:
+        return "nothing: the offline model answers"
+    return f"at most {limit}" if limit else "what it takes: there is no limit (--max-usd sets one)"
+
+
+def _names(text: str, option: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise UserError(
+            f"{option} {text[:60]!r} names nothing between two commas, or nothing at all: name some, as in A,B"
+        )
+    if len(set(names)) != len(names):
+        raise UserError(f"{option} {text[:60]!r} names one of them twice")
+    return names
+
+
+def _mode(name: str) -> Mode:
+    try:
+        return Mode(name)
+    except ValueError as error:
+        mend = suggestion(name, Mode)
+        raise UserError(f"--modes: {name[:40]!r} is not a mode: {mend}") from error

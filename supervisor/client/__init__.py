@@ -1,0 +1,1 @@
+"""The Python client: submit, follow, report, export, fleet and control."""

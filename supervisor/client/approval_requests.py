@@ -1,0 +1,324 @@
+"""A person's answer to a job that waits for one: checked, and appended as a fact, like a cancel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.characters import has_half_a_character
+from handoff_queue.shared.types.errors import PlanRefused, UnknownJob, UserError
+from handoff_queue.shared.types.events import Approved, PlanMade, Rejected
+from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.message import each_problem
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import (
+    Plan,
+    Step,
+    count_problems,
+    name_problems,
+    problems_by_step,
+)
+from handoff_queue.supervisor.lifecycle.approval_events import may_be_planned_again
+from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.approval_types import Question
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import may_have_children
+from handoff_queue.supervisor.roles.outcomes import plan_made
+from handoff_queue.supervisor.workflows.join_syntax import counted
+
+MOST_NOTE_CHARS = 10_000
+MOST_KEYS_TOLD = 20
+"""Keys of rows in one error."""
+_OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
+"""What `handoff show --full` says beside a plan."""
+_OF_A_PLAN = frozenset(Plan.model_fields)
+_Problem = tuple[str, Sequence[str]]
+"""What is wrong, and where in the plan."""
+
+
+def approve(
+    ledger: Ledger,
+    job_id: JobId,
+    note: str | None,
+    plan: JsonValue,
+    steps: Sequence[str] = (),
+    rows: Sequence[str] = (),
+) -> None:
+    """Let a job go on.
+
+    `steps`: those that may begin, of the steps that the job asks about. A repeated step stands for
+    its copies. `rows`: of these copies, those with these keys.
+
+    Raises:
+        UserError: the job waits for no approval, asks about no such step, or the plan is none.
+    """
+    state, question = _waiting(ledger, job_id)
+    if (steps or rows) and question.what is not ApprovalOf.STEP:
+        raise UserError(
+            f"{job_id} waits for an approval of its {question.what}, not of single steps:"
+            " leave out --step and --row"
+        )
+    steps = steps_named(ledger, state, question, steps, rows)
+    made, texts = None, _texts(note)
+    if plan is not None:
+        made, text = _own_plan(ledger, state, question, plan)
+        texts.append(text)
+    named = tuple(map(StepId, steps))
+    answer = Approved(asked=question.version, note=_ref(note), plan=made, steps=named)
+    _say(ledger, state, answer, texts)
+
+
+def steps_named(
+    ledger: Ledger, state: JobState, question: Question, steps: Sequence[str], rows: Sequence[str]
+) -> tuple[StepId, ...]:
+    """Return the ids of the steps that a person means. Empty: all of them.
+
+    Raises:
+        UserError: the job does not ask about one of the steps, or has no such step or row.
+    """
+    if not (steps or rows):
+        return ()
+    is_of_steps = question.what is ApprovalOf.STEP
+    there = question.steps if is_of_steps else tuple(state.steps)
+    plan = _plan_of(ledger, state)
+    named = dict.fromkeys(
+        step_id for name in steps or there for step_id in _copies_of(plan, there, name)
+    )
+    unknown = [name for name in steps if not _copies_of(plan, there, name)]
+    if unknown:
+        does = "does not ask about" if is_of_steps else "has no"
+        its = "it asks about" if is_of_steps else "its steps are"
+        raise UserError(
+            f"{state.job_id} {does} step {', '.join(unknown)}: {its} {', '.join(there):.1000}"
+        )
+    return _with_keys(state.job_id, plan, list(named), rows) if rows else tuple(named)
+
+
+def _copies_of(plan: Plan | None, there: Sequence[StepId], name: str) -> list[StepId]:
+    """Return the step with this id, or the copies of the repeated step with this name."""
+    if name in there:
+        return [StepId(name)]
+    rows = {one: plan.by_id[one].row for one in there if one in plan.by_id} if plan else {}
+    return [one for one, row in rows.items() if row is not None and row.step == name]
+
+
+def _with_keys(
+    job_id: JobId, plan: Plan | None, steps: Sequence[StepId], keys: Sequence[str]
+) -> tuple[StepId, ...]:
+    """Raises: UserError: no copy has one of the keys."""
+    rows = {one: plan.by_id[one].row for one in steps if one in plan.by_id} if plan else {}
+    by_key: dict[str, list[StepId]] = {}
+    for step_id, row in rows.items():
+        if row is not None:
+            by_key.setdefault(row.key, []).append(step_id)
+    if unknown := [key for key in keys if key not in by_key]:
+        some = ", ".join(list(by_key)[:MOST_KEYS_TOLD]) or "none"
+        raise UserError(
+            f"{job_id} has no row {unknown[0]!r:.80} among these steps (there are: {some:.500})"
+        )
+    return tuple(dict.fromkeys(one for key in keys for one in by_key[key]))
+
+
+def _plan_of(ledger: Ledger, state: JobState) -> Plan | None:
+    if state.plan is None:
+        return None
+    digest = state.plan.plan.digest
+    return Plan.from_json(ledger.blobs.get(state.job_id, [digest])[digest])
+
+
+def reject(
+    ledger: Ledger,
+    job_id: JobId,
+    note: str | None,
+    steps: Sequence[str],
+    plan: JsonValue,
+    rows: Sequence[str] = (),
+) -> None:
+    """Have what a job asks about made again. `steps` and `rows`: as for `approve`.
+
+    Raises:
+        UserError: the job waits for no approval, has no such step or row, the plan is none, or no
+            planner would read it.
+    """
+    state, question = _waiting(ledger, job_id)
+    if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
+        raise UserError(
+            f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again"
+        )
+    steps = steps_named(ledger, state, question, steps, rows)
+    own, texts = None, _texts(note)
+    if plan is not None:
+        made, text = _own_plan(ledger, state, question, plan)
+        if not may_be_planned_again(state):
+            raise UserError(
+                f"no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is"
+            )
+        own = made.plan
+        texts.append(text)
+    named = tuple(map(StepId, steps))
+    _say(
+        ledger,
+        state,
+        Rejected(asked=question.version, note=_ref(note), steps=named, own_plan=own),
+        texts,
+    )
+
+
+def _own_plan(
+    ledger: Ledger, state: JobState, question: Question, plan: JsonValue
+) -> tuple[PlanMade, str]:
+    """What a person would have instead of the plan that is asked about, and its payload."""
+    if question.what is not ApprovalOf.PLAN:
+        raise UserError(
+            f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
+        )
+    served = ledger.roles.served()
+    made = edited(plan, state, served)
+    return plan_made(made, is_reviewed=state.is_reviewed, acting=acting(served))
+
+
+def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
+    """The plan as a person has written it.
+
+    Raises:
+        PlanRefused: all that is wrong with it.
+    """
+    if (
+        not isinstance(value, dict)
+        or not isinstance(steps := value.get("steps"), list)
+        or not steps
+    ):
+        raise PlanRefused(
+            [("the plan has no steps: write it as `handoff show --full` prints it", ("steps",))]
+        )
+    known = _OF_A_PLAN | _OF_A_REPORT
+    unknown = [name for name in value if name not in known]
+    found: list[_Problem] = [
+        (f"a plan has no field {name}: {suggestion(name, sorted(known))}", (name,))
+        for name in unknown
+    ]
+    given = tuple(one.step for one in state.submitted.given)
+    plan = _with_counted_joins(value, steps, given)
+    made: list[Step] = []
+    places: dict[StepId, Sequence[str]] = {}
+    for index, one in enumerate(plan["steps"]):
+        place = ("steps", str(index))
+        try:
+            made.append(step := Step.model_validate_json(json.dumps(one)))
+            places[step.id] = place
+        except ValidationError as error:
+            found += [
+                (f"step {index + 1}: {'.'.join(where) or 'it'}: {what}", (*place, *where))
+                for where, what in each_problem(error, Step)
+            ]
+    allowed = set(state.submitted.specialists)
+    there = {name for name in served if not allowed or name in allowed} | {
+        step.outline.specialist for step in state.steps.values()
+    }
+    there |= {SUB_SUPERVISOR} if may_have_children(state.submitted) else set()
+    most = max(state.submitted.limits.max_steps, len(state.steps))
+    found += [(said, places[step]) for step, said in problems_by_step(made, given)]
+    found += [(said, ("steps",)) for said in count_problems(made, most)]
+    if not state.is_reviewed:
+        found += [
+            (f"step {step.id} waits for the review, and the job has none", places[step.id])
+            for step in made
+            if step.after
+        ]
+    found += [(said, places[step.id]) for step in made for said in name_problems([step], there)]
+    if not found:
+        try:
+            return Plan.model_validate_json(
+                json.dumps(
+                    {**{name: plan[name] for name in plan.keys() & _OF_A_PLAN}, "given": given}
+                )
+            )
+        except ValidationError as error:
+            found = [(f"{'.'.join(where)}: {what}", where) for where, what in each_problem(error)]
+    raise PlanRefused(found)
+
+
+def _with_counted_joins(
+    value: dict[str, JsonValue], steps: Sequence[JsonValue], given: Collection[str]
+) -> dict[str, Any]:
+    """The plan with its joins as `Join` takes them: a person may write a part (`80%`) of what is waited for."""
+    waits_for = {
+        number: _names(one.get("depends_on"))
+        for number, one in enumerate(steps)
+        if isinstance(one, dict)
+    }
+    built_upon = {name for names in waits_for.values() for name in names}
+    last = [one for one in steps if isinstance(one, dict) and one.get("id") not in built_upon]
+    own = {number: sum(name not in given for name in names) for number, names in waits_for.items()}
+    made = [
+        {**one, "join": counted(one["join"], own[number])}
+        if isinstance(one, dict) and "join" in one
+        else one
+        for number, one in enumerate(steps)
+    ]
+    return {
+        **value,
+        "steps": made,
+        **({"join": counted(value["join"], len(last))} if "join" in value else {}),
+    }
+
+
+def _names(listed: JsonValue) -> list[JsonValue]:
+    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+
+
+def _waiting(ledger: Ledger, job_id: JobId) -> tuple[JobState, Question]:
+    state = fold(job_id, None, ledger.journal.read(job_id))
+    if state is None:
+        raise UnknownJob.named(job_id)
+    if state.question is None:
+        raise UserError(
+            f"{job_id} waits for no approval" + (": it has ended" if state.ended else "")
+        )
+    return state, state.question
+
+
+def _say(
+    ledger: Ledger, state: JobState, answer: Approved | Rejected, texts: Sequence[str]
+) -> None:
+    """Appended whatever has happened meanwhile: where another answer came first, this one changes nothing, and that is said."""
+    version = ledger.journal.append_unless_ended(
+        state.job_id, answer, waiting_fields(state, None), texts
+    )
+    before = fold(
+        state.job_id,
+        None,
+        [one for one in ledger.journal.read(state.job_id) if one.version < version],
+    )
+    if (
+        not version
+        or before is None
+        or before.question is None
+        or before.question.version != answer.asked
+    ):
+        raise UserError(
+            f"{state.job_id} waits for no approval any more: somebody else has answered, or its time was over"
+        )
+
+
+def _texts(note: str | None) -> list[str]:
+    if note is None:
+        return []
+    if not note.strip() or len(note) > MOST_NOTE_CHARS:
+        raise UserError(f"a note has 1 to {MOST_NOTE_CHARS:,} characters")
+    if has_half_a_character(note):
+        raise UserError("the note is not UTF-8 text")
+    return [note]
+
+
+def _ref(note: str | None) -> BlobRef | None:
+    return None if note is None else ref(note)

@@ -1,0 +1,338 @@
+"""The Python client for asyncio: the same methods as `supervisor.client.client.Client`.
+
+    from handoff_queue.supervisor.client.async_client import connect_async
+
+    async with connect_async("redis://:password@localhost:6379/0") as jobs:
+        job_id = await jobs.submit(Request("Compare Qdrant, pgvector and Milvus"))
+        async for recorded in jobs.events(job_id):     # ends when the job has ended
+            print(recorded.event.type)
+        print((await jobs.result(job_id)).answer)
+
+A follower (`events`, `event_stream`, `wait`) costs no thread and no connection to Redis: one thread
+of the client reads for all of them. Every other method makes a short call in a pool of
+`MAX_THREADS` threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+
+from pydantic import JsonValue
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
+from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
+from handoff_queue.shared.types.errors import UnknownJob
+from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.limits import NewLimits
+from handoff_queue.supervisor.client.argument_types import check_wait_s
+from handoff_queue.supervisor.client.client import Client, connect
+from handoff_queue.supervisor.client.event_hub import EventHub
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.shared.store.dead_letters import DeadLetter
+    from handoff_queue.supervisor.client.export import Export
+    from handoff_queue.supervisor.client.handoff_report import HandoffReport
+    from handoff_queue.supervisor.client.outline import JobOutline
+    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.request import Request
+    from handoff_queue.supervisor.client.rows import Row
+    from handoff_queue.supervisor.client.submission import Clash, Submission
+
+MAX_THREADS = 16
+"""Calls of one client that talk to Redis at the same time. Further calls wait for a thread."""
+HEARTBEAT_S = 15.0
+"""Seconds of silence before `event_stream` sends a comment. Proxies often close a connection after
+30 or 60 seconds without a byte."""
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+class AsyncClient:
+    """The job queue for asyncio. Use it on one event loop or several; close it at the end."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._hub = EventHub(client.ledger)
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="handoff-client")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections. Followers that still wait end with an error at their next read."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._hub.close()
+        self._threads.shutdown()
+        self._client.ledger.connection.close()
+
+    async def _call(
+        self,
+        function: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        call = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def submit(self, request: Request) -> JobId:
+        """Enqueue a job and return its id. Raises as `Client.submit`."""
+        return await self._call(self._client.submit, request)
+
+    async def submit_each(self, requests: Iterable[Request]) -> AsyncIterator[JobId]:
+        """Enqueue many jobs and yield their ids in order. Raises as `Client.submit_each`."""
+        job_ids = self._client.submit_each(requests)
+        while (job_id := await self._call(next, job_ids, None)) is not None:
+            yield job_id
+
+    async def first_clash(self, requests: Sequence[Request]) -> Clash | None:
+        """Return the first request whose idempotency key another request has, or None."""
+        return await self._call(self._client.first_clash, requests)
+
+    async def events(
+        self, job_id: JobId, after: int = 0, *, follow: bool = True
+    ) -> AsyncIterator[Recorded]:
+        """Yield the job's events after a version, oldest first; with `follow`, until it has ended.
+
+        Raises:
+            UnknownJob: there is no such job, or it was deleted meanwhile.
+            LedgerUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
+        """
+        if not follow:
+            for recorded in await self._read(job_id, after):
+                yield recorded
+            return
+        async for news in self._follow(job_id, after, wait_s=None):
+            for recorded in news:
+                yield recorded
+
+    async def event_stream(
+        self, job_id: JobId, after: int = 0, heartbeat_s: float = HEARTBEAT_S
+    ) -> AsyncIterator[str]:
+        """Yield the job's events as server-sent events, until it has ended.
+
+        The id of an event is its version: a browser that reconnects sends it as `Last-Event-ID`,
+        and `after` takes it. A comment follows every `heartbeat_s` seconds of silence.
+
+        Raises:
+            UnknownJob, LedgerUnavailable: as `events`.
+        """
+        async for news in self._follow(job_id, after, wait_s=heartbeat_s):
+            if not news:
+                yield ": heartbeat\n\n"
+            for recorded in news:
+                yield (
+                    f"id: {recorded.version}\n"
+                    f"event: {recorded.event.type}\n"
+                    f"data: {recorded.event.to_json()}\n\n"
+                )
+
+    async def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
+        """Wait up to `wait_s` seconds for the job's end. Returns the status at that time.
+
+        Raises:
+            UnknownJob: there is no such job.
+            LedgerUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
+        """
+        check_wait_s(wait_s)
+        standing = await self.standing(job_id)
+        if standing.status.ended or wait_s == 0:
+            return standing.status
+        try:
+            async with asyncio.timeout(wait_s):
+                async for _ in self._follow(job_id, standing.version, wait_s=None):
+                    pass
+        except TimeoutError:
+            pass
+        return (await self.standing(job_id)).status
+
+    async def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
+        """Wait up to `wait_s` seconds for the job's end and return everything about the job.
+
+        Raises:
+            UnknownJob, LedgerUnavailable: as `wait`.
+        """
+        check_wait_s(wait_s)
+        if wait_s > 0:
+            await self.wait(job_id, wait_s)
+        return await self._call(self._client.result, job_id)
+
+    async def rows(self, job_id: JobId, step: str | None = None) -> list[Row]:
+        """Return a row for each item of a workflow with `for_each`. Raises as `Client.rows`."""
+        return await self._call(self._client.rows, job_id, step)
+
+    async def outline(self, job_id: JobId) -> JobOutline:
+        """Return a summary of the job. Raises `UnknownJob` if there is no such job."""
+        return await self._call(self._client.outline, job_id)
+
+    async def handoffs(
+        self, job_id: JobId, handoff_ids: Sequence[HandoffId]
+    ) -> list[HandoffReport]:
+        """Return these handoffs in full. Raises as `Client.handoffs`."""
+        return await self._call(self._client.handoffs, job_id, handoff_ids)
+
+    async def export(self, job_id: JobId, *, texts: bool = False) -> Export:
+        """Return the whole job, with the texts of its documents if `texts` is set."""
+        return await self._call(self._client.export, job_id, texts=texts)
+
+    async def cancel(self, job_id: JobId) -> bool:
+        """Stop the job everywhere. Returns False if it had ended."""
+        return await self._call(self._client.cancel, job_id)
+
+    async def retry(
+        self,
+        job_id: JobId,
+        from_step: str | None = None,
+        limits: NewLimits | None = None,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Go on with an ended job. Raises as `Client.retry`."""
+        await self._call(self._client.retry, job_id, from_step, limits, whole=whole)
+
+    async def approve(
+        self,
+        job_id: JobId,
+        note: str | None = None,
+        plan: JsonValue = None,
+        steps: Sequence[str] = (),
+        rows: Sequence[str] = (),
+    ) -> None:
+        """Let a job go on that waits for an approval. Raises as `Client.approve`."""
+        await self._call(self._client.approve, job_id, note, plan, steps, rows)
+
+    async def reject(
+        self,
+        job_id: JobId,
+        note: str | None = None,
+        steps: Sequence[str] = (),
+        plan: JsonValue = None,
+        rows: Sequence[str] = (),
+    ) -> None:
+        """Ask for the plan, for steps or for the answer again. Raises as `Client.reject`."""
+        await self._call(self._client.reject, job_id, note, steps, plan, rows)
+
+    async def pause(self, role: str, reason: str = "") -> None:
+        """Stop a specialist or a supervisor's role on every machine. Raises as `Client.pause`."""
+        await self._call(self._client.pause, role, reason)
+
+    async def resume(self, role: str) -> int | None:
+        """Let a paused role go on. Returns the number of handoffs that waited, or None."""
+        return await self._call(self._client.resume, role)
+
+    async def retry_dead(self, letter: DeadLetter) -> None:
+        """Put the message of a dead letter back into its queue. Raises as `Client.retry_dead`."""
+        await self._call(self._client.retry_dead, letter)
+
+    async def delete(self, job_id: JobId) -> None:
+        """Remove an ended job and its children. Raises as `Client.delete`."""
+        await self._call(self._client.delete, job_id)
+
+    async def standing(self, job_id: JobId) -> JobStanding:
+        """Return the job's status, usage, and missing workers. Raises `UnknownJob`."""
+        return await self._call(self._client.standing, job_id)
+
+    async def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:
+        """Return the jobs that match, the newest first."""
+        return await self._call(self._client.newest, count, where)
+
+    async def check(self, request: Request) -> None:
+        """Check a request without Redis and without its documents. Raises `UserError`."""
+        await self._call(self._client.check, request)
+
+    async def submission(self, request: Request) -> Submission:
+        """Return the request as `submit` would store it. Raises `UserError`."""
+        return await self._call(self._client.submission, request)
+
+    async def read_documents(self, request: Request) -> FolderReading:
+        """Return the request's documents and the files that were left out."""
+        return await self._call(self._client.read_documents, request)
+
+    async def _read(self, job_id: JobId, after: int) -> list[Recorded]:
+        """Return the stored events after a version. Raises `UnknownJob`."""
+        events = self._client.events(job_id, after, follow=False)
+        return await self._call(list, events)
+
+    async def _follow(
+        self, job_id: JobId, after: int, wait_s: float | None
+    ) -> AsyncIterator[list[Recorded]]:
+        """Yield new events as they come, and an empty list after `wait_s` seconds without any.
+
+        Ends when the job has ended. The stored events come first, then those of the event hub. A
+        gap between two versions means that the hub had to drop some: the journal has them.
+        """
+        standing = await self._call(self._standing_of, job_id)
+        subscription = self._hub.subscribe(job_id, standing.version)
+        is_over = standing.status.ended
+        try:
+            news = await self._read(job_id, after)
+            while True:
+                if news:
+                    after = news[-1].version
+                    is_over = _is_over(news, is_over)
+                    yield news
+                if is_over:
+                    return
+                news = await subscription.news(wait_s)
+                if subscription.has_ended:
+                    news = await self._read(job_id, after)
+                    is_over = True
+                    continue
+                news = [recorded for recorded in news if recorded.version > after]
+                if news and news[0].version > after + 1:
+                    news = await self._read(job_id, after)
+                if not news:
+                    yield []
+        finally:
+            self._hub.unsubscribe(subscription)
+
+    def _standing_of(self, job_id: JobId) -> JobStanding:
+        """Return the stored standing without looking for missing workers."""
+        from handoff_queue.supervisor.client.job_lookup import known
+
+        return known(self._client.ledger, job_id)
+
+
+def _is_over(news: Sequence[Recorded], was_over: bool) -> bool:
+    """Return whether the job has ended after these events. A retry lets an ended job go on."""
+    is_over = was_over
+    for recorded in news:
+        if isinstance(recorded.event, JobEnded):
+            is_over = True
+        elif isinstance(recorded.event, RetryRequested):
+            is_over = False
+    return is_over
+
+
+def connect_async(
+    redis_url: str | None = None,
+    settings: Settings | None = None,
+    *,
+    timeout_s: float = SOCKET_TIMEOUT_S,
+) -> AsyncClient:
+    """Return an asyncio client for this Redis (default: HANDOFF_REDIS_URL).
+
+    Connects when it is first used. `timeout_s`: how long Redis may be silent, in seconds.
+    """
+    return AsyncClient(connect(redis_url, settings, timeout_s=timeout_s))
+
+
+__all__ = ["AsyncClient", "UnknownJob", "connect_async"]

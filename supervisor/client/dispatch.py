@@ -1,0 +1,191 @@
+"""Everything that the supervisor publishes: chords of handoffs, single ones again, and wake-ups for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from handoff_queue.shared.broker.celery_app import declare_queues
+from handoff_queue.shared.broker.publisher import (
+    Part,
+    TaskMessage,
+    publish,
+    publish_each,
+    signature_of,
+)
+from handoff_queue.shared.broker.wake_ups import wake_up
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.trace_ids import Lifetime
+from handoff_queue.shared.text.gil_yielding import gently
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
+
+SHOWN_CHARS = 60
+"""Of a task, in Flower and in logs."""
+_REVOKED: Mapping[str, Any] = {"terminated": False, "signum": None, "expired": False}
+"""What the event of a task says that nobody wants any more."""
+
+log = log_of(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One handoff to be published: the bytes that the ledger knows, and its place in its chord."""
+
+    handoff: AgentHandoff
+    text: str
+    group: str
+    index: int
+
+
+def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
+    """What Celery and Flower call an attempt: found by searching for the job or the step."""
+    return f"{job_id}:{handoff_id}"
+
+
+class Dispatcher:
+    """Publishes on one Celery app. All ids are fixed by job and handoff: published twice, a handoff runs once."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+        """A chord: these handoffs, then `supervisor.advance`.
+
+        Put together by hand, message for message what `chord(header)(body)` sends: Celery's canvas tells the backend the chord's size,
+        which the ledger knows (`shared/broker/chords.py`), and subscribes to a result of every handoff, which nobody sends and nobody cancels.
+        """
+        with self._left_to_the_sweeper(job_id):
+            self._publish(job_id, outgoing)
+
+    def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> bool:
+        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords, ahead of what
+        waits in their queues: they have waited before. False: some have not left.
+        """
+        with self._left_to_the_sweeper(job_id):
+            self._publish(job_id, outgoing, again=True)
+            return True
+        return False
+
+    def think(self, handoff: AgentHandoff, text: str) -> bool:
+        """A role's handoff, to any supervisor that has a slot. False: it has not left."""
+        with self._left_to_the_sweeper(handoff.job_id):
+            publish(self._app, _message(handoff, text))
+            return True
+        return False
+
+    def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
+        """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with."""
+        with self._left_to_the_sweeper(job_id):
+            publish(self._app, wake_up(job_id, suspects))
+
+    def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
+        """Flower, of handoffs that no worker will speak of any more: what was to be published again, and now is not, was last shown as
+        RETRY. Only within a task, whose worker says it.
+        """
+        tasks = [{"uuid": task_id_of(job_id, one), **_REVOKED} for one in handoff_ids]
+        self._tell(job_id, "task-revoked", tasks)
+
+    def tell_ended(self, end: Lifetime) -> None:
+        """Show the end of a job in Flower, as a task `supervisor.job` of its own.
+
+        The event counts for the worker of the current task. Outside of a task, send nothing.
+        """
+        shown: dict[str, Any] = {
+            "uuid": f"{end.job_id}:end-{end.retries + 1}",
+            "name": JOB,
+            "received": end.started_at,
+            "started": end.started_at,
+        }
+        if end.is_failed:
+            event = "task-failed"
+            shown |= {"exception": f"failed: see `handoff result {end.job_id}`", "traceback": ""}
+        elif end.status == JobStatus.CANCELLED:
+            event = "task-revoked"
+            shown |= _REVOKED
+        else:
+            event = "task-succeeded"
+            runtime = max(0.0, end.ended_at - end.started_at)
+            shown |= {"result": repr(end.status), "runtime": runtime}
+        self._tell(end.job_id, event, [shown])
+
+    def _tell(self, job_id: JobId, event: str, tasks: Sequence[Mapping[str, Any]]) -> None:
+        """Send an event of each of these tasks to Flower. No job depends on it."""
+        task = self._app.current_worker_task
+        if task is None or not tasks:
+            return
+        try:
+            with self._app.events.default_dispatcher(hostname=task.request.hostname) as dispatcher:
+                for fields in tasks:
+                    dispatcher.send(event, **fields)
+        except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
+            log.warning("event not sent", job_id=job_id, task_event=event, why=type(error).__name__)
+
+    def announce(self, job_id: JobId) -> None:
+        """The first wake-up of a new job."""
+        with self._left_to_the_sweeper(job_id):
+            publish(self._app, wake_up(job_id, queue=SUBMISSIONS_QUEUE))
+
+    def announce_each(self, job_ids: Sequence[JobId]) -> None:
+        """Those of many, in one round trip."""
+        with self._left_to_the_sweeper(*job_ids):
+            publish_each(self._app, _first_wake_ups(job_ids))
+
+    @contextmanager
+    def _left_to_the_sweeper(self, job_id: JobId, *others: JobId) -> Iterator[None]:
+        """What is to be done stands in the ledger already: what cannot be sent is as good as lost, and a sweeper sends it again."""
+        try:
+            with telemetry().within(job_id):
+                yield
+        except (OperationalError, *self._app.backend.connection_errors) as error:
+            more = {"others": len(others)} if others else {}
+            log.warning("left to the sweeper", job_id=job_id, why=type(error).__name__, **more)
+
+    def _publish(self, job_id: JobId, outgoing: Sequence[Outgoing], *, again: bool = False) -> None:
+        """`again`: others have overtaken them."""
+        declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
+        fan_ins = {
+            name: signature_of(wake_up(job_id, task_id=f"{job_id}:{name}:fan-in"))
+            for name in {item.group for item in outgoing}
+        }
+        messages = [
+            _message(
+                item.handoff,
+                item.text,
+                Part(f"{job_id}:{item.group}", item.index, fan_ins[item.group]),
+                is_first=again,
+            )
+            for item in gently(outgoing)
+        ]
+        publish_each(self._app, messages)
+
+
+def _first_wake_ups(job_ids: Sequence[JobId]) -> Iterator[TaskMessage]:
+    for job_id in job_ids:
+        with telemetry().within(job_id):
+            yield wake_up(job_id, queue=SUBMISSIONS_QUEUE)
+
+
+def _message(
+    handoff: AgentHandoff, text: str, part: Part | None = None, *, is_first: bool = False
+) -> TaskMessage:
+    task = " ".join(handoff.task_description.split())
+    task = task if len(task) <= SHOWN_CHARS else task[: SHOWN_CHARS - 1] + "…"
+    return TaskMessage(
+        task=task_of(handoff.assigned_to),
+        task_id=task_id_of(handoff.job_id, handoff.handoff_id),
+        queue=queue_of(handoff.assigned_to),
+        args=(text,),
+        shown=f"({handoff.job_id}, {handoff.handoff_id}, {task})",
+        is_for=f"{handoff.job_id}/{handoff.handoff_id}",
+        is_first=is_first,
+        part=part,
+    )

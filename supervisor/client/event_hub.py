@@ -1,0 +1,217 @@
+"""One thread that reads the new events of all followed jobs and hands them to asyncio followers.
+
+A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD` for
+the journals of all followed jobs, parses each event once, and gives it to every follower of its job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import (
+    HandoffError,
+    LedgerUnavailable,
+    MalformedMessage,
+    UnknownJob,
+)
+from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.reconnection import RECONNECT_EVERY_S, Patience
+
+READ_S = 0.25
+"""The longest wait of one read, in seconds. The reader adds a new follower after at most this."""
+GATHER_S = 0.02
+"""Pause after a read that brought events, in seconds: events of busy jobs share a read."""
+CHECK_EVERY_S = 5.0
+"""How often the reader asks whether quiet jobs have ended or were deleted, in seconds."""
+CHECK_AT_MOST = 500
+"""Jobs in one round trip of such a check."""
+BACKLOG = 1_000
+"""Events that one follower may leave unread. A slower follower reads the journal again."""
+
+log = log_of(__name__)
+
+
+class Subscription:
+    """The new events of one job, for one follower on one event loop."""
+
+    def __init__(self, job_id: JobId, loop: asyncio.AbstractEventLoop) -> None:
+        self.job_id = job_id
+        self.loop = loop
+        self.has_ended = False
+        """Whether a check of the job's status has seen its end."""
+        self._error: HandoffError | None = None
+        self._events: deque[Recorded] = deque(maxlen=BACKLOG)
+        self._has_news = asyncio.Event()
+
+    def deliver(
+        self,
+        events: Iterable[Recorded],
+        has_ended: bool,
+        error: HandoffError | None,
+    ) -> None:
+        """Add news. Runs on the follower's event loop."""
+        self._events.extend(events)
+        self.has_ended = self.has_ended or has_ended
+        self._error = error or self._error
+        self._has_news.set()
+
+    async def news(self, wait_s: float | None) -> list[Recorded]:
+        """Return the events that have come, after waiting up to `wait_s` seconds for some.
+
+        The list is empty after the time is over, or when a check has seen the job's end. Versions
+        may have a gap: a full backlog drops the oldest events.
+
+        Raises:
+            HandoffError: the job can no longer be followed.
+        """
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._has_news.wait()
+        except TimeoutError:
+            return []
+        self._has_news.clear()
+        if self._error is not None:
+            raise self._error
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+
+class EventHub:
+    """Reads journals for all followers of a process. Thread-safe."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._changed = threading.Condition()
+        self._followers: dict[JobId, list[Subscription]] = {}
+        self._positions: dict[JobId, int] = {}
+        self._reader: threading.Thread | None = None
+        self._is_closed = False
+
+    def subscribe(self, job_id: JobId, version: int) -> Subscription:
+        """Return a subscription to the job's events after `version`, for the running event loop."""
+        subscription = Subscription(job_id, asyncio.get_running_loop())
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError("this client is closed")
+            self._followers.setdefault(job_id, []).append(subscription)
+            self._positions.setdefault(job_id, version)
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._run, name="events", daemon=True)
+                self._reader.start()
+            self._changed.notify()
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Forget a subscription. The reader stops reading a job without followers."""
+        with self._changed:
+            followers = self._followers.get(subscription.job_id, [])
+            if subscription in followers:
+                followers.remove(subscription)
+            if not followers:
+                self._followers.pop(subscription.job_id, None)
+                self._positions.pop(subscription.job_id, None)
+
+    def close(self) -> None:
+        """End the reader thread. Every follower that still waits gets an error."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+            reader, job_ids = self._reader, list(self._followers)
+        if reader is not None:
+            reader.join()
+        self._tell(job_ids, error=HandoffError("the client was closed"))
+
+    def _run(self) -> None:
+        """Read until the hub is closed. An error of a read reaches the followers, never the thread."""
+        patience, check_at = Patience(), time.monotonic() + CHECK_EVERY_S
+        while (positions := self._wait_for_followers()) is not None:
+            try:
+                has_read = self._read(positions)
+                if time.monotonic() >= check_at:
+                    self._check(list(positions))
+                    check_at = time.monotonic() + CHECK_EVERY_S
+                patience.renew()
+                self._pause(GATHER_S if has_read else 0.0)
+            except LedgerUnavailable as error:
+                self._bear(patience, error)
+            except HandoffError as error:
+                self._tell(positions, error=error)
+            except Exception as error:  # a thread that dies would leave every follower waiting
+                log.exception("the event reader failed")
+                self._tell(positions, error=HandoffError(f"internal error: {type(error).__name__}"))
+
+    def _wait_for_followers(self) -> Mapping[JobId, int] | None:
+        """Return job -> version of all followed jobs, or None when the hub is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._positions or self._is_closed)
+            return None if self._is_closed else dict(self._positions)
+
+    def _read(self, positions: Mapping[JobId, int]) -> bool:
+        """Wait for new events and hand them out. Returns whether there were any."""
+        new = self._ledger.journal.follow_each(positions, READ_S)
+        for job_id, events in new.items():
+            if isinstance(events, MalformedMessage):
+                self._tell([job_id], error=events)
+                continue
+            with self._changed:
+                if job_id in self._positions:
+                    self._positions[job_id] = events[-1].version
+            self._tell([job_id], events)
+        return bool(new)
+
+    def _check(self, job_ids: Sequence[JobId]) -> None:
+        """Tell followers of jobs that have ended, and of jobs that were deleted."""
+        for start in range(0, len(job_ids), CHECK_AT_MOST):
+            some = job_ids[start : start + CHECK_AT_MOST]
+            standings = {each.job_id: each for each in self._ledger.jobs.standings(some)}
+            for job_id in some:
+                if job_id not in standings:
+                    self._tell([job_id], error=UnknownJob.named(job_id))
+                elif standings[job_id].status.ended:
+                    self._tell([job_id], has_ended=True)
+
+    def _bear(self, patience: Patience, error: LedgerUnavailable) -> None:
+        """Wait for Redis to come back. After `RECONNECT_FOR_S`, every follower gets the error."""
+        try:
+            patience.bear(error)
+            self._pause(RECONNECT_EVERY_S)
+        except LedgerUnavailable:
+            with self._changed:
+                job_ids = list(self._positions)
+            self._tell(job_ids, error=error)
+
+    def _pause(self, seconds: float) -> None:
+        if seconds:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed, seconds)
+
+    def _tell(
+        self,
+        job_ids: Iterable[JobId],
+        events: Sequence[Recorded] = (),
+        has_ended: bool = False,
+        error: HandoffError | None = None,
+    ) -> None:
+        """Deliver news to all followers of these jobs, each on its own event loop.
+
+        A follower that gets an error is unsubscribed: it will not read any more.
+        """
+        with self._changed:
+            followers = [
+                follower for job_id in job_ids for follower in self._followers.get(job_id, [])
+            ]
+        for follower in followers:
+            try:
+                follower.loop.call_soon_threadsafe(follower.deliver, events, has_ended, error)
+            except RuntimeError:  # its event loop is closed
+                self.unsubscribe(follower)
+            if error is not None:
+                self.unsubscribe(follower)

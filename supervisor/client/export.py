@@ -1,0 +1,128 @@
+"""A job in one file that needs nothing else: what happened, what was said, what it took. For archives, audits and bug reports.
+
+The payloads are texts by their SHA-256, as they were stored: what an event calls `{"digest": ..., "size": ...}` is found there. What looks
+like a credential, or is a secret of the exporting process, is blacked out; a text that this has changed no longer has its digest.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from handoff_queue.shared.observability.redaction import HIDDEN, Redactor, secrets_of
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.dead_letters import DeadLetter
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import Checkpoint
+from handoff_queue.shared.types.documents import Document, Manifest
+from handoff_queue.shared.types.events import Event, JobSubmitted, Recorded
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.message import Message
+from handoff_queue.supervisor.client.record import Record, letters_about, record_of
+
+
+class Entry(Message):
+    """An event in its place in the journal."""
+
+    version: int
+    at: float
+    event: Annotated[Event, Field(discriminator="type")]
+
+
+class Export(Message):
+    """The whole of a job."""
+
+    schema_version: Literal[1] = 1
+    made_by: str
+    """Name and version of the program."""
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    job: JobStanding
+    """Status and books."""
+    journal: tuple[Entry, ...]
+    payloads: dict[str, str]
+    """Digest -> text: request, plans, specialists, AgentHandoffs, HandoffResults, answer, manifest, answer schema."""
+    handoffs: dict[HandoffId, HandoffStanding]
+    """State, worker, claims, times and usage of each."""
+    turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}  # noqa: RUF012 (pydantic copies it)
+    """Of handoffs that have not ended, and of all where HANDOFF_KEEP_TURNS is set."""
+    documents: tuple[Document, ...] = ()
+    """The manifest, then pages that were fetched."""
+    texts: dict[str, str] | None = None
+    """Of the documents, by digest; null where they were not asked for."""
+    waits: tuple[str, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
+
+    def record(self) -> Record:
+        """What `handoff show` is made of."""
+        journal = tuple(Recorded(entry.version, entry.at, entry.event) for entry in self.journal)
+        return Record(self.at, self.job, journal, self.handoffs, self.payloads, self.waits)
+
+
+def export_of(ledger: Ledger, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
+    """Read all of it.
+
+    Raises:
+        UnknownJob: there is none.
+        LedgerError: its payloads are gone.
+    """
+    record = record_of(ledger, job_id)
+    submitted = record.journal[0].event
+    assert isinstance(submitted, JobSubmitted)
+    manifest = (
+        Manifest.from_json(record.payloads[submitted.manifest.digest])
+        if submitted.manifest
+        else Manifest()
+    )
+    documents = (*manifest.documents, *ledger.blobs.fetched(job_id))
+    whole = Export(
+        made_by=f"handoff-queue {version('handoff-queue')}",
+        at=record.at,
+        job=record.job,
+        journal=tuple(
+            Entry(version=one.version, at=one.at, event=one.event) for one in record.journal
+        ),
+        payloads=dict(record.payloads),
+        handoffs=dict(record.handoffs),
+        turns=ledger.claims.turns(job_id, list(record.handoffs)),
+        documents=documents,
+        texts=ledger.blobs.documents([document.digest for document in documents])
+        if texts
+        else None,
+        waits=record.waits,
+        letters=letters_about(ledger, job_id),
+    )
+    return Export.of(_cleaned(whole.model_dump(mode="json"), Redactor(secrets_of(settings))))
+
+
+def _cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
+    """The same without secrets. A text that is JSON is cleaned from within, or what is cut out could take its quotes along."""
+    match value:
+        case dict():
+            return {key: _cleaned(item, redactor, key) for key, item in value.items()}
+        case list():
+            return [_cleaned(item, redactor) for item in value]
+        case str() if name == "webhook_url":  # whoever has the address may post there
+            parts = urlsplit(value)
+            return f"{parts.scheme}://{parts.hostname}/{HIDDEN}"
+        case str():
+            return _text_cleaned(value, redactor)
+        case _:
+            return value
+
+
+def _text_cleaned(text: str, redactor: Redactor) -> str:
+    inner: Any = None
+    if text[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            inner = json.loads(text)
+    if inner is None:
+        return redactor.text(text)
+    clean = _cleaned(inner, redactor)
+    return text if clean == inner else json.dumps(clean, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,206 @@
+"""What the fleet has to do, role by role, and how many slots it could use: for `handoff stats`, `handoff top` and autoscalers. Pure.
+
+A queue's length alone misleads who scales by it: where the provider lets no more calls through, more workers only wait together. So the
+slots that are wanted are held against each limit of the lanes that a role's newest handoffs made their calls in: requests, input tokens,
+output tokens. Roles that use the same one share it fairly (`supervisor.client.fair_share`); of what nothing is known, that limits nobody.
+While a lane is refused, what is throttled or queued for it asks for no slot: only what has one already keeps it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from handoff_queue.shared.store.daily_budget import Spent
+from handoff_queue.shared.store.presence import Served
+from handoff_queue.shared.store.queue_load import Lane, Load, Waiting
+from handoff_queue.shared.types.names import THINK_QUEUE, queue_of
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
+
+NEWEST = 50
+"""Handoffs of a role by which it is told what its slots take: after so many, another model is seen for what it is."""
+NOBODY = Waiting(0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStats:
+    """One specialist. Slots are handoffs at once."""
+
+    role: str
+    workers: int
+    """Processes; 0: nobody serves it."""
+    slots: int
+    busy: int
+    queued: int
+    oldest_s: float | None
+    """How long the oldest of them has waited."""
+    throttled: int
+    """They wait for the provider, without a slot."""
+    is_paused: bool
+    seconds: float | None
+    """That a handoff takes: the median of the newest. None: there was none."""
+    wanted_slots: int
+    """Slots that would have something to do, and that the provider would let work: no more than `busy` while it takes no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStats:
+    """The whole of it."""
+
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    open_jobs: int
+    waiting_jobs: int
+    """The open jobs that wait for a person."""
+    supervisors: int
+    roles: tuple[RoleStats, ...]
+    thinking: RoleStats
+    """The supervisor's own roles together, by the name of their queue: supervisors do them, also beside what else they do."""
+    lanes: tuple[Lane, ...]
+    spent_today: Spent
+    dead_letters: int
+    used_memory_bytes: int
+    max_memory_bytes: int
+
+    def as_json(self) -> dict[str, Any]:
+        spent = self.spent_today
+        return asdict(self) | {
+            "spent_today": {
+                "usd": cost_usd(spent.microusd),
+                "tokens": spent.tokens,
+                "most_usd": cost_usd(spent.most_microusd) if spent.most_microusd else None,
+                "most_tokens": spent.most_tokens or None,
+            }
+        }
+
+
+Samples = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Of each role, what its newest handoffs took: see `History.read`."""
+
+
+def stats_of(
+    load: Load, served: Mapping[str, Served], samples: Samples, spent: Spent, window_s: float
+) -> FleetStats:
+    """`window_s`: the time that a provider's limits are given for."""
+    samples = _by_queue(samples)
+    newest = {
+        queue: sorted(its, key=lambda one: one.get("at", 0), reverse=True)[:NEWEST]
+        for queue, its in samples.items()
+    }
+    names = sorted(
+        {*served, *load.waiting, *(queue_of(one.role) for one in load.at_work), THINK_QUEUE} - {""}
+    )
+    refused = {lane.name for lane in load.lanes if lane.refused_until is not None}
+    held = {name: _held(load, name, newest.get(name, ()), refused) for name in names}
+    demand = {name: 0 if name in load.paused else _demand(load, name, held[name]) for name in names}
+    wants = {
+        name: {
+            limit: demand[name] * much for limit, much in _taken_by(newest.get(name, ())).items()
+        }
+        for name in names
+    }
+    parts = fair_parts(wants, _allowed(load.lanes, window_s))
+    wanted = {name: math.ceil(round(demand[name] * parts[name], 6)) for name in names}
+    found = {
+        name: _role(name, load, served.get(name), samples.get(name, ()), wanted[name])
+        for name in names
+    }
+    return FleetStats(
+        at=load.at,
+        open_jobs=load.open_jobs,
+        waiting_jobs=load.waiting_jobs,
+        supervisors=load.supervisors,
+        roles=tuple(found[name] for name in names if name != THINK_QUEUE),
+        thinking=found[THINK_QUEUE],
+        lanes=load.lanes,
+        spent_today=spent,
+        dead_letters=load.dead_letters,
+        used_memory_bytes=load.used_memory_bytes,
+        max_memory_bytes=load.max_memory_bytes,
+    )
+
+
+def _by_queue(samples: Samples) -> Samples:
+    """The supervisor's roles make calls, too, under the same limits."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for role, its in samples.items():
+        found.setdefault(queue_of(role), []).extend(its)
+    return found
+
+
+def _demand(load: Load, role: str, held: float) -> int:
+    """`held`: the part of what has no slot that would not be let work in one."""
+    return load.busy(role) + math.ceil(
+        round((load.throttled(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6)
+    )
+
+
+def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]) -> float:
+    """The part of a role's calls, from 0 to 1, that goes to lanes that are refused just now.
+
+    A role that has done nothing yet is taken to call those alone where handoffs of it are throttled, or where there are no other lanes.
+    """
+    known = [one for one in samples if one.get("lane") and one["turns"] > 0]
+    if known:
+        return float(
+            sum(one["turns"] for one in known if one["lane"]["name"] in refused)
+            / sum(one["turns"] for one in known)
+        )
+    return 1.0 if refused and (load.throttled(role) > 0 or len(refused) == len(load.lanes)) else 0.0
+
+
+def _allowed(lanes: Sequence[Lane], window_s: float) -> dict[Limit, float]:
+    """What providers let through in a second, as far as they have said it."""
+    return {
+        (lane.name, what): one.limit / window_s
+        for lane in lanes
+        for what, one in lane.limits.items()
+    }
+
+
+def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
+    """What one slot that always works takes of limits, a second. Empty: nothing is known, or nobody counts.
+
+    Its time is that of the turns, each as long as in most handoffs (one that was paused, or whose worker died, lasted for longer), without
+    what they waited for the provider: who waits takes nothing.
+    """
+    known = [one for one in samples if "lane" in one and one["turns"] > 0]
+    a_turn_s = (
+        median(max(0, one["ms"] - one["waited_ms"]) / one["turns"] for one in known) / 1000
+        if known
+        else 0.0
+    )
+    if a_turn_s <= 0:
+        return {}
+    works_s, found = a_turn_s * sum(one["turns"] for one in known), dict[Limit, float]()
+    for one in known:
+        if lane := one["lane"]:
+            for what, much in (
+                ("requests", one["turns"]),
+                ("input", lane["input"]),
+                ("output", lane["output"]),
+            ):
+                found[lane["name"], what] = found.get((lane["name"], what), 0.0) + much / works_s
+    return found
+
+
+def _role(
+    name: str, load: Load, served: Served | None, samples: Sequence[Mapping[str, Any]], wanted: int
+) -> RoleStats:
+    waiting = load.waiting.get(name, NOBODY)
+    return RoleStats(
+        role=name,
+        workers=len(served.workers) if served else 0,
+        slots=served.slots if served else 0,
+        busy=load.busy(name),
+        queued=waiting.handoffs,
+        oldest_s=None if waiting.since is None else max(0.0, load.at - waiting.since),
+        throttled=load.throttled(name),
+        is_paused=name in load.paused,
+        seconds=median(one["ms"] for one in samples) / 1000 if samples else None,
+        wanted_slots=wanted,
+    )

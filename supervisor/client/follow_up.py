@@ -1,0 +1,58 @@
+"""Jobs that follow on another job. The submission reads the earlier results once."""
+
+from __future__ import annotations
+
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.context_results import Earlier
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.retry_request import keep_documents
+from handoff_queue.supervisor.client.submission import FollowsOn
+from handoff_queue.supervisor.lifecycle.follow_up import given_of, results_to_give
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+
+
+def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
+    """What `request.after` leaves; None: there is no such. Its documents stay, for a job that brings none of its own.
+
+    Raises:
+        UnknownJob: there is no such job.
+        UserError: it has not ended, has found nothing, or its documents are gone.
+    """
+    if (job_id := request.after) is None:
+        return None
+    state = fold(job_id, None, ledger.journal.read(job_id))
+    if state is None:
+        raise UnknownJob.named(job_id)
+    if not state.ended:
+        raise UserError(
+            f"{job_id} has not ended yet: `handoff watch {job_id}`, and follow on it then"
+        )
+    results = results_to_give(state)
+    if not results:
+        raise UserError(
+            f"{job_id} has no result that could be followed on: submit the whole request"
+        )
+    manifest = state.submitted.manifest if request.documents is None else None
+    if manifest:
+        keep_documents(ledger, state)
+    needed = [state.submitted.request, *([manifest] if manifest else [])]
+    texts = ledger.blobs.get(
+        job_id,
+        [ref.digest for ref in needed],
+        results=[ref.digest for ref in results.values()],
+    )
+    given, payloads = given_of(state, Words(texts))
+    taken_over = [
+        texts[state.submitted.request.digest],
+        *([texts[manifest.digest]] if manifest else []),
+    ]
+    return FollowsOn(
+        earlier=Earlier(job_id=job_id, request=state.submitted.request),
+        given=given,
+        manifest=manifest,
+        document_count=state.submitted.document_count if manifest else 0,
+        payloads=(*taken_over, *payloads),
+        priority=state.submitted.priority,
+    )

@@ -1,0 +1,76 @@
+"""Which job an id, or the beginning of an id, stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.ids import JobId, is_job_id, is_job_id_prefix
+
+MOST_CANDIDATES = 5
+"""Jobs that the error about an ambiguous prefix names."""
+
+
+def checked(job_id: JobId) -> JobId:
+    """Return the id if it has the form of a job id.
+
+    Raises:
+        UnknownJob: it has not.
+    """
+    if not isinstance(job_id, str) or not is_job_id(job_id):
+        raise _no_job_id(job_id)
+    return job_id
+
+
+def known(ledger: Ledger, job_id: JobId) -> JobStanding:
+    """Return how a job stands.
+
+    Raises:
+        UnknownJob: no job has this id.
+    """
+    standing = next(iter(ledger.jobs.standings([checked(job_id)])), None)
+    if standing is None:
+        raise UnknownJob.named(job_id)
+    return standing
+
+
+def job_named(ledger: Ledger, text: str) -> JobId:
+    """Return the id of the only job with an id that begins with this text.
+
+    A whole id is returned as it is, without a look at Redis.
+
+    Raises:
+        UnknownJob: the text is no beginning of an id, or no job's id begins so.
+        UserError: several do.
+    """
+    if is_job_id(text):
+        return JobId(text)
+    if not is_job_id_prefix(text):
+        raise _no_job_id(text)
+    return only_match(text, ledger.jobs.beginning_with(text, MOST_CANDIDATES + 1))
+
+
+def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
+    """Return the only one of the jobs with ids that begin with `prefix`.
+
+    Raises:
+        UnknownJob: there is none.
+        UserError: there are several; names up to `MOST_CANDIDATES` of them.
+    """
+    if not job_ids:
+        raise UnknownJob(f"no job has an id that begins with {prefix} (see `handoff list`)")
+    if len(job_ids) > 1:
+        more = " and others" if len(job_ids) > MOST_CANDIDATES else ""
+        named = ", ".join(job_ids[:MOST_CANDIDATES])
+        raise UserError(
+            f"{prefix} is the beginning of several job ids ({named}{more}): type more of the id"
+        )
+    return job_ids[0]
+
+
+def _no_job_id(text: object) -> UnknownJob:
+    return UnknownJob(
+        f"{text!r:.82} is no job id: they look like j-0123456789ab (see `handoff list`)"
+    )

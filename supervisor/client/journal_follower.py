@@ -1,0 +1,71 @@
+"""A job as it goes on: its events as they come, and its end, waited for in its journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.job_lookup import known
+from handoff_queue.supervisor.client.reconnection import RECONNECT_EVERY_S, Patience
+
+FOLLOW_S = 5.0
+"""The longest that one look for new events blocks."""
+
+
+def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Iterator[Recorded]:
+    """See `Client.events`."""
+    known(ledger, job_id)
+    is_over = False
+    while True:
+        found = (
+            ledger.journal.follow(job_id, after, FOLLOW_S)
+            if follow
+            else ledger.journal.read(job_id, after)
+        )
+        for recorded in found:
+            after = recorded.version
+            is_over = isinstance(recorded.event, JobEnded) or (
+                is_over and not isinstance(recorded.event, RetryRequested)
+            )
+            yield recorded
+        if not follow or is_over:
+            return
+        if not found and known(ledger, job_id).status.ended:
+            return
+
+
+def wait_for_end(
+    ledger: Ledger, job_id: JobId, wait_s: float, patience: Patience | None = None
+) -> JobStatus:
+    """See `Client.wait`."""
+    until, patience = time.monotonic() + wait_s, patience or Patience()
+    standing = known(ledger, job_id)
+    status, version = standing.status, standing.version
+    while not status.ended and (time.monotonic() < until or patience.is_away):
+        left = max(0.0, until - time.monotonic())
+        try:
+            if (
+                patience.is_away
+            ):  # a look may block until the next outage: who has come back says so at once
+                status = known(ledger, job_id).status
+                patience.renew()
+                continue
+            new = ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
+            if new and isinstance(last := new[-1].event, JobEnded):
+                return last.status
+            if not new or any(
+                isinstance(one.event, JobEnded) for one in new
+            ):  # its webhook's tries may stand after it
+                status = known(ledger, job_id).status
+        except LedgerUnavailable as error:
+            if patience.is_away and not left:
+                raise
+            patience.bear(error)
+            time.sleep(max(0.0, min(until - time.monotonic(), RECONNECT_EVERY_S)))
+            continue
+        version = new[-1].version if new else version
+    return status

@@ -1,0 +1,223 @@
+"""A job in brief. It takes the same number of round trips and bytes for 10,000 handoffs as for 100."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import JsonValue
+
+from handoff_queue.shared.store.job_summary import Glance, HandoffBooks
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.events import (
+    DEFAULT_TENANT,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    Reviewed,
+)
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.supervisor.client.usage import usage_of
+from handoff_queue.supervisor.client.waiting_reasons import missing_in
+from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
+
+MOST_NAMED = 20
+"""Handoffs of a kind that are named: a screen has room for these, and the books note as many."""
+MOST_NEWEST = 10
+MOST_PAYLOAD_BYTES = 32_000
+"""Of a handoff's message and result, of which a line is shown, and of the answer with its sources."""
+MOST_ANSWER_CHARS = 4_000
+"""A screen or two; for a longer one there is `handoff result`."""
+MOST_WAITING = 1_000
+"""Looked at of each queue that nobody serves."""
+_TASK_CHARS, _WHY_CHARS = 100, 300
+
+
+class JobOutline(Message):
+    """A job in brief, as `handoff show` prints it."""
+
+    job_id: str
+    status: JobStatus
+    title: str
+    tenant: str = DEFAULT_TENANT
+    priority: Priority = Priority.INTERACTIVE
+    mode: Mode = Mode.TEAM
+    events: int
+    """The length of its journal."""
+    plan: dict[str, Any] | None = None
+    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: it has 20 steps at most, or is not in the books."""
+    counts: dict[str, int] | None = None
+    """{issued, ok, partial, needs_input, failed, dropped, open} of all its handoffs. Null: a version that does not count worked on it."""
+    at_work: dict[str, Any]
+    """{running, throttled, at_least}: how many of the open ones; at_least: there may be more."""
+    failed: tuple[dict[str, Any], ...] = ()
+    """The newest that failed or needed something, the newest first: {handoff_id, assigned_to, state, worker, task, why, doing, child,
+    usage, issued_at, started_at, finished_at}."""
+    dropped: tuple[dict[str, Any], ...] = ()
+    running: tuple[dict[str, Any], ...] = ()
+    """Those whose leases end first."""
+    newest: tuple[dict[str, Any], ...] = ()
+    """The last that ended, or were issued, the newest first."""
+    reviews: tuple[dict[str, Any], ...] = ()
+    """{round, decision} of those among the last events."""
+    answer: JsonValue = None
+    """Null: there is none, or it is long (`left_out`)."""
+    usage: dict[str, Any]
+    """As in `JobResult`."""
+    wall_s: float
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What this does not say, and the command that does, a line each."""
+
+
+def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
+    """Return a job in brief. It takes about eight round trips, however many steps there are.
+
+    Raises:
+        UnknownJob: there is none.
+    """
+    glance = ledger.glances.of(job_id)
+    job, submitted = glance.job, glance.first.event
+    assert isinstance(submitted, JobSubmitted)
+    routed = ledger.glances.routed(job.job_id) if submitted.mode is Mode.AUTO else None
+    ended, until = _end(glance)
+    running, newest = glance.running[:MOST_NAMED], _newest(glance)
+    told, answer = _told(
+        ledger, glance, [*glance.failed, *glance.dropped, *running, *newest], ended
+    )
+
+    said = (
+        (answer.value if answer.value is not None else answer.text)
+        if answer and len(answer.text) <= MOST_ANSWER_CHARS
+        else None
+    )
+
+    def shown(some: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
+        return tuple(told[one] for one in some if one in told)
+
+    return JobOutline(
+        job_id=job.job_id,
+        status=job.status,
+        title=job.title,
+        tenant=submitted.tenant,
+        priority=submitted.priority,
+        mode=routed.mode if routed else submitted.mode,
+        events=job.version,
+        plan=json.loads(glance.plan) if glance.plan else None,
+        counts={**asdict(glance.tally), "open": glance.tally.open} if glance.tally else None,
+        at_work={
+            "running": len(glance.running),
+            "throttled": len(glance.parked),
+            "at_least": glance.is_cut,
+        },
+        failed=shown(reversed(glance.failed)),
+        dropped=shown(reversed(glance.dropped)),
+        running=shown(running),
+        newest=shown(newest),
+        reviews=_reviews(glance),
+        answer=said,
+        usage=usage_of(job),
+        wall_s=round(until - glance.first.at, 3),
+        notes=_notes(ledger, glance, ended, answer),
+        left_out=tuple(_left_out(glance, ended if said is None else None)),
+    )
+
+
+def _end(glance: Glance) -> tuple[JobEnded | None, float]:
+    """The end that stands, and when it was; None, and the moment at which it was read: it goes on."""
+    if glance.job.status.ended:
+        for recorded in reversed(glance.tail):
+            if isinstance(recorded.event, JobEnded):
+                return recorded.event, recorded.at
+    return None, glance.at
+
+
+def _newest(glance: Glance) -> tuple[HandoffId, ...]:
+    found = (
+        one.event.handoff_id
+        for one in reversed(glance.tail)
+        if isinstance(one.event, HandoffIssued | HandoffFinished)
+    )
+    return tuple(dict.fromkeys(found))[:MOST_NEWEST]
+
+
+def _reviews(glance: Glance) -> tuple[dict[str, Any], ...]:
+    reviews = [one.event for one in glance.tail if isinstance(one.event, Reviewed)]
+    return tuple(
+        {"round": one.round, "decision": one.decision, "problem": one.problem} for one in reviews
+    )
+
+
+def _told(
+    ledger: Ledger, glance: Glance, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
+) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
+    """These handoffs in short, and the answer if it is."""
+    job_id = glance.job.job_id
+    books = ledger.glances.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
+    digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
+    answer = ended.answer.digest if ended and ended.answer else None
+    texts = ledger.blobs.short(
+        job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES
+    )
+    told = {handoff_id: _in_short(handoff_id, one, texts) for handoff_id, one in books.items()}
+    return told, Answer.from_json(texts[answer]) if answer in texts else None
+
+
+def _in_short(
+    handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, str]
+) -> dict[str, Any]:
+    """One handoff. `task` and `why` are null where they are in a payload that is too long to be read for a line."""
+    message: dict[str, Any] = json.loads(texts.get(books.message, "{}"))
+    result: dict[str, Any] = json.loads(texts.get(books.result or "", "{}"))
+    standing = books.standing
+    return {
+        "handoff_id": handoff_id,
+        "assigned_to": books.assigned_to,
+        "state": books.status or result.get("status") or standing.state,
+        "worker": standing.worker,
+        "task": _line(message.get("task_description"), _TASK_CHARS),
+        "why": _line(result.get("error") or result.get("needs"), _WHY_CHARS),
+        "doing": standing.doing,
+        "child": books.child,
+        "usage": usage_of(standing),
+        "issued_at": standing.issued_at,
+        "started_at": standing.started_at,
+        "finished_at": standing.finished_at,
+    }
+
+
+def _line(text: str | None, most: int) -> str | None:
+    line = " ".join(text[: 4 * most].split()) if text else None
+    return line if line is None or len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _notes(
+    ledger: Ledger, glance: Glance, ended: JobEnded | None, answer: Answer | None
+) -> tuple[str, ...]:
+    why = (ended.reason,) if ended and ended.reason else ()
+    waits = missing_in(ledger, glance.job, MOST_WAITING)
+    return (*(answer.notes[:MOST_NAMED] if answer else ()), *why, *map(str, waits))
+
+
+def _left_out(glance: Glance, ended: JobEnded | None) -> Iterable[str]:
+    """`ended`: with an answer that is not shown; None: there is none."""
+    job_id, tally = glance.job.job_id, glance.tally
+    if tally is None:
+        yield f"how many handoffs there are, and the plan: a version that does not count has been there: `handoff show {job_id} --full`"
+    elif not glance.plan and tally.issued > FEW_STEPS:
+        yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --full`"
+    if glance.job.approval:
+        yield f"the {glance.job.approval} that waits for an approval: `handoff show {job_id} --full`"
+    if ended and ended.answer:
+        yield f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result {job_id}`"
+    yield f"one handoff in full, its message, its result and its turns: `handoff show {job_id} --handoff HANDOFF`"
+    count = f" ({tally.issued:,})" if tally else ""
+    yield f"all handoffs{count}, the plan, reviews, conflicts, gates, gaps, approvals: `handoff show {job_id} --full`, or --json"

@@ -1,0 +1,376 @@
+"""Everything about one job in one value: what `handoff run --json`, `handoff show` and `client.result` give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.events import (
+    DEFAULT_TENANT,
+    Approved,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    PlanMade,
+    PlanPatched,
+    Quoted,
+    Recorded,
+    Reviewed,
+    Routed,
+    Synthesised,
+)
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.results import result_values
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.verdict import Verdict
+from handoff_queue.supervisor.client.approval_history import answers_in, approvals_in
+from handoff_queue.supervisor.client.plan_diff import change_of
+from handoff_queue.supervisor.client.record import Record, record_of
+from handoff_queue.supervisor.client.request_gates import checks_of
+from handoff_queue.supervisor.client.rows import Row, chosen, last_repeated, repeated_in, rows_of
+from handoff_queue.supervisor.client.usage import usage_of
+from handoff_queue.supervisor.client.waiting_reasons import awaited_answers
+from handoff_queue.supervisor.lifecycle.answer import of_the_plan
+from handoff_queue.supervisor.lifecycle.disputes import disputes_of
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.working_time import worked_in
+from handoff_queue.supervisor.quoting.quote_json import shown
+from handoff_queue.supervisor.roles.router import Route
+
+CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
+"""The note on a verdict of the offline model."""
+
+
+class JobResult(Message):
+    """A job's outcome. While it runs, `answer` is null and the lists hold what there is."""
+
+    job_id: str
+    status: JobStatus
+    tenant: str = DEFAULT_TENANT
+    priority: Priority = Priority.INTERACTIVE
+    answer: JsonValue = None
+    """Markdown with numbered sources; the value itself for a job with an answer schema."""
+    citations: tuple[dict[str, Any], ...] = ()
+    """{n, source, digest, start, end, quote, claim, step}: text[start:end] of the document is the quote."""
+    mode: Mode = Mode.TEAM
+    """The mode that the user asked for. For `auto`, the mode that the router chose."""
+    route: dict[str, Any] | None = None
+    """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
+    plan: dict[str, Any] | None = None
+    """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded, method, sub_teams}.
+    `sub_teams` is the bill of the child jobs, if there are any."""
+    handoffs: tuple[dict[str, Any], ...] = ()
+    """Each AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds) and the `usage` that the budget counted.
+    `child` is the id of a child job; null: an agent does the step itself."""
+    results: tuple[dict[str, Any], ...] = ()
+    """Each HandoffResult in full. Its own `usage` does not count calls that a kill of the process cut off."""
+    verdicts: tuple[dict[str, Any], ...] = ()
+    """{round, verdict, revisions, open_points, scores, problem, checked}. A score is {criterion, score, why, step}.
+    `step` is null if the score is for the whole answer. `checked` names the checks of a reviewer without a model. Null: a model judged."""
+    patches: tuple[dict[str, Any], ...] = ()
+    """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: earlier step}, nothing_new, final, why, problem}.
+    One entry for each change that the replanner proposed."""
+    gates: dict[str, Any] | None = None
+    """{from, checks, facts, looks: [{vetoes, sent_back}]}. None: the job has no gates.
+    `from` is the origin of the gates: the job, its workflow or the settings. `checks` lists the gates, and `facts` counts the user's facts.
+    `looks` has one entry for each checked answer."""
+    conflicts: tuple[dict[str, Any], ...] = ()
+    """{id, claims, stands, why}. `claims` contradict each other. `stands` names the claims that the judge accepts; null: disputed."""
+    approvals: tuple[dict[str, Any], ...] = ()
+    """{version, what, why, asked_at, decision, by, note, draft, own_plan}. `decision` is null until a person decides.
+    `draft` is the answer that waits for approval. `own_plan` is the plan that a person gave. With an approval, the job uses this plan.
+    With a rejection, the planner starts from it."""
+    gaps: tuple[dict[str, Any], ...] = ()
+    """{step, specialist, why, likely_usd} of each part that is missing or incomplete. `likely_usd` is the
+    cost to fill the gap; null: not known."""
+    to_finish_usd: float | None = None
+    """The likely cost to fill all gaps and to repeat the steps that depend on them. Null: no gaps, or not known."""
+    quote: dict[str, Any] | None = None
+    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before the first step.
+    Null: the user asked for no quote. Nine of ten jobs stay below `most`, after twelve jobs with a quote have ended."""
+    usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
+    """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum over all handoffs, as the budget counted it.
+    `cut` is the part that is only an upper bound. `cost_usd` is null if a price is not known."""
+    wall_s: float = 0.0
+    """Seconds from the submission to the end of the job, or to now."""
+    worked_s: float | None = None
+    """The part of `wall_s` that a quote estimates: without waits for a person or for a retry. Null: the job has no quote."""
+    model: str | None = None
+    notes: tuple[str, ...] = ()
+    """Notes for the reader: missing parts, errors, and, while the job runs, missing workers."""
+    waiting_since: float | None = None
+    """Since when the job waits for a person, in Unix seconds. Null: it does not; `status` says `waiting` if it does."""
+    waits_for: tuple[str, ...] = Field(default=(), exclude=True)
+    """A line for each answer of a person that the job waits for."""
+    has_open_points: bool = Field(default=False, exclude=True)
+    """Whether the answer names open points."""
+    row_results: tuple[Row, ...] = Field(default=(), exclude=True)
+    """What `rows` gives of every repeated step."""
+    last_repeated: frozenset[str] = Field(default=frozenset(), exclude=True)
+    """The repeated steps that no other step of the same item follows."""
+    asked_for_a_form: bool = Field(default=False, exclude=True)
+    """The job has an answer schema: its answer is a JSON value, a string as well, and no Markdown."""
+
+    def rows(self, step: str | None = None) -> list[Row]:
+        """Return a row for each item of a workflow with `for_each`, under the item's own key.
+
+        `step`: a repeated step, as the workflow names it; None: the last repeated steps.
+
+        Raises:
+            UserError: `step` is no repeated step of the job.
+        """
+        names = dict.fromkeys(row.step for row in self.row_results)
+        wanted = chosen(names, self.last_repeated, step)
+        return [row for row in self.row_results if row.step in wanted]
+
+
+def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
+    """Read everything that the ledger has about a job.
+
+    Raises:
+        UnknownJob: there is none.
+        LedgerError: its payloads are gone.
+    """
+    return report_of(record_of(ledger, job_id))
+
+
+def report_of(record: Record) -> JobResult:
+    """Return the report of a record. Pure."""
+    events, standing, payloads = record.journal, record.job, record.payloads
+    words, made, submitted = Words(payloads), _plans(events), _of(events, JobSubmitted)[0]
+    state = fold(standing.job_id, None, events) if made else None
+    ended, until = _end(record)
+    answer = Answer.from_json(payloads[ended.answer.digest]) if ended and ended.answer else None
+    rows, last = _rows(state, record, words)
+    return JobResult(
+        job_id=standing.job_id,
+        status=standing.status,
+        tenant=submitted.tenant,
+        priority=submitted.priority,
+        answer=None
+        if answer is None
+        else (answer.value if answer.value is not None else answer.text),
+        citations=_citations(answer),
+        mode=_mode(events),
+        route=_route(events, words),
+        plan=_plan(state, made, record, words) if state else None,
+        handoffs=_handoffs(record),
+        results=tuple(
+            result_values(payloads[event.result.digest]) for event in _of(events, HandoffFinished)
+        ),
+        verdicts=tuple(_verdict(event, words) for event in _of(events, Reviewed)),
+        patches=tuple(change_of(event, words) for event in _of(events, PlanPatched)),
+        gates=checks_of([one.event for one in events], words),
+        conflicts=_conflicts(state, words),
+        approvals=approvals_in(events, payloads),
+        gaps=_gaps(answer),
+        to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,
+        quote=next((shown(event.quote) for event in reversed(_of(events, Quoted))), None),
+        usage=usage_of(standing),
+        wall_s=round(until - events[0].at, 3),
+        worked_s=round(worked_in(standing.job_id, events), 3) if _of(events, Quoted) else None,
+        model=", ".join(
+            dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)
+        )
+        or None,
+        notes=_notes(answer, made[-1] if made else None, ended, words, record.waits),
+        waiting_since=standing.asked_at,
+        waits_for=tuple(map(str, awaited_answers(standing))),
+        has_open_points=answer is not None and bool(answer.open_points),
+        row_results=rows,
+        last_repeated=last,
+        asked_for_a_form=submitted.answer_schema is not None,
+    )
+
+
+def _rows(
+    state: JobState | None, record: Record, words: Words
+) -> tuple[tuple[Row, ...], frozenset[str]]:
+    if state is None or state.plan is None:
+        return (), frozenset()
+    plan = Plan.from_json(record.payloads[state.plan.plan.digest])
+    return tuple(rows_of(state, repeated_in(plan), words)), last_repeated(plan)
+
+
+def _end(record: Record) -> tuple[JobEnded | None, float]:
+    """The end that stands, and when it was; None, and the moment of the record: it goes on, perhaps again."""
+    if record.job.status.ended:
+        for recorded in reversed(record.journal):
+            if isinstance(recorded.event, JobEnded):
+                return recorded.event, recorded.at
+    return None, record.at
+
+
+def _of(events: Sequence[Recorded], kind: type[Any]) -> list[Any]:
+    return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
+
+
+def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
+    if answer is None:
+        return ()
+    return tuple(
+        {"n": one.n, **one.citation.model_dump(), "claim": one.claim, "step": one.step}
+        for one in answer.citations
+    )
+
+
+def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
+    gaps = answer.gaps if answer else ()
+    return tuple(
+        {
+            "step": one.step,
+            "specialist": one.specialist,
+            "why": one.why,
+            "likely_usd": cost_usd(one.likely_microusd),
+        }
+        for one in gaps
+    )
+
+
+def _mode(events: Sequence[Recorded]) -> Mode:
+    said: list[JobSubmitted | Routed] = [*_of(events, JobSubmitted), *_of(events, Routed)]
+    return said[-1].mode
+
+
+def _route(events: Sequence[Recorded], words: Words) -> dict[str, Any] | None:
+    routed: list[Routed] = _of(events, Routed)
+    if not routed:
+        return None
+    last = routed[-1]
+    said = words.result(last.result) if last.result else None
+    why = Route.of(said.output).why if said and last.problem is None else None
+    return {
+        "specialist": last.specialist,
+        "why": why,
+        "problem": last.problem or (said and words.why(last.result)),
+    }
+
+
+def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
+    """Return all plans of the job, the current plan last."""
+    answers = {
+        id(answer): answer.plan
+        for answer in answers_in(events).values()
+        if isinstance(answer, Approved)
+    }
+    plans = (
+        one.event if isinstance(one.event, PlanMade) else answers.get(id(one.event))
+        for one in events
+    )
+    return [plan for plan in plans if plan]
+
+
+def _plan(
+    state: JobState, made: Sequence[PlanMade], record: Record, words: Words
+) -> dict[str, Any]:
+    synthesised, lacks = _of(record.journal, Synthesised), record.job.teams_lack
+    method = synthesised[-1].method.value if synthesised else None
+    degraded = made[-1].degraded
+    why = (words.why(degraded) or "the planner's answer was no plan") if degraded else None
+    plan = state.plan.plan if state.plan else made[-1].plan
+    bill = (
+        {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")}
+        if (layers := bill_of(state))
+        else {}
+    )
+    return {**json.loads(record.payloads[plan.digest]), "degraded": why, "method": method, **bill}
+
+
+def _handoffs(record: Record) -> tuple[dict[str, Any], ...]:
+    found = []
+    for event in _of(record.journal, HandoffIssued):
+        child = event.child.job_id if event.child else None
+        found.append(
+            told(
+                record.payloads[event.handoff.digest],
+                event.group,
+                child,
+                record.handoffs.get(event.handoff_id),
+            )
+        )
+    return tuple(found)
+
+
+def told(
+    message: str, group: str | None, child: JobId | None, standing: HandoffStanding | None
+) -> dict[str, Any]:
+    """A handoff as `JobResult.handoffs` has it. `message`: the AgentHandoff, as JSON."""
+    books = (
+        {}
+        if standing is None
+        else {
+            "state": standing.state,
+            "worker": standing.worker,
+            "claims": standing.claims,
+            "lost_claims": standing.lost_claims,
+            "stints": [asdict(one) for one in standing.stints],
+            **({"throttled_until": standing.parked_until} if standing.parked_until else {}),
+            "usage": usage_of(standing),
+            "issued_at": standing.issued_at,
+            "started_at": standing.started_at,
+            "finished_at": standing.finished_at,
+        }
+    )
+    return {**json.loads(message), "group": group, "child": child, **books}
+
+
+def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
+    verdict = (
+        Verdict.of(words.result(event.result).output) if event.decision and event.result else None
+    )
+    said = (
+        verdict.model_dump(mode="json")
+        if verdict
+        else {"verdict": None, "revisions": [], "open_points": [], "scores": []}
+    )
+    why = words.why(event.result) if event.decision is None else None
+    is_offline = (
+        verdict is not None
+        and event.result is not None
+        and words.result(event.result).model == OFFLINE_MODEL
+    )
+    checked = CHECKED_OFFLINE if is_offline else None
+    return {"round": event.round, **said, "problem": why or event.problem, "checked": checked}
+
+
+def _conflicts(state: JobState | None, words: Words) -> tuple[dict[str, Any], ...]:
+    found = disputes_of(state, words) if state else ()
+    return tuple(
+        {
+            **one.conflict.model_dump(mode="json"),
+            "stands": list(one.settlement.stands),
+            "why": one.settlement.why,
+        }
+        for one in found
+    )
+
+
+def _notes(
+    answer: Answer | None,
+    plan: PlanMade | None,
+    ended: JobEnded | None,
+    words: Words,
+    waits: Iterable[str],
+) -> tuple[str, ...]:
+    """Return the notes of the answer, the reason of the end, and the missing workers, in this order."""
+    notes = list(answer.notes) if answer else list(of_the_plan(plan, words)) if ended else []
+    if ended and ended.reason:
+        notes.append(words.why(ended.because) or ended.reason)
+    return (*notes, *waits)

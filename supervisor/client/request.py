@@ -1,0 +1,240 @@
+"""What a user asks for, and what can be said of it without Redis and without its documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from handoff_queue.shared.agent.prices import prices_from
+from handoff_queue.shared.documents.folder import FolderReading
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.types.approval import NOBODY_THERE, ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.types.characters import has_half_a_character
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.facts import FactTable
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.ids import JobId, is_job_id
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import OnFailure
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.client.argument_types import check_type
+from handoff_queue.supervisor.client.request_fields import check_documents, check_names, check_types
+from handoff_queue.supervisor.client.request_gates import Gating, gating_of
+from handoff_queue.supervisor.client.task_signatures import check_allowed, end_task_of
+from handoff_queue.supervisor.gates.gates_file import GateSet
+from handoff_queue.supervisor.workflows import Items, Workflow
+
+MOST_TENANT_CHARS = 100
+"""It is part of a key's name, and stands in every list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks for."""
+
+    text: str
+    documents: Path | Mapping[str, bytes] | FolderReading | None = None
+    """A folder or a file to work from; or the documents themselves, the content of each by its name, such as `notes/a.pdf`."""
+    strict_documents: bool = True
+    """Whether a file in the folder that cannot be read refuses the job. False: the file is left out."""
+    limits: JobLimits = field(default_factory=JobLimits)
+    model: str | None = None
+    """Overrides every agent's model."""
+    answer_schema: Mapping[str, Any] | None = None
+    """JSON Schema of the answer."""
+    specialists: tuple[str, ...] = ()
+    """Only these may be used."""
+    tenant: str = DEFAULT_TENANT
+    priority: Priority | None = None
+    """Whether it goes ahead of batch jobs in every queue; None: as the job that it follows on, or as HANDOFF_PRIORITY says."""
+    idempotency_key: str | None = None
+    """The same key gives the same job, however often it is submitted."""
+    mode: Mode | None = None
+    """How it is supervised; None: as HANDOFF_MODE says. With a workflow it is `pipeline`."""
+    workflow: Workflow | None = None
+    """Makes the plan; see `supervisor.workflows.read_workflow`."""
+    items: Items = field(default_factory=Items)
+    """Lines or rows that steps of the workflow are done for."""
+    gates: Gates | None = None
+    """What the answer has to be before it leaves. With neither these nor facts: those of its workflow, or else of HANDOFF_GATES."""
+    facts: FactTable | None = None
+    """What its claims are held against; see `supervisor.gates.facts.read_facts`."""
+    rubric: Rubric | None = None
+    """What the assessor measures by, in every mode; None: its own, where there is a review."""
+    after: JobId | None = None
+    """An ended job that this one follows on: it begins with what that one knows, and, without documents of its own, with those."""
+    is_quoted: bool = False
+    """Whether it is to be said, once there is a plan, what it will likely cost and take."""
+    webhook_url: str | None = None
+    """Gets a signed POST when the job has ended, or waits for an approval; see `supervisor.engine.webhook`."""
+    on_end: Mapping[str, Any] | None = None
+    """The signature of a task of the host's own Celery app (`notify.s(order=7)`): it is sent to that app's broker
+    (HANDOFF_ON_END_BROKER_URL of the supervisors) when the job has ended. See `supervisor.client.task_signatures`."""
+    approvals: Approvals | None = None
+    """What a person wants to approve of before the job goes on. None: nothing."""
+
+
+def gating_in(request: Request, settings: Settings) -> Gating:
+    """The gates that its answer gets.
+
+    Raises:
+        UserError: the file of HANDOFF_GATES is needed, and cannot be used.
+    """
+    is_said = request.gates is not None or request.facts is not None
+    own = GateSet(request.gates or Gates(), request.facts) if is_said else None
+    return gating_of(own, request.workflow.gates if request.workflow else None, settings.gates)
+
+
+def check_is_request(request: object) -> None:
+    """Raises: UserError: the caller passed something else, such as the words of a request."""
+    hint = f"write Request({request!r:.80})" if isinstance(request, str) else ""
+    check_type("the request", request, Request, hint)
+
+
+def check_request(request: Request, settings: Settings) -> None:
+    """What can be said of it without Redis.
+
+    Raises:
+        UserError: documents that are no path, a field of another type, an empty or huge request, an empty tenant, a schema that is none, a
+            specialist that cannot be one, a webhook that is no URL, a budget that cannot be kept, gates of the settings that are none.
+    """
+    check_is_request(request)
+    most = settings.max_request_chars
+    check_documents(request.documents)
+    check_types(request)
+    if not request.text.strip():
+        raise UserError("the request is empty: say in plain words what you want")
+    if len(request.text) > most:
+        raise UserError(
+            f"the request has {len(request.text):,} characters, at most {most:,} are taken: put long texts into --docs"
+        )
+    if not request.tenant.strip():
+        raise UserError("the tenant is empty: name one, or leave it out")
+    _check_encodable(request)
+    check_names(request)
+    if len(request.tenant) > MOST_TENANT_CHARS or not request.tenant.isprintable():
+        raise UserError(
+            f"the tenant's name must be one line of at most {MOST_TENANT_CHARS} characters"
+        )
+    if request.answer_schema is not None:
+        _check_schema(request.answer_schema)
+    if request.after is not None and not is_job_id(request.after):
+        raise UserError(
+            f"{request.after!r:.80} is no job that could be followed on: an id looks like j-0123456789ab"
+        )
+    if request.on_end is not None:
+        end_task = end_task_of(request.on_end)
+        if settings.on_end_tasks is not None:  # else only the supervisors know
+            check_allowed(end_task.task, settings.on_end_tasks)
+    _check_mode(request)
+    _check_depth(request)
+    _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request))
+    _check_prices(request, settings)
+    gating_in(request, settings)
+
+
+def _check_schema(schema: Mapping[str, Any]) -> None:
+    from handoff_queue.shared.agent.schemas import (
+        BrokenSchema,
+        check_schema,
+    )  # here, because jsonschema takes as long to import as all else in this file
+
+    try:
+        check_schema(dict(schema))
+    except BrokenSchema as error:
+        raise UserError(f"the answer schema {error}") from error
+
+
+def _check_mode(request: Request) -> None:
+    if request.mode is Mode.PIPELINE and request.workflow is None:
+        raise UserError("mode pipeline needs a workflow: name one")
+    if request.workflow is not None and request.mode not in (None, Mode.PIPELINE):
+        raise UserError(
+            f"a workflow is run in mode pipeline, not in mode {request.mode}: leave one of the two out"
+        )
+    if request.workflow is None and (request.items.lines or request.items.rows):
+        raise UserError("items are what the steps of a workflow are done for: name a workflow, too")
+
+
+def _check_depth(request: Request) -> None:
+    for step in request.workflow.steps if request.workflow else ():
+        if step.specialist == SUB_SUPERVISOR and not request.limits.max_depth:
+            raise UserError(
+                f"step {step.id} is given to a sub-supervisor, and --max-depth 0 allows none: raise it, or name a specialist"
+            )
+
+
+def _may_ask(request: Request) -> bool:
+    """Return whether the job can ask a person: an approval, or a step of the workflow."""
+    steps = request.workflow.steps if request.workflow else ()
+    return (request.approvals or Approvals()).are_wanted or any(
+        step.on_failure is OnFailure.ASK or step.approve for step in steps
+    )
+
+
+def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
+    if approvals == NOBODY_THERE:
+        return
+    if approvals.timeout_s is not None and not may_ask:
+        raise UserError(
+            "a timeout of approvals needs something to approve of: --approve plan, research or answer, --approve-above-usd, "
+            "or a workflow with `approve: true` or `on_failure: ask`"
+        )
+    if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
+        raise UserError(
+            f"--on-timeout {approvals.on_timeout} needs --approve-timeout: how long is waited for an answer"
+        )
+    if ApprovalOf.COST in approvals.what:
+        raise UserError("the cost is approved of from an amount on: --approve-above-usd X")
+
+
+def _check_encodable(request: Request) -> None:
+    schema = (
+        None
+        if request.answer_schema is None
+        else json.dumps(request.answer_schema, ensure_ascii=False, default=str)
+    )
+    named = {
+        "the request": request.text,
+        "the model's name": request.model,
+        "the tenant": request.tenant,
+        "the idempotency key": request.idempotency_key,
+        "the webhook": request.webhook_url,
+        "a specialist's name": "".join(request.specialists),
+        "the answer schema": schema,
+    }
+    for name, text in named.items():
+        if text is not None and has_half_a_character(text):
+            raise UserError(
+                f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)"
+            )
+
+
+def _check_prices(request: Request, settings: Settings) -> None:
+    """A budget in money can be kept only where prices are known. A model that is named is a real one, whatever this process has."""
+    bound = "--max-usd" if request.limits.max_microusd is not None else "--approve-above-usd"
+    above_microusd = request.approvals.above_microusd if request.approvals else None
+    if request.limits.max_microusd is None and above_microusd is None:
+        return
+    defaults = (
+        (OFFLINE_MODEL,)
+        if settings.is_offline
+        else (settings.supervisor_model, settings.specialist_model)
+    )
+    prices = replace(prices_from(settings), is_free=False)
+    judging = (
+        () if settings.is_offline or settings.reviewer_model is None else (settings.reviewer_model,)
+    )
+    for name in (*((request.model,) if request.model else defaults), *judging):
+        if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
+            raise UserError(
+                f"the price of {name} is not known, so {bound} cannot be kept: set HANDOFF_PRICE_AS to a model with the same price"
+            )

@@ -1,0 +1,219 @@
+"""A request as it enters the ledger: what the first event of its job says, what that refers to, and what the books keep. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from handoff_queue.shared.documents.folder import FolderReading
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.types.approval import Approvals
+from handoff_queue.shared.types.context_results import Earlier, Given, answers_in
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import Event, JobStatus, JobSubmitted
+from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
+from handoff_queue.shared.types.limits import JobLimits, NewLimits
+from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.supervisor.client.request import Request, gating_in
+from handoff_queue.supervisor.client.task_signatures import end_task_of
+from handoff_queue.supervisor.text.titles import title_of
+
+HANDOFFS_A_STEP = 3
+"""Of a workflow: its own, and two more."""
+TURNS_A_STEP = 10
+"""The built-in specialists take 8 at most; the rest is for repairs and kills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One job to be. With an idempotency key its id follows from that, so that two of one key meet."""
+
+    job_id: JobId
+    event: JobSubmitted
+    payloads: tuple[str, ...]
+    """What the event refers to."""
+    documents: Mapping[str, str]
+    """The texts that the job works from, by digest; jobs share them."""
+    has_key: bool
+
+    def commit(self, due_at: float, traceparent: str | None = None) -> Commit:
+        """`due_at`: Unix time in seconds at which a sweeper announces it, should that be lost. `traceparent`: of the span that it is
+        submitted in. No part of the event: asked again with the same key, it is the same request.
+        """
+        fields: dict[str, str | int] = {
+            "status": JobStatus.QUEUED.value,
+            "title": self.event.title,
+            **books_of(self.event.limits),
+        }
+        fields |= {"tenant": self.event.tenant, "priority": self.event.priority.value}
+        fields |= {"traceparent": traceparent} if traceparent else {}
+        fields |= (
+            {"specialists": " ".join(self.event.specialists)} if self.event.specialists else {}
+        )
+        return Commit(
+            job_id=self.job_id,
+            expected=0,
+            events=[self.event],
+            payloads=self.payloads,
+            fields=fields,
+            due_at=due_at,
+            creates=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FollowsOn:
+    """What one job leaves to the next."""
+
+    earlier: Earlier
+    given: tuple[Given, ...]
+    manifest: BlobRef | None
+    """Of its documents, for a job that brings none of its own."""
+    document_count: int
+    payloads: tuple[str, ...]
+    """What all of these refer to."""
+    priority: Priority
+    """What it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """An idempotency key that would stand for two requests."""
+
+    place: int
+    """Of the later one among those that were given, from 0."""
+    earlier: int | None
+    """Of the other one; None: it is a job already."""
+    job_id: JobId
+
+
+def submission_of(
+    request: Request, settings: Settings, follows: FollowsOn | None = None
+) -> Submission:
+    """`request.documents` have been read. `settings`: say what it leaves out. `follows`: what the job of `request.after` leaves.
+
+    Raises:
+        UserError: its workflow is for something that was not given; the gates of the settings cannot be used.
+    """
+    manifest = reading.manifest.to_json() if (reading := _reading(request)) else None
+    schema = (
+        json.dumps(request.answer_schema, sort_keys=True)
+        if request.answer_schema is not None
+        else None
+    )
+    plan = plan_of(request, answers_in(given := follows.given if follows else ()))
+    gating, workflow = gating_in(request, settings), plan.to_json() if plan else None
+    on_end = end_task_of(request.on_end).to_json() if request.on_end is not None else None
+    event = JobSubmitted(
+        request=ref(request.text),
+        title=title_of(request.text),
+        limits=_enough_for(request.limits, len(plan.steps)) if plan else request.limits,
+        manifest=ref(manifest) if manifest else follows.manifest if follows else None,
+        document_count=len(reading.manifest.documents)
+        if reading
+        else follows.document_count
+        if follows
+        else 0,
+        model=request.model,
+        answer_schema=ref(schema) if schema else None,
+        tenant=request.tenant,
+        priority=request.priority or (follows.priority if follows else settings.priority),
+        webhook_url=request.webhook_url,
+        on_end=ref(on_end) if on_end else None,
+        specialists=request.specialists,
+        mode=Mode.PIPELINE if plan else request.mode or settings.mode,
+        workflow=ref(workflow) if workflow else None,
+        is_reviewed=request.workflow.review if request.workflow else True,
+        **gating.fields,
+        approvals=request.approvals or Approvals(),
+        rubric=request.rubric,
+        given=given,
+        after=follows.earlier if follows else None,
+        is_quoted=request.is_quoted,
+    )
+    key = request.idempotency_key
+    own = (request.text, manifest, schema, workflow, on_end, gating.facts)
+    texts = (*own, *(follows.payloads if follows else ()))
+    return Submission(
+        job_id=job_id_for(request.tenant, key) if key else new_job_id(),
+        event=event,
+        payloads=tuple(filter(None, texts)),
+        documents=reading.texts if reading else {},
+        has_key=bool(key),
+    )
+
+
+def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
+    """The plan that its workflow makes; None: it has none. `request.documents` have been read. `given`: what its first steps get.
+
+    Raises:
+        UserError: the workflow is for something that was not given.
+    """
+    if request.workflow is None:
+        return None
+    reading = _reading(request)
+    files = [document.path for document in reading.manifest.documents] if reading else []
+    plan = request.workflow.expand(
+        request.text, files=files, lines=request.items.lines, rows=request.items.rows
+    )
+    if not given:
+        return plan
+    steps = tuple(
+        step if step.depends_on else step.model_copy(update={"depends_on": given})
+        for step in plan.steps
+    )
+    try:
+        return Plan(
+            steps=steps, synthesis=plan.synthesis, join=plan.join, given=given, why=plan.why
+        )
+    except ValidationError as error:
+        raise UserError(
+            f"the workflow cannot follow on that job: {problems_of(error)}; rename the step"
+        ) from error
+
+
+def _reading(request: Request) -> FolderReading | None:
+    assert request.documents is None or isinstance(request.documents, FolderReading)
+    return request.documents
+
+
+def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
+    """A workflow of many steps is no runaway: what nobody has limited on purpose lets all of them run, and each be done again."""
+    usual = JobLimits()
+    changes: dict[str, int] = {}
+    if limits.max_handoffs == usual.max_handoffs:
+        changes["max_handoffs"] = max(limits.max_handoffs, HANDOFFS_A_STEP * steps)
+    is_usual = "max_turns" not in limits.model_fields_set
+    if is_usual and limits.max_turns is not None:
+        changes["max_turns"] = max(limits.max_turns, TURNS_A_STEP * steps)
+    return limits.model_copy(update=changes)
+
+
+def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) -> Clash | None:
+    """`jobs`: the first event of each job that there is."""
+    places: dict[JobId, int] = {}
+    for place, one in enumerate(submissions):
+        earlier = places.setdefault(one.job_id, place)
+        if submissions[earlier].event != one.event:
+            return Clash(place, earlier, one.job_id)
+        if jobs.get(one.job_id, one.event) != one.event:
+            return Clash(place, None, one.job_id)
+    return None
+
+
+def books_of(limits: JobLimits | NewLimits) -> dict[str, int]:
+    """The limits that the budget scripts keep."""
+    named = {
+        "max_turns": limits.max_turns,
+        "max_tokens": limits.max_tokens,
+        "max_usd": limits.max_microusd,
+    }
+    return {name: value for name, value in named.items() if value is not None}

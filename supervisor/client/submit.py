@@ -1,0 +1,205 @@
+"""How requests enter the ledger: each whole or not at all, once, and announced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import NoneType
+
+from handoff_queue.shared.observability.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import (
+    Conflict,
+    HandoffError,
+    LedgerError,
+    LedgerRefuses,
+    LedgerUnavailable,
+    UserError,
+    VersionConflict,
+)
+from handoff_queue.shared.types.events import Event
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.admission import Admission
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.submission import Submission, first_clash
+
+ANNOUNCE_AFTER_S = 5.0
+"""A job whose first wake-up was lost is found by a sweeper after this."""
+FLUSH_S = 2.0
+"""A collector that does not answer holds up the end of a command no longer than this."""
+SLICE = 50
+"""Jobs that share their round trips: more would save no more of them, and whoever waits for the first id would wait longer."""
+SLICE_CHARS = 1_000_000
+"""Of what the jobs of a slice bring along, unless one alone brings more: all of it is held at once."""
+
+Made = tuple[Request, Submission]
+"""A request, and what it comes to."""
+
+
+def submit(
+    ledger: Ledger, dispatcher: Dispatcher, settings: Settings, request: Request, made: Submission
+) -> JobId:
+    """`made`: what the request comes to. Its trace begins here, or goes on where the caller is in one.
+
+    Raises:
+        UserError, BudgetSpent, Conflict, LedgerUnavailable: see `Client.submit`.
+    """
+    _start_telemetry(ledger, settings)
+    with telemetry().submitting(made.job_id) as traceparent:
+        Admission(ledger, settings.memory_mark).check(made, request)
+        ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
+        commit = made.commit(ledger.connection.now() + ANNOUNCE_AFTER_S, traceparent)
+        try:
+            ledger.journal.commit(commit)
+        except VersionConflict:
+            _check_same(ledger, made)
+            return made.job_id
+        except LedgerRefuses:
+            raise
+        except (
+            LedgerUnavailable
+        ):  # perhaps only its answer was lost: said again, it finds the job that it has made
+            _commit_again(ledger, commit, made)
+        dispatcher.announce(made.job_id)
+        return made.job_id
+
+
+def submit_each(
+    ledger: Ledger, dispatcher: Dispatcher, settings: Settings, all_of: Iterable[Made]
+) -> Iterator[JobId]:
+    """The same of many, a slice at a time, and as if each were submitted in its turn: after one that is refused none is enqueued.
+
+    Raises:
+        UserError, BudgetSpent, Conflict, LedgerUnavailable: see `Client.submit_each`.
+    """
+    _start_telemetry(ledger, settings)
+    for some in _slices(all_of):
+        there = ledger.journal.first_events([made.job_id for _, made in some if made.has_key])
+        admitted, refusal = _admitted(ledger, settings, some, there)
+        yield from _enter(ledger, dispatcher, admitted, there)
+        if refusal:
+            raise refusal
+
+
+def _admitted(
+    ledger: Ledger, settings: Settings, some: Sequence[Made], there: Mapping[JobId, Event]
+) -> tuple[list[Made], HandoffError | None]:
+    """Those before the first that is refused, and why it is."""
+    admission, admitted = Admission(ledger, settings.memory_mark), list[Made]()
+    clash = first_clash([made for _, made in some], there)
+    for place, (request, made) in enumerate(some):
+        try:
+            admission.check(made, request)
+            if clash and clash.place == place:
+                raise _other_request(made)
+        except (UserError, LedgerError) as error:
+            return admitted, error
+        admitted.append((request, made))
+    return admitted, None
+
+
+def _start_telemetry(ledger: Ledger, settings: Settings) -> None:
+    start_telemetry("handoff", settings, flush_s=FLUSH_S)
+    telemetry().reads(ledger.traces.kept)
+
+
+def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
+    """None is empty. What cannot be made comes after the slice of those before it."""
+    some, chars = list[Made](), 0
+    try:
+        for one in all_of:
+            if some and (len(some) == SLICE or chars >= SLICE_CHARS):
+                yield some
+                some, chars = [], 0
+            some.append(one)
+            chars += sum(map(len, (*one[1].payloads, *one[1].documents.values())))
+    except HandoffError:
+        if some:
+            yield some
+        raise
+    if some:
+        yield some
+
+
+def _enter(
+    ledger: Ledger, dispatcher: Dispatcher, slice_: Sequence[Made], there: Mapping[JobId, Event]
+) -> Iterator[JobId]:
+    """One slice. Each of its jobs is written if the one before it is there: whatever becomes of the round trip, none is left out."""
+    new = {made.job_id: (request, made) for request, made in slice_ if made.job_id not in there}
+    problems = (
+        dict(zip(new, _commit_each(ledger, dispatcher, list(new.values())), strict=True))
+        if new
+        else {}
+    )
+    for _, made in slice_:
+        if isinstance(problem := problems.get(made.job_id), VersionConflict):
+            _check_same(ledger, made)
+        elif problem is not None:
+            raise problem
+        yield made.job_id
+
+
+def _commit_each(
+    ledger: Ledger, dispatcher: Dispatcher, new: Sequence[Made]
+) -> list[LedgerError | None]:
+    """Write and announce them; what became of each."""
+    with telemetry().submitting_each([made.job_id for _, made in new]) as submissions:
+        for request, made in new:
+            ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
+        due_at, commits, before = ledger.connection.now() + ANNOUNCE_AFTER_S, list[Commit](), None
+        for (_, made), traceparent in zip(new, submissions.traceparents, strict=True):
+            commits.append(replace(made.commit(due_at, traceparent), after=before))
+            before = made.job_id
+        announced: tuple[type, ...] = (NoneType,)
+        try:
+            came_to = ledger.journal.commit_each(commits)
+        except (
+            LedgerUnavailable
+        ):  # perhaps only the answers were lost: said again, each finds the job that it has made
+            came_to, announced = _commit_each_again(ledger, commits), (NoneType, VersionConflict)
+        refusals = [
+            None if isinstance(problem, VersionConflict) else problem for problem in came_to
+        ]  # those are there already
+        submissions.came_to(refusals)
+        if ids := [
+            commit.job_id
+            for commit, problem in zip(commits, came_to, strict=True)
+            if isinstance(problem, announced)
+        ]:
+            dispatcher.announce_each(ids)
+        return came_to
+
+
+def _commit_each_again(ledger: Ledger, commits: Sequence[Commit]) -> list[LedgerError | None]:
+    try:
+        return ledger.journal.commit_each(commits)
+    except LedgerUnavailable as error:
+        raise LedgerUnavailable(
+            f"{error}. Which of the next {len(commits)} were enqueued is not known: `handoff list` will say"
+        ) from error
+
+
+def _commit_again(ledger: Ledger, commit: Commit, made: Submission) -> None:
+    try:
+        ledger.journal.commit(commit)
+    except VersionConflict:
+        _check_same(ledger, made)
+    except LedgerUnavailable as error:
+        raise LedgerUnavailable(
+            f"{error}. Whether {made.job_id} was enqueued is not known: `handoff list` will say"
+        ) from error
+
+
+def _check_same(ledger: Ledger, made: Submission) -> None:
+    """Raises: Conflict: the existing job was submitted with another request."""
+    if ledger.journal.first_events([made.job_id]).get(made.job_id) != made.event:
+        raise _other_request(made)
+
+
+def _other_request(made: Submission) -> Conflict:
+    return Conflict(
+        f"this idempotency key was used for another request ({made.job_id}): take a new key"
+    )

@@ -1,0 +1,178 @@
+"""What a job waits for because nobody is there who does it, or because a role is paused: read when somebody asks, and written down nowhere.
+
+Who dies is missed when its announcement has run out (`ANNOUNCED_FOR_S`); a handoff that it had claimed waits in its queue again when
+its lease has, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.pauses import Pause
+from handoff_queue.shared.store.presence import Presence
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
+
+LOOK_EVERY_S = 2.0
+"""How often a watcher asks who is there: one round trip."""
+_NUMBER = re.compile(r"([0-9]+)")
+MOST_NAMED = 5
+"""Steps in one line; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Somebody without whom a job does not go on, and who is not there or is paused."""
+
+    whom: str
+    """`a worker of ...`, for a sentence."""
+    mend: str
+    """What ends the wait, with its command."""
+    steps: tuple[str, ...] = ()
+    """Those that wait; empty: the job as a whole."""
+    mend_in_place: str = ""
+    """What ends the wait of a job on the private Redis of `handoff run`. Empty: the same as elsewhere."""
+    are_all: bool = True
+    """False: there may be more of them, which nobody has looked for."""
+
+    def __str__(self) -> str:
+        match self.steps:
+            case ():
+                waits = "the job waits"
+            case (step,):
+                waits = f"step {step} waits"
+            case _:
+                named = sorted(self.steps, key=_in_order)[:MOST_NAMED]
+                rest = "" if self.are_all else "at least "
+                more = (
+                    f" and {rest}{len(self.steps) - len(named):,} more"
+                    if len(named) < len(self.steps)
+                    else ""
+                )
+                waits = f"steps {', '.join(named)}{more} wait"
+        return f"{waits} for {self.whom}: {self.mend}"
+
+
+def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
+    """Everybody who is needed now and is not there. Pure."""
+    if job.status.ended:
+        return ()
+    found = [] if SUPERVISOR_QUEUE in there.queues else [_process("a supervisor", "supervisor")]
+    found += awaited_answers(job)
+    waiting: dict[str, list[str]] = {}
+    for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
+        waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
+    for whom, steps in sorted(waiting.items()):
+        found.append(
+            _paused(whom, there.paused[whom], *steps)
+            if whom in there.paused
+            else _worker_of((whom,), *steps)
+        )
+    if job.status is JobStatus.QUEUED and not _may_be_planned(job, there):
+        found.append(
+            _worker_of(job.specialists)
+            if job.specialists
+            else _process("a worker of any specialist", "worker --all")
+        )
+    return tuple(found)
+
+
+def awaited_answers(job: JobStanding) -> list[Missing]:
+    """Return what a person has to decide or to approve before the job goes on. Pure."""
+    if job.status is not JobStatus.WAITING:
+        return []
+    since = "" if job.asked_at is None else f" since {_utc(job.asked_at)}"
+    found = []
+    if job.asks:
+        decision = f"a decision by a person{since}, because {job.asks}"
+        found.append(Missing(decision, _DECISION.format(job.job_id), mend_in_place=ANSWER_HERE))
+    if job.approval:
+        approval = f"an approval of its {job.approval} by a person{since}"
+        found.append(Missing(approval, APPROVAL.format(job.job_id), mend_in_place=ANSWER_HERE))
+    return found
+
+
+def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> tuple[Missing, ...]:
+    """The same, asked of the ledger in one round trip; none for a job that has ended. `out`: its handoffs that have no result."""
+    if job.status.ended:
+        return ()
+    there = ledger.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out])
+    return _missing(ledger, {job.job_id: job}, there)[job.job_id]
+
+
+def missing_in(ledger: Ledger, job: JobStanding, most: int) -> tuple[Missing, ...]:
+    """The same of what is found of the job among the first `most` of each queue that nobody serves."""
+    if job.status.ended:
+        return ()
+    found = _missing(ledger, {job.job_id: job}, ledger.roles.presence([job.job_id], most=most))[
+        job.job_id
+    ]
+    return tuple(replace(one, are_all=len(one.steps) < most) for one in found)
+
+
+def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStanding]:
+    """These with what they wait for: one round trip for all that have not ended."""
+    going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]
+    if not going_on:
+        return list(jobs)
+    found = _missing(ledger, {job.job_id: job for job in jobs}, ledger.roles.presence(going_on))
+    return [replace(job, waiting_for="; ".join(map(str, found[job.job_id]))) for job in jobs]
+
+
+def _missing(
+    ledger: Ledger, jobs: Mapping[JobId, JobStanding], there: Presence
+) -> dict[JobId, tuple[Missing, ...]]:
+    """What is announced in a Redis that takes no writes lapses, and so nobody seems to be there: then it is Redis that jobs wait for."""
+    found = {job_id: missing(job, there) for job_id, job in jobs.items()}
+    if any(found.values()) and (why := ledger.health.refusal()):
+        return {
+            job_id: (Missing("a Redis that takes writes", why),) if who else ()
+            for job_id, who in found.items()
+        }
+    return found
+
+
+def _utc(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:
+    whom = " or ".join(f"`{name}`" for name in specialists)
+    return _process(f"a worker of {whom}", f"worker {specialists[0]}", *steps)
+
+
+def _paused(role: str, pause: Pause, *steps: str) -> Missing:
+    why = f" ({pause.reason})" if pause.reason else ""
+    return Missing(
+        f"`{role}`, which is paused{why}",
+        f"let it go on with `handoff resume {role}`",
+        () if role in ROLES else steps,
+    )
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """`s_2` before `s_10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
+
+
+def _process(whom: str, command: str, *steps: str) -> Missing:
+    """Return the entry for a process that is not running. `command`: starts one."""
+    mend = f"start one with `handoff {command}`"
+    return Missing(whom, mend, steps, mend_in_place="this run starts it again")
+
+
+def _may_be_planned(job: JobStanding, there: Presence) -> bool:
+    served = there.queues - {SUPERVISOR_QUEUE}
+    return bool(served & set(job.specialists) if job.specialists else served)
+
+
+ANSWER_HERE = "answer here"
+_DECISION = "let it go on with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with `handoff cancel {0}`"
+APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` has what it is about)"
+"""What ends such a wait. {0}: the job."""

@@ -1,0 +1,1 @@
+"""The shell around the lifecycle: job loop, decisions, roles, dispatch and sweeper."""

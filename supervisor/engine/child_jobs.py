@@ -1,0 +1,342 @@
+"""Child jobs, which do the steps of sub-supervisors. A supervisor hands a step over, starts its child job,
+and gives the result to the parent.
+
+If a supervisor is killed in between, another supervisor repeats its work, and the work counts once. The id of a child job
+is derived from its first handoff. The id is also the fence of the claims that start with this handoff.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.context_results import Given
+from handoff_queue.shared.types.errors import Interrupted, MalformedMessage, VersionConflict
+from handoff_queue.shared.types.events import (
+    HandoffIssued,
+    JobSubmitted,
+    Parent,
+    ParentTold,
+    RetryRequested,
+    TakenUp,
+)
+from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, HandoffResult, ref
+from handoff_queue.shared.types.ids import HandoffId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.plan import Step
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.retry_request import going_on, used_of
+from handoff_queue.supervisor.client.submission import Submission
+from handoff_queue.supervisor.engine.pending_writes import Prepared, issued
+from handoff_queue.supervisor.lifecycle.answer import parts_of, words_wanted
+from handoff_queue.supervisor.lifecycle.child_results import Used, result_for_parent
+from handoff_queue.supervisor.lifecycle.commands import StartChild
+from handoff_queue.supervisor.lifecycle.follow_up import earlier, given_as, results_to_give
+from handoff_queue.supervisor.lifecycle.gaps import lacking
+from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
+from handoff_queue.supervisor.lifecycle.joins import counted_for
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.routing import GENERALIST
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import (
+    SPEC,
+    child_of,
+    has_gaps_alone,
+    seconds_for,
+    team_before,
+)
+from handoff_queue.supervisor.text.titles import title_of
+
+BEGUN_WITHIN_S = 5.0
+"""A child whose first wake-up was lost is found by a sweeper after this."""
+
+LACKED = "\n\nAn earlier team has done a part of it: what it found is there already, and need not be found again. It lacked: {}"
+
+log = log_of(__name__)
+
+
+def hand_over(
+    ledger: Ledger,
+    state: JobState,
+    step: Step,
+    words: Words,
+    into: Prepared,
+    answer_schema: Mapping[str, Any] | None = None,
+    contract: SpecialistSpec | None = None,
+) -> None:
+    """Give a step to a child job: a new job, or the job that has done a part of the step.
+
+    `words`: of the step's remarks. `answer_schema` and `contract`: as for `step_handoff`.
+    """
+    job_id = team_before(state, step.id)
+    before = fold(job_id, None, ledger.journal.read(job_id)) if job_id else None
+    child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
+    handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, answer_schema, contract)
+    slice_ = {
+        "max_turns": child.limits.max_turns,
+        "max_tokens": child.limits.max_tokens,
+        "max_microusd": child.limits.max_microusd,
+    }
+    limits = handoff.limits.model_copy(
+        update={name: most for name, most in slice_.items() if most is not None}
+    )
+    handoff = handoff.model_copy(update={"limits": limits})
+    into.ref(SPEC.to_json())
+    counts = counted_for(state, state.dependents[step.id])
+    into.events.append(
+        issued(handoff, into.ref(handoff.to_json()), counts=counts).model_copy(
+            update={"child": child}
+        )
+    )
+    into.effects.append(StartChild(handoff.handoff_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Results of an earlier child job, and a sentence about its gaps for the request."""
+
+    given: tuple[Given, ...] = ()
+    texts: tuple[str, ...] = ()
+    told: str = ""
+
+
+class Children:
+    """Starts child jobs, and gives their results to their parents."""
+
+    def __init__(self, ledger: Ledger, library: Library, dispatcher: Dispatcher) -> None:
+        self._ledger = ledger
+        self._library = library
+        self._dispatcher = dispatcher
+
+    def start(self, state: JobState, handoff_id: HandoffId) -> None:
+        """Start or continue the child job of a handoff. Do nothing if the child job runs, or if its parent no longer needs it."""
+        handed_over = state.open.get(handoff_id)
+        if handed_over is None or handed_over.child is None:
+            return
+        child, now = handed_over.child, self._ledger.connection.now()
+        limits = child.limits.model_copy(
+            update={"max_seconds": min(child.limits.max_seconds, seconds_for(state, now))}
+        )
+        is_new = child.job_id == child_id_for(state.job_id, handoff_id)
+        before = (
+            None if is_new else fold(child.job_id, None, self._ledger.journal.read(child.job_id))
+        )
+        if before and not before.ended:
+            return  # it has gone on already; or else its end is yet to come, which wakes us
+        due_at = now + BEGUN_WITHIN_S
+        commit = (
+            self._taken_up(state, handed_over, before, limits, due_at)
+            if before
+            else self._begun(state, handed_over, limits, due_at)
+        )
+        with suppress(VersionConflict):
+            self._ledger.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
+            log.info(
+                "child goes on" if before else "child begun",
+                job_id=state.job_id,
+                handoff_id=handoff_id,
+                child=child.job_id,
+            )
+            self._dispatcher.wake(child.job_id)
+
+    def _taken_up(
+        self,
+        state: JobState,
+        handed_over: HandoffIssued,
+        before: JobState,
+        limits: JobLimits,
+        due_at: float,
+    ) -> Commit:
+        """Return the commit that fills only the gaps of an ended child job, as `handoff finish` does.
+
+        `limits` come on top of the money, tokens and time that the child job has used.
+        """
+        used = used_of(self._ledger.jobs.standings([before.job_id])[0])
+        event = RetryRequested(
+            whole=state.waits_for_all,
+            holds=True,
+            taken_up=TakenUp(
+                parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
+                max_seconds=limits.max_seconds,
+                is_known=state.steps[handed_over.step_id].sent_back is not None,
+            ),
+            **{
+                name: most + used[name]
+                for name in used
+                if (most := getattr(limits, name)) is not None
+            },
+        )
+        return going_on(before, event, due_at)
+
+    def _begun(
+        self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float
+    ) -> Commit:
+        """Return the commit that submits a new child job."""
+        handoff = AgentHandoff.from_json(
+            self._library.payloads(state.job_id, [handed_over.handoff.digest])[
+                handed_over.handoff.digest
+            ]
+        )
+        request, asked = request_of(handoff), state.submitted
+        known = {one.step_id: one.result for one in handoff.context}
+        results = Words(self._texts(state, known.values()))
+        given, texts = given_as(state, known, [*known.values()], results)
+        before = self._before(state, handoff, {one.step for one in given})
+        given, texts, request = (
+            (*given, *before.given),
+            (*texts, *before.texts),
+            f"{request}{before.told}",
+        )
+        form = handoff.expected_output_format
+        schema = None if form == {"type": "string"} else json.dumps(form, sort_keys=True)
+        event = JobSubmitted(
+            request=ref(request),
+            title=title_of(handoff.task_description),
+            limits=limits,
+            manifest=asked.manifest,
+            document_count=asked.document_count,
+            model=asked.model,
+            tenant=asked.tenant,
+            priority=asked.priority,
+            specialists=self._without_effects(asked.specialists),
+            mode=Mode.TEAM,
+            parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
+            depth=asked.depth + 1,
+            given=given,
+            answer_schema=ref(schema) if schema else None,
+        )
+        schemas = (schema,) if schema else ()
+        manifest = (
+            self._library.payloads(state.job_id, [asked.manifest.digest]).values()
+            if asked.manifest
+            else ()
+        )
+        assert handed_over.child is not None
+        return Submission(
+            handed_over.child.job_id,
+            event,
+            (request, *manifest, *schemas, *texts),
+            {},
+            has_key=False,
+        ).commit(due_at)
+
+    def _without_effects(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the specialists of a child job: those without tools with effects.
+
+        A child job cannot ask a person, and its parent's review comes after it. Should a
+        child use another specialist all the same, it gets no tool with effects (`acts_with`).
+        """
+        served = self._ledger.roles.served()
+        acts = acting(served)
+        if not acts:
+            return allowed
+        left = tuple(name for name in (allowed or sorted(served)) if name not in acts)
+        return left or (GENERALIST,)
+
+    def _before(self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]) -> Before:
+        """Return the results of the last child job of this step. `taken` names the results that the parent gives."""
+        for attempt in range(handoff.attempt - 1, 0, -1):
+            child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
+            before = fold(child, None, self._ledger.journal.read(child))
+            if before is None or before.ended is None:
+                continue
+            results = {
+                step: one
+                for step, one in results_to_give(before).items()
+                if not {step, earlier(step)} & {*taken}
+            }
+            refs = [*results.values(), *([before.ended.answer] if before.ended.answer else [])]
+            texts = self._texts(before, refs)
+            answer = _answer_in(texts, before.ended.answer)
+            return Before(
+                *given_as(before, results, parts_of(before), Words(texts)),
+                LACKED.format(lacking(answer.gaps)) if answer and answer.gaps else "",
+            )
+        return Before()
+
+    def tell(self, state: JobState) -> None:
+        """Give the result of an ended child job to its parent. A repeated call has no further effect.
+
+        Raises:
+            VersionConflict: the child job runs again, or another supervisor has given its result.
+        """
+        assert state.submitted.parent is not None
+        parent = state.submitted.parent
+        claim = self._ledger.claims.of_child(parent.job_id, parent.handoff_id, state.job_id)
+        result = self._result(state)
+        with suppress(Interrupted):
+            claim.finish(claim.end(result, (finished_event(result, state.job_id),)))
+        self._dispatcher.wake(parent.job_id)
+        told = Commit(
+            job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()]
+        )
+        self._ledger.journal.commit(told)  # said of a later end, it would keep that from its parent
+
+    def _result(self, state: JobState) -> HandoffResult:
+        assert state.ended is not None
+        because = (state.ended.because,) if state.ended.because else ()
+        refs = [
+            *parts_of(state),
+            *words_wanted(state),
+            *because,
+            *([state.ended.answer] if state.ended.answer else []),
+        ]
+        texts = self._texts(state, refs)
+        answer = _answer_in(texts, state.ended.answer)
+        assert state.submitted.parent is not None
+        parent = state.submitted.parent
+        so_far = self._ledger.jobs.standings([state.job_id])[0]
+        of_handoff = self._ledger.jobs.handoffs(parent.job_id, [parent.handoff_id]).get(
+            parent.handoff_id, so_far
+        )
+        return result_for_parent(state, Words(texts), answer, _used(of_handoff), _used(so_far))
+
+    def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
+        return self._library.payloads(state.job_id, [], results=[one.digest for one in results])
+
+
+def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | None:
+    """Return the answer of a child. None: it has none, or the stored answer cannot be read."""
+    if answer is None:
+        return None
+    try:
+        return Answer.from_json(texts[answer.digest])
+    except MalformedMessage:
+        return None
+
+
+def request_of(handoff: AgentHandoff) -> str:
+    """Return the request of a child job: the step's task, and the remarks on earlier attempts."""
+    return "\n\n".join(
+        [
+            handoff.task_description,
+            *(f"An earlier attempt was not good enough: {said.text}" for said in handoff.feedback),
+        ]
+    )
+
+
+def _used(books: JobStanding | HandoffStanding) -> Used:
+    usage = Usage(
+        input_tokens=books.input_tokens,
+        output_tokens=books.output_tokens,
+        cost_microusd=books.cost_microusd,
+        cut_calls=books.cut_calls,
+        cut_tokens=books.cut_tokens,
+        cut_microusd=books.cut_microusd,
+    )
+    return Used(usage, books.turns)

@@ -1,0 +1,97 @@
+"""What calls can cost, as far as it is known before they are made: those that bring a job to its end, and the first one of a sub-team."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+
+from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, Prices
+from handoff_queue.shared.agent.prompt import (
+    ENVELOPE_RULES,
+    LEAST_PASTED_CHARS,
+    MOST_PASTED_CHARS,
+    MOST_SHOWN_BYTES,
+    STANDING_RULES,
+)
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.errors import MissingCredentials
+from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.names import CLOSING_ROLES
+from handoff_queue.shared.types.rubric import DEFAULT_RUBRIC
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.lifecycle.budget import closers, kept_back
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.teams import has_teams, lacking
+from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS
+from handoff_queue.supervisor.roles.instructions import read_role
+
+FRAME_BYTES = 4_000
+"""Of what stands around the texts of a closing call: its job, its tags, the schema of its answer."""
+UNWRITTEN_CHARS = 6_000
+"""Of a result that is not there yet: two pages and the claims below them. One that is there counts as it is."""
+ESCAPED = 1.25
+"""Bytes of a request for each character of a result: it is JSON within JSON there, full of quotes."""
+
+
+class Closing:
+    """Foresees them. Bytes count as tokens, as everywhere in the budgets; of texts whose characters are known, a character as a byte."""
+
+    def __init__(
+        self, models: Models, prices: Prices, fact_checker: Callable[[JobState], SpecialistSpec]
+    ) -> None:
+        """`fact_checker`: of a job that has one."""
+        self._models = models
+        self._prices = prices
+        self._fact_checker = fact_checker
+        self._specs = {role: read_role(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
+
+    def fields(self, state: JobState) -> dict[str, str | int]:
+        """Of the job's hash: what steps may not use of its budget, and of what its sub-teams get too little. What calls can cost is
+        asked only where something limits it.
+        """
+        limits = state.submitted.limits
+        kept = kept_back(
+            state, self.foreseen(state) if limits.max_tokens or limits.max_microusd else ()
+        )
+        lacks = lacking(state, self.first_of_a_team(state)) if has_teams(state) else ""
+        return {"teams_lack": lacks, **kept}
+
+    def foreseen(self, state: JobState) -> Sequence[WorstCase]:
+        """The most that each of the calls can use which are to come when all steps are done."""
+        roles = closers(state)
+        read = _read(state) if roles else 0
+        return [self._most(role, state, read) for role in roles]
+
+    def first_of_a_team(self, state: JobState) -> WorstCase:
+        """The most that the planner of a sub-team can use in its first call, but for the texts of its step: no team does with less."""
+        return self._most("planner", state, HIDDEN_TOKENS)
+
+    def _most(self, role: str, state: JobState, read: int) -> WorstCase:
+        """`read`: tokens of input beside the role's own instructions."""
+        spec = self._specs.get(role) or self._fact_checker(state)
+        try:
+            model = self._models.name_of(state.submitted.model, spec)
+        except (
+            MissingCredentials
+        ):  # then it makes no call in this process, and where it does, that one says what it costs
+            return WorstCase(0, 0, 0)
+        call = ModelCall(model, system="", messages=(), max_output_tokens=spec.max_output_tokens)
+        return self._prices.worst(call, len(spec.instructions.encode()) + read)
+
+
+def _read(state: JobState) -> int:
+    """Tokens of input beside the role's own instructions."""
+    submitted, plan = state.submitted, state.plan
+    frame = HIDDEN_TOKENS + FRAME_BYTES + len(STANDING_RULES) + len(ENVELOPE_RULES)
+    asked = min(submitted.request.size, MAX_REQUEST_CHARS) + (plan.plan.size if plan else 0)
+    rubric = 2 * len(
+        (submitted.rubric or DEFAULT_RUBRIC).to_json().encode()
+    )  # what its criteria mean is said, their names are enforced
+    schema = (
+        2 * submitted.answer_schema.size if submitted.answer_schema else 0
+    )  # it is said, and it is enforced
+    results = state.overview.written + UNWRITTEN_CHARS * state.overview.unwritten
+    most = min(MOST_SHOWN_BYTES, max(MOST_PASTED_CHARS, LEAST_PASTED_CHARS * len(state.steps)))
+    return frame + asked + rubric + schema + ceil(ESCAPED * min(results, most))

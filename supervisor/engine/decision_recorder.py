@@ -1,0 +1,422 @@
+"""What a command needs before it can be recorded: its events, handoffs and payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.text.gil_yielding import gently
+from handoff_queue.shared.types.context_results import answers_in
+from handoff_queue.shared.types.events import (
+    Abandoned,
+    EndTaskTried,
+    Event,
+    FactsChecked,
+    JobEnded,
+    JobStatus,
+    Quoted,
+    Reviewed,
+    Routed,
+    StepOutline,
+    StepsAbandoned,
+    StepsTriedAgain,
+    Synthesised,
+    WebhookTried,
+)
+from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, StopReason
+from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.client.dispatch import Outgoing
+from handoff_queue.supervisor.engine.child_jobs import hand_over
+from handoff_queue.supervisor.engine.payload_loading import Loading
+from handoff_queue.supervisor.engine.pending_writes import Prepared, RoleHandoff, issued
+from handoff_queue.supervisor.engine.pinned_specialists import pinned_spec
+from handoff_queue.supervisor.engine.plan_patches import record_patch
+from handoff_queue.supervisor.engine.questions import keep_documents_for, record_question
+from handoff_queue.supervisor.engine.role_briefs import Briefing
+from handoff_queue.supervisor.lifecycle.answer import (
+    assemble,
+    choose_method,
+    parts_of,
+    words_wanted,
+)
+from handoff_queue.supervisor.lifecycle.commands import (
+    AbandonSteps,
+    AskApproval,
+    AskUser,
+    CheckConditions,
+    CheckGates,
+    ChooseAnswer,
+    Command,
+    DeliverWebhook,
+    EndJob,
+    FindConflicts,
+    GoOn,
+    IssueFactCheck,
+    IssueGroup,
+    IssueRole,
+    IssueToChild,
+    MakePlan,
+    MakeQuote,
+    PatchPlan,
+    PublishAgain,
+    RemindUser,
+    Route,
+    RunRole,
+    SendEndTask,
+    SkipFactCheck,
+    SkipReview,
+    SkipSteps,
+    StartChild,
+    TakeFactCheck,
+    TellParent,
+    TryAgain,
+)
+from handoff_queue.supervisor.lifecycle.conditions import conditions_checked, steps_skipped
+from handoff_queue.supervisor.lifecycle.conditions import results_wanted as conditions_want
+from handoff_queue.supervisor.lifecycle.disputes import found_in, results_in
+from handoff_queue.supervisor.lifecycle.fact_gate import taken
+from handoff_queue.supervisor.lifecycle.gates import checked, gates_want
+from handoff_queue.supervisor.lifecycle.handoffs import (
+    fact_check_handoff,
+    role_handoff,
+    step_handoff,
+)
+from handoff_queue.supervisor.lifecycle.joins import counted_for
+from handoff_queue.supervisor.lifecycle.novelty_check import results_wanted
+from handoff_queue.supervisor.lifecycle.placeholder_results import failed_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import remarks_want
+from handoff_queue.supervisor.lifecycle.routing import one_step
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.quoting.quote_history import quoted
+from handoff_queue.supervisor.roles.disputed_review import is_of_a_quarrel
+from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
+from handoff_queue.supervisor.roles.instructions import read_role
+from handoff_queue.supervisor.roles.outcomes import plan_made
+
+OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
+
+
+def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:
+    """Return the event that stands in the journal before the task is sent."""
+    return EndTaskTried(
+        attempt=command.attempt, delivered=False, under_way=True, end=state.ended_version
+    )
+
+
+class Preparing:
+    """Turns commands that are recorded into events and messages."""
+
+    def __init__(self, ledger: Ledger, library: Library) -> None:
+        self._ledger = ledger
+        self._library = library
+        self._loading = Loading(library)
+        self.briefing = Briefing(ledger, self._loading)
+        self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
+        """Each with its text."""
+
+    def record(self, state: JobState, command: Command, into: Prepared) -> None:  # noqa: PLR0912 (one case a command)
+        """What the command makes true when it is committed, and what is to be done then."""
+        match command:
+            case MakePlan():
+                self._make_plan(state, command, into)
+            case PatchPlan():
+                self._patch_plan(state, command, into)
+            case Route() | MakeQuote() | TryAgain() | SkipReview() | SkipFactCheck():
+                into.events.append(self._event(state, command))
+            case IssueRole():
+                self._issue_role(state, command, into)
+            case IssueGroup():
+                self._issue_group(state, command, into)
+            case IssueToChild(step_id):
+                self._issue_to_child(state, step_id, into)
+            case AbandonSteps():
+                self._abandon(state, command, into)
+            case CheckConditions() | SkipSteps():
+                self._check_conditions(state, command, into)
+            case FindConflicts():
+                self._find_conflicts(state, into)
+            case ChooseAnswer():
+                self._choose_answer(state, command, into)
+            case CheckGates() | IssueFactCheck() | TakeFactCheck():
+                self._check(state, command, into)
+            case EndJob():
+                self._end(state, command, into)
+            case AskApproval():
+                keep_documents_for(state, self._ledger.blobs, self._library)
+                draft = self._answer(state, command.status, into) if command.status else None
+                record_question(command, state.submitted.approvals.wait_s, draft, into)
+            case AskUser() | RemindUser() | GoOn():
+                record_question(command, 0, None, into)
+            case DeliverWebhook():
+                into.events.append(
+                    WebhookTried(
+                        attempt=command.attempt,
+                        delivered=False,
+                        under_way=True,
+                        end=state.ended_version,
+                    )
+                )
+                into.effects.append(command)
+            case SendEndTask():
+                into.events.append(end_task_begun(state, command))
+                into.effects.append(command)
+            case PublishAgain() | RunRole() | StartChild() | TellParent():
+                into.effects.append(command)
+            case _:
+                assert_never(command)
+
+    def _event(
+        self, state: JobState, command: Route | MakeQuote | TryAgain | SkipReview | SkipFactCheck
+    ) -> Event:
+        match command:
+            case Route():
+                return Routed(mode=command.mode, specialist=command.specialist)
+            case MakeQuote():
+                return Quoted(quote=quoted(state, self._ledger))
+            case TryAgain():
+                return StepsTriedAgain(steps=command.steps)
+            case SkipReview():
+                return Reviewed(round=len(state.rounds) + 1, decision=None, problem=command.why)
+            case SkipFactCheck():
+                return FactsChecked(problem=command.why)
+            case _:
+                assert_never(command)
+
+    def _issue_role(self, state: JobState, command: IssueRole, into: Prepared) -> None:
+        spec, of_role = self._role(command.role)
+        request = self._loading.text(state, state.submitted.request)
+        task, about, schema = self.briefing.brief(state, command.role, request, into)
+        handoff = role_handoff(
+            state,
+            spec,
+            into.ref(of_role).digest,
+            command.attempt,
+            task=task,
+            about=about,
+            schema=schema,
+        )
+        text = handoff.to_json()
+        into.role = RoleHandoff(handoff, text)
+        into.events.append(issued(handoff, into.ref(text), closes=is_of_a_quarrel(schema)))
+
+    def _make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
+        asked = state.submitted
+        if asked.workflow is not None:
+            plan, is_reviewed = (
+                Plan.from_json(self._loading.text(state, asked.workflow)),
+                asked.is_reviewed,
+            )
+        else:
+            assert command.specialist is not None
+            plan, is_reviewed = (
+                one_step(
+                    self._loading.text(state, asked.request),
+                    command.specialist,
+                    "",
+                    answers_in(asked.given),
+                ),
+                False,
+            )
+        event, text = plan_made(
+            plan,
+            is_reviewed=is_reviewed or asked.rubric is not None,
+            acting=acting(self._ledger.roles.served()),
+        )
+        into.ref(text)
+        into.events.append(event)
+
+    def _patch_plan(self, state: JobState, command: PatchPlan, into: Prepared) -> None:
+        words = self._loading.words(state, [command.proposal, *results_wanted(state)], into)
+        plan = self._loading.plan(state, into)
+        acts = acting(self._ledger.roles.served())
+        record_patch(state, plan, command.proposal, words, into, acts)
+
+    def _issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
+        plan = self._loading.plan(state, into)
+        words = self._loading.words(
+            state,
+            [ref for step_id in command.steps for ref in remarks_want(state.steps[step_id])],
+            into,
+        )
+        group: list[Outgoing] = []
+        dependents, instead = state.dependents, dict(command.instead)
+        for index, step_id in enumerate(gently(command.steps)):
+            step = plan.by_id[step_id].model_copy(
+                update={"specialist": instead.get(step_id, state.steps[step_id].specialist)}
+            )
+            spec, digest, text = pinned_spec(
+                state, step.specialist, self._library, self._ledger.roles
+            )
+            if text is not None:
+                into.ref(text)
+            handoff = step_handoff(
+                state,
+                step,
+                spec,
+                digest,
+                words,
+                self._answer_schema(state),
+                self._contract(state, plan.by_id[step_id], step.specialist),
+            )
+            message = handoff.to_json()
+            group.append(Outgoing(handoff, message, command.group, index))
+            counts = counted_for(state, dependents[step_id])
+            event = issued(
+                handoff, into.ref(message), command.group, index, len(command.steps), counts
+            )
+            acts = self._acts(spec, handoff, state.steps[step_id].outline) or None
+            into.events.append(event.model_copy(update={"acts": acts}))
+        into.groups.append(group)
+
+    def _issue_to_child(self, state: JobState, step_id: StepId, into: Prepared) -> None:
+        words = self._loading.words(state, remarks_want(state.steps[step_id]), into)
+        step = self._loading.plan(state, into).by_id[step_id]
+        contract = self._contract(state, step, SUB_SUPERVISOR)
+        schema = self._answer_schema(state)
+        hand_over(self._ledger, state, step, words, into, schema, contract)
+
+    def _answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
+        return self._loading.answer_schema(state) if state.submitted.answer_schema else None
+
+    def _contract(self, state: JobState, step: Step, assigned_to: str) -> SpecialistSpec | None:
+        """Return the specialist that the step was planned for, if another one does it now."""
+        planned_for = step.contract_of or step.specialist
+        if planned_for in (assigned_to, SUB_SUPERVISOR):
+            return None
+        return pinned_spec(state, planned_for, self._library, self._ledger.roles)[0]
+
+    def _acts(self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline) -> bool:
+        """Return whether the specialist of a handoff may call a tool with effects."""
+        allowed = handoff.acts_with
+        if allowed == ():
+            return False
+        served = self._ledger.roles.served().get(spec.name)
+        if served is None:  # all its workers are away, and what they may do is in the plan
+            return bool(outline.acts)
+        if spec.task_with_effect is not None:
+            return True
+        effects = served.effects if allowed is None else served.effects & {*allowed}
+        return not effects.isdisjoint(spec.tools)
+
+    def _abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
+        given_up = []
+        for step_id in command.steps:
+            step = state.steps[step_id]
+            stand_in = failed_by_code(
+                state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
+            )
+            given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
+        into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
+
+    def _check_conditions(
+        self, state: JobState, command: CheckConditions | SkipSteps, into: Prepared
+    ) -> None:
+        if isinstance(command, SkipSteps):
+            event, results = steps_skipped(state, command.steps, command.why)
+        else:
+            plan = self._loading.plan(state, into)
+            wanted = list(dict.fromkeys(conditions_want(state, plan, command.steps)))
+            words = self._loading.words(state, wanted, into)
+            event, results = conditions_checked(state, plan, command.steps, words)
+        for result in gently(results):
+            into.ref(result.to_json())
+        into.events.append(event)
+
+    def _find_conflicts(self, state: JobState, into: Prepared) -> None:
+        event, ledger = found_in(state, self._loading.words(state, results_in(state), into))
+        if ledger:
+            into.ref(ledger)
+        into.events.append(event)
+
+    def _choose_answer(self, state: JobState, command: ChooseAnswer, into: Prepared) -> None:
+        wanted = choose_method(state)
+        problem = "no time was left for a synthesis" if wanted is not command.method else None
+        into.events.append(Synthesised(method=command.method, problem=problem))
+
+    def _check(
+        self, state: JobState, command: CheckGates | IssueFactCheck | TakeFactCheck, into: Prepared
+    ) -> None:
+        match command:
+            case CheckGates():
+                self._check_gates(state, command, into)
+            case IssueFactCheck():
+                self._issue_fact_check(state, command, into)
+            case TakeFactCheck():
+                into.events.append(
+                    taken(state, command, self._loading.words(state, [command.result], into))
+                )
+            case _:
+                assert_never(command)
+
+    def _check_gates(self, state: JobState, command: CheckGates, into: Prepared) -> None:
+        event, vetoes = checked(
+            state,
+            self._loading.words(state, gates_want(state), into),
+            may_send_back=command.may_send_back,
+        )
+        if vetoes is not None:
+            into.ref(vetoes.to_json())
+        into.events.append(event)
+
+    def _issue_fact_check(self, state: JobState, command: IssueFactCheck, into: Prepared) -> None:
+        assert state.submitted.fact_checker is not None
+        spec, digest, text = pinned_spec(
+            state, state.submitted.fact_checker, self._library, self._ledger.roles
+        )
+        if text is not None:
+            into.ref(text)
+        task = fact_check_task(self._loading.text(state, state.submitted.request))
+        handoff = fact_check_handoff(
+            state, spec, digest, command.attempt, task=task, schema=fact_check_schema()
+        )
+        message = handoff.to_json()
+        into.groups.append([Outgoing(handoff, message, command.group, 0)])
+        into.events.append(issued(handoff, into.ref(message), command.group, 0, 1, closes=True))
+
+    def _answer(self, state: JobState, status: JobStatus, into: Prepared) -> BlobRef | None:
+        """None: there is nothing to make one of."""
+        parts = parts_of(state)
+        if not parts:
+            return None
+        words = self._loading.words(state, (*parts, *words_wanted(state)), into)
+        label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
+        return into.ref(assemble(state, status, words, label).to_json())
+
+    def _end(self, state: JobState, command: EndJob, into: Prepared) -> None:
+        answer = None if state.is_withheld else self._answer(state, command.status, into)
+        into.events.append(
+            JobEnded(
+                status=command.status, answer=answer, reason=command.reason, because=command.because
+            )
+        )
+
+    def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[Outgoing]:
+        """Handoffs that are already in the journal, to be published again to the byte."""
+        issued = [state.open[handoff_id] for handoff_id in handoff_ids if handoff_id in state.open]
+        texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
+        return [
+            Outgoing(AgentHandoff.from_json(text), text, event.group or "", event.index)
+            for event in issued
+            for text in [texts[event.handoff.digest]]
+        ]
+
+    def fact_checker(self, state: JobState) -> SpecialistSpec:
+        """Of a job that has one."""
+        assert state.submitted.fact_checker is not None
+        spec, _, _ = pinned_spec(
+            state, state.submitted.fact_checker, self._library, self._ledger.roles
+        )
+        return spec
+
+    def _role(self, name: str) -> tuple[SpecialistSpec, str]:
+        if name not in self._roles:
+            spec = read_role(name)
+            self._roles[name] = (spec, spec.to_json())
+        return self._roles[name]

@@ -1,0 +1,283 @@
+"""Decisions on a job, and their commits.
+
+`decide` makes decisions on a state until no more follow. One round trip commits them all. The same round trip can end the
+role's handoff that led to the decisions, and claim the next role's handoff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from handoff_queue.shared.agent.prices import prices_from
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.runtime.attempt import Attempts, Ready
+from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.evaluation_lease import Look
+from handoff_queue.shared.store.finish_request import End, Finished
+from handoff_queue.shared.store.jobs import LOST_AFTER_S, HandoffStanding
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.events import ApprovalAsked, Event, Recorded
+from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.results import UNREADABLE
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.engine.cost_forecast import Closing
+from handoff_queue.supervisor.engine.decision_recorder import Preparing
+from handoff_queue.supervisor.engine.job_spans import tell_end
+from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.engine.role_runner import Thinker
+from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.commands import AbandonSteps
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.job_end import next_due
+from handoff_queue.supervisor.lifecycle.observations import HandoffSeen, Load, Seen
+from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
+from handoff_queue.supervisor.lifecycle.reduce import fold_on
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.quoting.quote_history import score_in
+
+log = log_of(__name__)
+
+MOST_DECISIONS = 100
+"""That follow from one another without anything from outside: a job has five phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decisions on a state, ready to be committed."""
+
+    before: JobState
+    state: JobState
+    """With it."""
+    prepared: Prepared
+    due_at: float | None
+    """Time of the next look by the sweeper. None: no look is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A role's handoff that this process has claimed and runs."""
+
+    ready: Ready
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A decision in the journal. Its messages and calls are not made yet."""
+
+    state: JobState
+    prepared: Prepared
+    role: Claimed | None = None
+    """The role's handoff that the decision issues, if this process runs it."""
+    dropped: tuple[HandoffId, ...] = ()
+    """Handoffs that the job no longer needs."""
+
+
+class Deciding:
+    """Makes and commits decisions. The threads of a supervisor process share one instance."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        attempts: Attempts,
+        thinker: Thinker,
+        states: States,
+        preparing: Preparing,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._ledger = ledger
+        self._library = attempts.library
+        self._thinker = thinker
+        self._states = states
+        self._preparing = preparing
+        self._dispatcher = dispatcher
+        self._closing = Closing(
+            attempts.models, prices_from(attempts.settings), preparing.fact_checker
+        )
+        self._lease_s = attempts.settings.lease_s
+
+    def decide(self, state: JobState, suspects: Sequence[HandoffId] = ()) -> Decision:
+        """Make decisions until no more follow or a slice is full, as if each decision had been recorded immediately.
+
+        A step whose stored result is needed and cannot be read fails first, and the decisions are made again without its result.
+        """
+        now, seen = self._ledger.connection.now(), self._look(state, suspects)
+        prepared, later = Prepared(), state
+        damaged: set[StepId] = set()
+        for _ in range(MOST_DECISIONS + len(state.steps)):
+            recorded = len(prepared.events)
+            for command in decide(later, seen, now):
+                self._preparing.record(later, command, prepared)
+            if more := _damaged(later, prepared) - damaged:
+                damaged |= more
+                prepared = self._without_results(state, damaged)
+                later = fold_on(state, _as_of(state, now, prepared.events))
+                continue
+            new = prepared.events[recorded:]
+            if new:
+                later = fold_on(later, _as_of(later, now, new))
+            if not new or prepared.is_full:
+                due_at = next_due(later, now, self._lease_s, seen)
+                if prepared.is_full:  # should the wake-up be lost that follows on this slice
+                    due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
+                return Decision(state, later, prepared, due_at)
+            if seen.handoffs:
+                seen = replace(seen, handoffs={})  # the repairs are ordered
+        raise AssertionError("decisions follow from decisions without end")
+
+    def _without_results(self, state: JobState, damaged: Collection[StepId]) -> Prepared:
+        """Begin a decision with the failure of steps whose stored results cannot be read."""
+        log.error("results cannot be read", job_id=state.job_id, steps=sorted(damaged))
+        prepared = Prepared()
+        self._preparing.record(state, AbandonSteps(tuple(sorted(damaged)), UNREADABLE), prepared)
+        return prepared
+
+    def commit(
+        self, decision: Decision, look: Look, *, thinks_here: bool, insists: bool = False
+    ) -> Made:
+        """Commit a decision, and claim the role's handoff that it issues if this process runs it. `insists`: see `Commit`.
+
+        Raises:
+            VersionConflict: somebody else has made progress.
+        """
+        commit = replace(self._commit(decision, decision.before, look), insists=insists)
+        ready = self._ready(decision, look) if thinks_here else None
+        if ready is None:
+            return self._made(decision, self._ledger.journal.commit(commit))
+        recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
+        return self._made(decision, recorded, Claimed(ready, claim))
+
+    def commit_with_end(
+        self, made: Made, claim: Claim, end: End, look: Look
+    ) -> tuple[Finished, Made | None]:
+        """End a role's handoff that ran for the decision `made`, and commit the next decision on its result.
+
+        The next decision is None if no decision follows, or if the journal has grown and must be read first.
+
+        Raises:
+            Interrupted: another process has taken over the claim.
+        """
+        following = self._following(made, end, look)
+        if following is None:
+            return claim.finish(end), None
+        decision, commit, ready = following
+        try:
+            followed = self._ledger.claims.end_and_commit(
+                claim, end, commit, ready.claiming if ready else None
+            )
+        except (
+            LedgerError
+        ):  # it may have been done all the same: said again, the end is the same one
+            return claim.finish(end), None
+        if not followed.recorded:
+            return followed.finished, None
+        role = Claimed(ready, followed.claim) if ready and followed.claim else None
+        return followed.finished, self._made(decision, followed.recorded, role)
+
+    def _following(
+        self, made: Made, end: End, look: Look
+    ) -> tuple[Decision, Commit, Ready | None] | None:
+        """Return the decision on a result that the journal does not hold yet. None: no decision follows."""
+        try:
+            now = self._ledger.connection.now()
+            decision = self.decide(fold_on(made.state, _as_of(made.state, now, end.events)))
+            if not decision.prepared.events:
+                return None
+            return decision, self._commit(decision, made.state, look), self._ready(decision, look)
+        except Exception as error:  # noqa: BLE001 - the result is worth more: whoever decides on the journal meets it again, and says so
+            log.warning("to be decided again", job_id=made.state.job_id, why=type(error).__name__)
+            return None
+
+    def _ready(self, decision: Decision, look: Look) -> Ready | None:
+        role = decision.prepared.role
+        return (
+            self._thinker.ready(decision.state, role.handoff, role.text, look.name)
+            if role
+            else None
+        )
+
+    def _commit(self, decision: Decision, stands: JobState, look: Look) -> Commit:
+        """`stands`: the state that the journal tells, which may lack the result that was decided on."""
+        before, later, prepared = decision.before, decision.state, decision.prepared
+        self._library.remember(prepared.texts.values())
+        asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
+        fields = {
+            "status": later.status.value,
+            **waiting_fields(before, later),
+            **self._closing.fields(later),
+        }
+        return Commit(
+            job_id=before.job_id,
+            expected=stands.version,
+            tip=stands.as_of,
+            events=prepared.events,
+            payloads=list(prepared.texts.values()),
+            fields=fields | plan_fields(before, later, prepared.events),
+            drop=_dropped(decision),
+            keep=later.handed_over if asks else (),
+            due_at=decision.due_at,
+            score=score_in(before, later),
+            look=look.name,
+        )
+
+    def _made(
+        self, decision: Decision, recorded: Sequence[Recorded], role: Claimed | None = None
+    ) -> Made:
+        state = decision.state
+        if (
+            recorded[0].version == decision.before.version + 1
+        ):  # or results stand between, which the next look reads first
+            state = self._states.remember(state, recorded[-1])
+        tell_end(state, recorded, self._dispatcher)
+        return Made(state, decision.prepared, role, _dropped(decision))
+
+    def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
+        """Read facts that the journal does not hold: live roles, their load, and the standings of suspect handoffs."""
+        there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
+        ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
+        standings = self._ledger.jobs.handoffs(state.job_id, ask)
+        return Seen(
+            roles=frozenset(there),
+            loads={
+                name: Load(one.spec.capability, one.queued, one.slots)
+                for name, one in there.items()
+                if one.spec.capability
+            },
+            handoffs={i: _seen(found) for i, found in standings.items()},
+            acting=acting(there),
+            is_fact_checker_away=checker is not None and checker not in self._ledger.roles.served(),
+        )
+
+
+def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorded]:
+    """Return the events with the versions that the journal will give them after this state."""
+    return [
+        Recorded(version, now, event) for version, event in enumerate(events, state.version + 1)
+    ]
+
+
+def _damaged(state: JobState, prepared: Prepared) -> set[StepId]:
+    """Return the steps whose results were needed for a decision and cannot be read."""
+    if not prepared.unreadable:
+        return set()
+    return {
+        step_id
+        for step_id, step in state.steps.items()
+        if step.result and step.result.digest in prepared.unreadable
+    }
+
+
+def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
+    later = decision.state.open
+    return tuple(
+        sorted(one for one in later.changed_since(decision.before.open) if one not in later)
+    )
+
+
+def _seen(found: HandoffStanding) -> HandoffSeen:
+    return HandoffSeen(found.state, found.lease_until, found.lost, bool(found.queue), found.held)

@@ -1,0 +1,136 @@
+"""When our own code cannot carry a job on: it fails at it, look after look, or it freezes, and no look ever comes to its end."""
+
+from __future__ import annotations
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.store.claims import MAX_LOOKS
+from handoff_queue.shared.store.evaluation_lease import Look
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import (
+    HandoffError,
+    LedgerUnavailable,
+    MalformedMessage,
+    VersionConflict,
+)
+from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.engine.job_spans import tell_end
+from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.reduce import fold_on
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+MOST_STUMBLES = 8
+"""Looks in a row at which our own code fails for a job; with `stumble.lua`'s pauses they take about four minutes."""
+MOST_CONFLICTS = 5
+"""In a row: others write to the job between the look at it and its end."""
+FROZE = f"whatever supervisor looked at it froze or died, {MAX_LOOKS} times in a row"
+
+log = log_of(__name__)
+
+
+class GivingUp:
+    """Ends such jobs, by as little of our code as can be."""
+
+    def __init__(self, ledger: Ledger, states: States, dispatcher: Dispatcher) -> None:
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._states = states
+
+    def stumbled(self, look: Look, error: Exception) -> None:
+        """A journal or a payload that this version cannot read, or a defect of ours: looked at again, later each time. What cannot be read
+        another version may be able to, until the job's time is over. A defect ends the job after `MOST_STUMBLES`, with that reason.
+
+        Raises:
+            LedgerUnavailable: the sweeper tries again.
+        """
+        job_id = look.job_id
+        why = str(error) if isinstance(error, HandoffError) else type(error).__name__
+        log.error(
+            "a job cannot be carried on",
+            job_id=job_id,
+            why=why,
+            exc_info=not isinstance(error, HandoffError),
+        )
+        times = self._ledger.journal.stumble(job_id, look.name)
+        if times == 1:
+            self._ledger.dead.add(SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id)
+        if times < MOST_STUMBLES:
+            return
+        try:
+            self._end(
+                look,
+                f"a defect of ours ({type(error).__name__})",
+                in_its_time=not isinstance(error, MalformedMessage),
+            )
+        except LedgerUnavailable:
+            raise
+        except Exception as again:  # noqa: BLE001 - nobody here can end it either; it is due again, and left to who can
+            log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
+
+    def froze(self, look: Look) -> None:
+        """Looks at it never come to their end. Where that is so of an ended job, nobody looks at it again. One that cannot be ended is
+        looked at again, later each time.
+
+        Raises:
+            LedgerUnavailable: the look stays noted, and another may try when it is given up.
+        """
+        log.error("looks at a job never end", job_id=look.job_id)
+        try:
+            state = self._end(look, FROZE)
+        except LedgerUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - logged there
+            self.stumbled(look, error)
+            return
+        if state is None or state.ended:
+            self._ledger.journal.set_due(
+                look.job_id, None, state.version if state else 0, look.name
+            )
+
+    def _end(self, look: Look, why: str, *, in_its_time: bool = True) -> JobState | None:
+        """As failed, unless it has ended. Returns the state before that. `in_its_time`: also before its deadline.
+
+        Raises:
+            VersionConflict: others went on with it, `MOST_CONFLICTS` times in a row.
+            MalformedMessage: the journal cannot be read.
+        """
+        for conflicts in range(MOST_CONFLICTS):
+            state = self._states.load(look.job_id)
+            if (
+                state is None
+                or state.ended
+                or not (in_its_time or self._ledger.connection.now() >= state.deadline)
+            ):
+                return state
+            try:
+                self._commit_end(state, why, look)
+            except VersionConflict:
+                if conflicts + 1 == MOST_CONFLICTS:
+                    raise
+            else:
+                return state
+        raise AssertionError("the last conflict is raised")
+
+    def _commit_end(self, state: JobState, why: str, look: Look) -> None:
+        """Nothing is decided, checked, priced or put into words. What is left to do about an ended job another look does."""
+        now = self._ledger.connection.now()
+        end = JobEnded(
+            status=JobStatus.FAILED,
+            reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show --full`",
+        )
+        later = fold_on(state, [Recorded(state.version + 1, now, end)])
+        commit = Commit(
+            job_id=state.job_id,
+            expected=state.version,
+            tip=state.as_of,
+            events=[end],
+            fields={"status": JobStatus.FAILED.value, **waiting_fields(state, later)},
+            drop=sorted(state.open),
+            due_at=now,
+            look=look.name,
+        )
+        recorded = self._ledger.journal.commit(commit)
+        tell_end(self._states.remember(later, recorded[-1]), recorded, self._dispatcher)

@@ -1,0 +1,281 @@
+"""advance(job): load, fold, decide, commit, then do. Run twice, late or concurrently, the job is the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from handoff_queue.shared.broker.attempt_outcome import Ended, Ending
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.runtime.attempt import Attempts
+from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.evaluation_lease import Look
+from handoff_queue.shared.store.finish_request import End, Finished
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import (
+    Interrupted,
+    LedgerUnavailable,
+    LooksCrowded,
+    LooksFrozen,
+    VersionConflict,
+)
+from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import THINK_QUEUE
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.engine.child_jobs import Children
+from handoff_queue.supervisor.engine.decision_recorder import Preparing
+from handoff_queue.supervisor.engine.decisions import Claimed, Deciding, Made
+from handoff_queue.supervisor.engine.end_tasks import EndTasks
+from handoff_queue.supervisor.engine.failure_guard import GivingUp
+from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.engine.role_runner import Thinker
+from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.engine.wake_up_coalescing import Place, Together
+from handoff_queue.supervisor.engine.webhook import Webhooks
+from handoff_queue.supervisor.lifecycle.commands import (
+    AskApproval,
+    Command,
+    DeliverWebhook,
+    PublishAgain,
+    RemindUser,
+    RunRole,
+    SendEndTask,
+    StartChild,
+    TellParent,
+)
+from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+MOST_TOLD = 1_000
+"""Of the handoffs that a decision drops, Flower is told of."""
+MOST_CONFLICTS = 50
+"""In a row; every one of them means that somebody else has made progress."""
+TRIES_TO_END = 1
+"""On all results that there are; then a job ends without those that have come since. Of thousands of steps at work one always has ended
+meanwhile.
+"""
+
+log = log_of(__name__)
+
+
+class Advance:
+    """The shell. One in a supervisor process, called by its threads."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        attempts: Attempts,
+        thinker: Thinker,
+        webhooks: Webhooks,
+        end_tasks: EndTasks,
+    ) -> None:
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._thinker = thinker
+        self._webhooks = webhooks
+        self._end_tasks = end_tasks
+        self._attempts = attempts
+        self._preparing = Preparing(ledger, attempts.library)
+        self._children = Children(ledger, attempts.library, dispatcher)
+        self._states = States(ledger.journal)
+        self._deciding = Deciding(
+            ledger, attempts, thinker, self._states, self._preparing, dispatcher
+        )
+        self._giving_up = GivingUp(ledger, self._states, dispatcher)
+        self._together = Together()
+
+    def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
+        """Take the job as far as it can go now.
+
+        Raises:
+            LedgerUnavailable: the sweeper tries again.
+        """
+        with self._together.place(job_id, suspects) as place:
+            if place is not None:  # or somebody else looks for this one, too
+                self._look_at(job_id, place)
+
+    def _look_at(self, job_id: JobId, place: Place) -> None:
+        look = self._ledger.looks.at(job_id)
+        try:
+            with self._attempts.leases.shown(look.sign_of_life):
+                self._advance(job_id, place, look)
+        except (LedgerUnavailable, Interrupted):
+            look.interrupted()
+            raise
+        except LooksCrowded as why:
+            log.warning("not looked at", job_id=job_id, why=str(why))
+        except LooksFrozen:
+            self._giving_up.froze(look)
+        except Exception as error:  # noqa: BLE001 - logged there; what raises here would be tried for ever
+            self._giving_up.stumbled(look, error)
+
+    def _advance(self, job_id: JobId, place: Place, look: Look) -> None:
+        state, suspects = self._states.load(job_id, look.begin), place.suspects
+        if state is None:
+            log.warning("no such job", job_id=job_id)
+            self._ledger.journal.set_due(job_id, None, 0)
+        conflicts = 0
+        while (known := state) is not None:
+            try:
+                state = self._step(known, suspects, look, place, insists=conflicts >= TRIES_TO_END)
+                suspects = ()
+            except VersionConflict:
+                conflicts += 1
+                if conflicts > MOST_CONFLICTS:
+                    raise
+                time.sleep(0.002 * min(conflicts, 10))
+                state = self._states.load(job_id)
+                if state is not None and state.handoffs - known.handoffs >= MOST_IN_A_SLICE:
+                    look.interrupted()  # whoever has handed out a whole slice goes on: two would prepare each next one, and one in vain
+                    return
+
+    def think(self, handoff: AgentHandoff, text: str) -> Ended:
+        """Run a role's handoff that came from the think queue, then go on with the job."""
+        state = self._states.load(handoff.job_id)
+        if state is None or handoff.handoff_id not in state.open:
+            return Ended(Ending.UNWANTED, "duplicate")
+        with self._thinker.slot() as is_free:
+            if (
+                not is_free
+            ):  # it was fetched just before this process stopped to take from that queue
+                return Ended(Ending.HANDED_BACK, "no slot to think is free")
+            ended = self._thinker.think(state, handoff, text)
+        if ended.how is Ending.FINISHED:
+            self(handoff.job_id)
+        return ended
+
+    def _step(
+        self,
+        state: JobState,
+        suspects: Sequence[HandoffId],
+        look: Look,
+        place: Place,
+        *,
+        insists: bool,
+    ) -> JobState | None:
+        """One decision, and those that follow on what roles say that run in its place. Returns the state to decide on next; None: nothing
+        more can be done now. `insists`: see `Commit`.
+        """
+        decision = self._deciding.decide(state, suspects)
+        prepared, later = decision.prepared, decision.state
+        if (
+            not prepared.events
+        ):  # before the effects: a role may run for minutes, and the job can be woken meanwhile
+            self._ledger.journal.set_due(state.job_id, decision.due_at, state.version, look.name)
+            place.over()
+            return self._grown(
+                later, [self._do(later, effect, look) for effect in prepared.effects]
+            )
+        with self._thinker.slot(wanted=prepared.role is not None) as is_free:
+            made = self._deciding.commit(decision, look, thinks_here=is_free, insists=insists)
+            while made.role is not None:
+                grown = self._carried_out(made, look, place)
+                following, recorded = self._think_on(made, made.role, look)
+                if following is None:
+                    return self._grown(made.state, [*grown, recorded])
+                made = following
+        grown = self._carried_out(made, look, place)
+        if role := made.prepared.role:
+            self._have_thought(made.state, role.handoff, role.text)
+        return self._grown(made.state, grown)
+
+    def _carried_out(self, made: Made, look: Look, place: Place) -> list[Sequence[Recorded] | None]:
+        """What entered the journal by it."""
+        self._publish(made.state.job_id, made.prepared)
+        place.over()
+        if made.dropped:
+            standings = self._ledger.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
+            self._dispatcher.tell_dropped(
+                made.state.job_id, [one for one, found in standings.items() if found.held]
+            )
+        return [self._do(made.state, effect, look) for effect in made.prepared.effects]
+
+    def _think_on(
+        self, made: Made, role: Claimed, look: Look
+    ) -> tuple[Made | None, Sequence[Recorded] | None]:
+        """Have its role think. Returns the decision that follows on the result and stands in the journal with it; or what entered the
+        journal by the result alone, if anything did.
+        """
+        following: Made | None = None
+
+        def finish(claim: Claim, end: End) -> Finished:
+            nonlocal following
+            finished, following = self._deciding.commit_with_end(made, claim, end, look)
+            return finished
+
+        ended = self._thinker.run(role.ready, role.claim, finish)
+        return (following, None) if following else (None, self._thought(made.state, ended))
+
+    def _publish(self, job_id: JobId, prepared: Prepared) -> None:
+        """One slice. The next is for a wake-up of its own, behind those of other jobs."""
+        for group in prepared.groups:
+            self._dispatcher.publish_group(job_id, group)
+        if prepared.is_full:
+            self._dispatcher.wake(job_id)
+
+    def _grown(
+        self, state: JobState, parts: Sequence[Sequence[Recorded] | None]
+    ) -> JobState | None:
+        """The state after what was done has entered the journal; None: nothing did."""
+        new = [recorded for recorded in parts if recorded is not None]
+        if not new:
+            return None
+        return (
+            self._states.fold_on(state, new[0]) if len(new) == 1 else None
+        ) or self._states.load(state.job_id)
+
+    def _do(self, state: JobState, effect: Command, look: Look) -> Sequence[Recorded] | None:
+        """What entered the journal by it; None: nothing did."""
+        match effect:
+            case PublishAgain():
+                log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
+                if self._dispatcher.publish_again(
+                    state.job_id, self._preparing.outgoing(state, effect.handoffs)
+                ):
+                    self._ledger.jobs.sent(state.job_id, effect.handoffs)
+                return None
+            case RunRole():
+                item = next(iter(self._preparing.outgoing(state, [effect.handoff_id])), None)
+                return self._run_role(state, item.handoff, item.text, look) if item else None
+            case StartChild():
+                self._children.start(state, effect.handoff_id)
+                return None
+            case TellParent():
+                self._children.tell(state)
+                return ()
+            case SendEndTask() | DeliverWebhook():
+                sends_task = isinstance(effect, SendEndTask)
+                deliver = self._end_tasks.send if sends_task else self._webhooks.deliver
+                deliver(state, effect.attempt)
+                return ()
+            case AskApproval() | RemindUser():
+                self._webhooks.ask(state)
+                return None
+            case _:
+                raise AssertionError(f"{effect} is recorded, not done")
+
+    def _run_role(
+        self, state: JobState, handoff: AgentHandoff, text: str, look: Look
+    ) -> Sequence[Recorded] | None:
+        """Think here, or have somebody else think if this process's slots run short. Returns what entered the journal by it."""
+        with self._thinker.slot() as is_free:
+            if is_free:
+                return self._thought(state, self._thinker.think(state, handoff, text, look.name))
+        self._have_thought(state, handoff, text)
+        return None
+
+    def _thought(self, state: JobState, ended: Ended) -> Sequence[Recorded] | None:
+        if (
+            ended.how is Ending.HANDED_BACK
+        ):  # this process shuts down, and no message goes back to a queue
+            self._dispatcher.wake(state.job_id)
+        return ended.recorded if ended.how is Ending.FINISHED else None
+
+    def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
+        if self._ledger.jobs.queue(
+            state.job_id, handoff.handoff_id, THINK_QUEUE
+        ) and self._dispatcher.think(handoff, text):
+            self._ledger.jobs.sent(state.job_id, [handoff.handoff_id])

@@ -1,0 +1,74 @@
+"""One decision, ready to be committed and then carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from handoff_queue.shared.types.events import Counted, Event, HandoffIssued
+from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, ref
+from handoff_queue.supervisor.client.dispatch import Outgoing
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
+
+
+@dataclass(frozen=True, slots=True)
+class RoleHandoff:
+    """A handoff to one of the supervisor's own roles, and its bytes."""
+
+    handoff: AgentHandoff
+    text: str
+
+
+@dataclass(slots=True)
+class Prepared:
+    """One decision, ready to be committed and then carried out."""
+
+    events: list[Event] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    """Payloads by digest, to be stored with the commit."""
+    groups: list[list[Outgoing]] = field(default_factory=list)
+    effects: list[Command] = field(default_factory=list)
+    """Commands that run after the commit and are not recorded."""
+    role: RoleHandoff | None = None
+    """At most one role at a time is at work on a job."""
+    unreadable: set[str] = field(default_factory=set)
+    """Digests of stored results that were needed and cannot be read."""
+
+    @property
+    def is_full(self) -> bool:
+        """As much is handed out as is published at once: there may be more."""
+        return sum(map(len, self.groups)) >= MOST_IN_A_SLICE
+
+    def ref(self, text: str) -> BlobRef:
+        """Have this payload stored with the commit."""
+        made = ref(text)
+        self.texts[made.digest] = text
+        return made
+
+
+def issued(
+    handoff: AgentHandoff,
+    ref: BlobRef,
+    group: str | None = None,
+    index: int = 0,
+    size: int = 0,
+    counts: tuple[Counted, ...] = (),
+    *,
+    closes: bool = False,
+) -> HandoffIssued:
+    """The event of a handoff that is in these payloads. `size`: of its group."""
+    return HandoffIssued(
+        handoff_id=handoff.handoff_id,
+        step_id=handoff.step_id,
+        attempt=handoff.attempt,
+        assigned_to=handoff.assigned_to,
+        handoff=ref,
+        specialist=handoff.specialist,
+        group=group,
+        index=index,
+        group_size=size,
+        deadline=handoff.limits.deadline,
+        max_microusd=handoff.limits.max_microusd,
+        closes=closes,
+        counts=counts,
+    )

@@ -1,0 +1,96 @@
+"""The replanner's request and what is made of its answer, as they enter the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from handoff_queue.shared.types.events import PlanPatched
+from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.lifecycle.effects import patch_after_review
+from handoff_queue.supervisor.lifecycle.novelty_check import nothing_new_in
+from handoff_queue.supervisor.lifecycle.replanning import news_of, noted, patched, room, unbegun_of
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.supervisor.roles.briefs import Candidate, Known, replan_brief
+from handoff_queue.supervisor.roles.outcomes import outline_of
+from handoff_queue.supervisor.roles.replanner import patch_format
+
+
+def replanning(
+    state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: Known
+) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+    """What the replanner is asked, which results it sees, and the form of its answer."""
+    standing = {step_id: _standing(step) for step_id, step in state.steps.items()}
+    most, left = room(state), state.submitted.limits.max_rounds - state.patches.changes
+    task = replan_brief(request, plan, standing, news_of(state), candidates, most, left, known)
+    about = tuple(
+        step_id for step_id, step in state.steps.items() if step.status is StepStatus.SETTLED
+    )
+    return (
+        task,
+        (*plan.given, *about),
+        patch_format([one.name for one in candidates], unbegun_of(state), most),
+    )
+
+
+def _standing(step: StepState) -> str:
+    if step.status is StepStatus.SETTLED and step.result_status:
+        return step.result_status.value
+    return "not begun" if step.status is StepStatus.WAITING and step.attempt == 0 else "under way"
+
+
+def record_patch(
+    state: JobState,
+    plan: Plan,
+    proposal: BlobRef,
+    words: Words,
+    into: Prepared,
+    acting: Collection[str] = (),
+) -> None:
+    """Record what becomes of the replanner's proposal.
+
+    `words`: of the proposal, and of `news.results_wanted`. `acting`: the specialists that have
+    tools with effects.
+    """
+    event, text = patch_made(state, plan, proposal, words, acting)
+    if text is not None:
+        into.ref(text)
+    into.events.append(event)
+
+
+def patch_made(
+    state: JobState,
+    plan: Plan,
+    proposal: BlobRef,
+    words: Words,
+    acting: Collection[str] = (),
+) -> tuple[PlanPatched, str | None]:
+    """Return the event of a patch, and the plan's payload if there is a new one."""
+    patch = words.patch(proposal)
+    if patch is None:
+        return PlanPatched(result=proposal, problem="the replanner failed"), None
+    known = nothing_new_in(state, words)
+    is_in_circles = bool(noted(state, PlanPatched(result=proposal, nothing_new=known)).fruitless)
+    if is_in_circles:
+        patch = patch.model_copy(update={"add": ()})
+    if state.is_reviewed:
+        patch = patch_after_review(patch, acting)
+    made = patched(plan, patch, unbegun_of(state), state.submitted.limits.max_steps)
+    text = made.plan.to_json() if made.plan else None
+    event = PlanPatched(
+        result=proposal,
+        plan=ref(text) if text else None,
+        added=tuple(outline_of(step, plan.given, acting) for step in made.added),
+        changed=tuple(outline_of(step, plan.given, acting) for step in made.changed),
+        dropped=made.dropped,
+        too_late=made.too_late,
+        repeats=patch.repeats,
+        nothing_new=known,
+        is_final=patch.finalize,
+        problem=made.problem,
+    )
+    return event, text

@@ -1,0 +1,56 @@
+"""What a job asks of a person, and what time answers for them, as it enters the ledger."""
+
+from __future__ import annotations
+
+from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.store.payloads import Blobs
+from handoff_queue.shared.types.documents import Manifest
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    ApprovalReminded,
+    Approved,
+    DecisionAsked,
+)
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.lifecycle.commands import AskApproval, AskUser, GoOn, RemindUser
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+
+def record_question(
+    command: AskUser | AskApproval | RemindUser | GoOn,
+    wait_s: int,
+    draft: BlobRef | None,
+    into: Prepared,
+) -> None:
+    """`wait_s`: the longest that the job waits for an answer; `draft`: of the answer that is asked about."""
+    match command:
+        case AskUser():
+            into.events.append(DecisionAsked(why=command.why))
+        case AskApproval():
+            into.events.append(
+                ApprovalAsked(
+                    what=command.what,
+                    why=command.why,
+                    wait_s=wait_s,
+                    steps=command.steps,
+                    draft=draft,
+                )
+            )
+            into.effects.append(command)
+        case RemindUser():
+            into.events.append(ApprovalReminded(asked=command.asked, number=command.number))
+            into.effects.append(command)
+        case GoOn():
+            into.events.append(Approved(asked=command.asked, by="timeout"))
+
+
+def keep_documents_for(state: JobState, blobs: Blobs, library: Library) -> None:
+    """The texts that a job is made from stay while it waits, and then for its time; its own payloads do with the event."""
+    digests = [document.digest for document in blobs.fetched(state.job_id)]
+    if (manifest := state.submitted.manifest) is not None:
+        text = library.payloads(state.job_id, [manifest.digest])[manifest.digest]
+        digests += [document.digest for document in Manifest.from_json(text).documents]
+    blobs.missing_documents(
+        digests, state.submitted.approvals.wait_s + state.submitted.limits.max_seconds
+    )

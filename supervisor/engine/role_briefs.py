@@ -1,0 +1,157 @@
+"""What each of the supervisor's roles is asked, what it sees, and the form of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from handoff_queue.shared.store.presence import Served
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.supervisor.engine.payload_loading import Loading
+from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.engine.plan_patches import replanning
+from handoff_queue.supervisor.lifecycle.answer import usable_sinks, words_wanted
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE, disputes_of, disputes_wanted
+from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.gaps import gaps_of
+from handoff_queue.supervisor.lifecycle.input_steps import can_help, room
+from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
+from handoff_queue.supervisor.lifecycle.teams import may_have_children
+from handoff_queue.supervisor.roles import assessment
+from handoff_queue.supervisor.roles.briefs import (
+    SUB_TEAM,
+    Candidate,
+    Known,
+    Unwanted,
+    assessment_brief,
+    needs_brief,
+    plan_brief,
+    route_brief,
+    synthesis_brief,
+)
+from handoff_queue.supervisor.roles.disputed_review import judging, judging_wants
+from handoff_queue.supervisor.roles.input_requests import NeedsReading
+from handoff_queue.supervisor.roles.planner import PlanReading
+from handoff_queue.supervisor.roles.router import RouteReading
+
+
+class Briefing:
+    """Each role has a context of its own: what it needs, and nothing of what others were told."""
+
+    def __init__(self, ledger: Ledger, loading: Loading) -> None:
+        self._ledger = ledger
+        self._loading = loading
+
+    def there(self, state: JobState) -> Mapping[str, Served]:
+        """The specialists that this job may use and that somebody serves, by name."""
+        allowed, served = state.submitted.specialists, self._ledger.roles.served()
+        return {name: one for name, one in served.items() if name in allowed} if allowed else served
+
+    def _candidates(self, state: JobState) -> list[Candidate]:
+        """The same, as planners see them."""
+        return [
+            Candidate(name, one.spec.description, one.spec.tools, one.queued)
+            for name, one in self.there(state).items()
+        ]
+
+    def _with_a_team(self, state: JobState) -> list[Candidate]:
+        """The same, and a sub-supervisor where there may be one."""
+        return self._candidates(state) + ([SUB_TEAM] if may_have_children(state.submitted) else [])
+
+    def brief(  # noqa: PLR0911
+        self, state: JobState, role: str, request: str, into: Prepared
+    ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+        """What the role is asked, which results it sees, and the schema of its answer."""
+        limits = state.submitted.limits
+        if role == "router":
+            candidates = self._candidates(state)
+            return (
+                route_brief(request, candidates, self._known(state)),
+                (),
+                RouteReading(tuple(one.name for one in candidates)).schema,
+            )
+        if role == "planner" and state.plan is None:
+            return self._planning(state, request)
+        plan = self._loading.plan(state, into)
+        if role == "planner":
+            asking = {
+                step_id: step.result
+                for step_id, step in state.steps.items()
+                if step.status is StepStatus.IN_NEED and step.result
+            }
+            words = self._loading.words(state, asking.values(), into)
+            needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
+            about = tuple(step_id for step_id, step in state.steps.items() if step.result)
+            others = self._candidates(state) if can_help(state) else []
+            schema = NeedsReading(tuple(needs), tuple(one.name for one in others)).schema
+            return needs_brief(request, plan, needs, others, room(state)), about, schema
+        if role == REPLANNER:
+            return replanning(state, request, plan, self._with_a_team(state), self._known(state))
+        if role == JUDGE:
+            return judging(state, self._loading.words(state, judging_wants(state), into))
+        if role == "assessor":
+            settled = [
+                one.brief()
+                for one in disputes_of(
+                    state, self._loading.words(state, disputes_wanted(state), into)
+                )
+            ]
+            left, verdicts = max(0, limits.max_rounds - state.reworks), assessment.reading_of(state)
+            about = reviewed_steps(state)
+            brief = assessment_brief(
+                request, plan, len(state.rounds_now) + 1, left, settled, verdicts.rubric, about
+            )
+            return brief, about, verdicts.schema
+        words = self._loading.words(
+            state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into
+        )
+        last = words.verdict(state.last_round) if state.last_round else None
+        gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]
+        vetoes = words.objections(state.turned_down) if state.turned_down else ()
+        open_points = last.open_points if last else ()
+        settled = [one.brief() for one in disputes_of(state, words)]
+        brief = synthesis_brief(request, plan, gaps, open_points, vetoes, settled)
+        return brief, usable_sinks(state), self._loading.answer_schema(state)
+
+    def _planning(
+        self, state: JobState, request: str
+    ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+        """Return what ``brief`` returns, for the first plan of a job."""
+        candidates = self._with_a_team(state)
+        given = tuple(result.step for result in state.submitted.given)
+        most_steps = state.submitted.limits.max_steps
+        reading = PlanReading(
+            tuple(candidate.name for candidate in candidates),
+            most_steps,
+            given,
+            state.submitted.approvals.are_wanted,
+        )
+        text = plan_brief(
+            request, candidates, most_steps, self._rejected(state), self._known(state)
+        )
+        return text, given, reading.schema
+
+    def _known(self, state: JobState) -> Known:
+        asked = state.submitted
+        return Known(
+            asked.given, self._loading.text(state, asked.after.request) if asked.after else None
+        )
+
+    def _rejected(self, state: JobState) -> list[Unwanted]:
+        """Plans that the user did not want, and what was said of them."""
+
+        def plan(ref: BlobRef) -> Plan:
+            return Plan.from_json(self._loading.text(state, ref))
+
+        return [
+            Unwanted(
+                plan=plan(one.plan),
+                note=self._loading.text(state, one.note) if one.note else "",
+                own=plan(one.own_plan) if one.own_plan else None,
+            )
+            for one in state.rejected_plans
+        ]

@@ -1,0 +1,166 @@
+"""The supervisor's own model calls: a role's handoff, run where the decision was made, or on the think queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from handoff_queue.shared.agent.answer_format import Reading
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, Loaded
+from handoff_queue.shared.broker.attempt_outcome import Ended
+from handoff_queue.shared.runtime.agent_setup import Consequences, Fitting
+from handoff_queue.shared.runtime.attempt import Attempts, Finish, Ready
+from handoff_queue.shared.runtime.payload_cache import JobLibrary
+from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.assessment import reading_of
+from handoff_queue.supervisor.roles.disputed_review import RulingReading, points_asked_in
+from handoff_queue.supervisor.roles.input_requests import needs_reading_of
+from handoff_queue.supervisor.roles.instructions import read_role_once
+from handoff_queue.supervisor.roles.judge import reading_again
+from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of
+from handoff_queue.supervisor.roles.planner import PlanReading, specialists_offered_in
+from handoff_queue.supervisor.roles.replanner import found_in, patch_reading_of
+from handoff_queue.supervisor.roles.router import RouteReading, specialists_routed_in
+
+SLOT_WAIT_S = 0.02
+"""For a slot to become free: less than what it costs to have another thread, or another process, think. Where each takes seconds, it makes
+no difference.
+"""
+
+
+class Thinker:
+    """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and those from the think queue."""
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        slots: int,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        slot_wait_s: float = SLOT_WAIT_S,
+    ) -> None:
+        """`on_change`: called when the last slot was taken, and when one is free again."""
+        self._attempts = attempts
+        self._free = max(1, slots)
+        self._changing = threading.Condition()
+        self._on_change = on_change
+        self._slot_wait_s = slot_wait_s
+
+    @property
+    def is_full(self) -> bool:
+        return self._free == 0
+
+    @contextmanager
+    def slot(self, *, wanted: bool = True) -> Iterator[bool]:
+        """Whether a role may run in this process: half of a supervisor's slots stay free for decisions."""
+        with self._changing:
+            got = wanted and self._changing.wait_for(lambda: self._free > 0, self._slot_wait_s)
+            self._free -= got
+            is_last = got and self._free == 0
+        if is_last:
+            self._on_change()
+        try:
+            yield got
+        finally:
+            if got:
+                with self._changing:
+                    self._free += 1
+                    was_full = self._free == 1
+                    self._changing.notify()
+                if was_full:
+                    self._on_change()
+
+    def think(self, state: JobState, handoff: AgentHandoff, text: str, look: str = "") -> Ended:
+        """Claim the handoff and run it; what follows from its result is in the journal with it. `look`: see `Claiming`."""
+        ready = self.ready(state, handoff, text, look)
+        return self.run(ready, self._attempts.ledger.claims.claim(ready.claiming))
+
+    def run(self, ready: Ready, claim: Claim, finish: Finish = Claim.finish) -> Ended:
+        return self._attempts.run(ready, claim, finish)
+
+    def ready(self, state: JobState, handoff: AgentHandoff, text: str, look: str = "") -> Ready:
+        """The role's handoff as it can be claimed and run here."""
+        role = handoff.assigned_to
+
+        def fit(
+            _handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+        ) -> Fitting:
+            if role == "synthesizer":
+                reading = EnvelopeReading(
+                    handoff.step_id,
+                    handoff.expected_output_format,
+                    books.sources,
+                    loaded.known_claims(),
+                )
+                return Fitting(reading, answer_rules=ENVELOPE_RULES, streams_draft=True)
+            if role in (REPLANNER, "planner") and state.plan is not None:
+                texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
+                plan = Plan.from_json(texts[state.plan.plan.digest])
+                if role == "planner":
+                    return Fitting(
+                        needs_reading_of(handoff.expected_output_format, state, plan),
+                        answer_rules="",
+                    )
+                found = {step_id: found_in(result) for step_id, result in loaded.results.items()}
+                return Fitting(
+                    patch_reading_of(
+                        handoff.expected_output_format,
+                        plan,
+                        found,
+                        may_ask=state.submitted.approvals.are_wanted,
+                    ),
+                    answer_rules="",
+                )
+            return Fitting(_reading(role, state, handoff), answer_rules="")
+
+        def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
+            request, of_plan = (
+                state.submitted.request,
+                [state.plan.plan] if role == "planner" and state.plan else [],
+            )
+            texts = self._attempts.library.payloads(
+                state.job_id,
+                [ref.digest for ref in (request, *of_plan)],
+                results=[ref.digest for ref in asked_before(handoff, state)],
+            )
+            events, payloads = outcome_of(
+                handoff,
+                state,
+                result,
+                texts[request.digest],
+                Words(texts),
+                acting(self._attempts.ledger.roles.served()) if role == "planner" else (),
+            )
+            return Consequences(events, payloads)
+
+        ready = self._attempts.ready(text, handoff, fit, conclude, own=read_role_once(role))
+        return replace(ready, claiming=replace(ready.claiming, look=look))
+
+
+def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:
+    match role:
+        case "router":
+            return RouteReading(specialists_routed_in(handoff.expected_output_format))
+        case "planner":
+            return PlanReading(
+                specialists_offered_in(handoff.expected_output_format),
+                state.submitted.limits.max_steps,
+                handoff.depends_on,
+                state.submitted.approvals.are_wanted,
+            )
+        case "judge" if points := points_asked_in(handoff.expected_output_format):
+            return RulingReading(points)
+        case "judge" if state.conflicts is not None:
+            return reading_again(handoff.expected_output_format, state.conflicts)
+        case _:
+            return reading_of(state)

@@ -1,0 +1,71 @@
+"""Where supervisors get a job's state from: folded on from the last version that this process knows, never from the beginning again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from handoff_queue.shared.store.journal import Journal
+from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+KEPT = 2_000
+"""Jobs whose states a process remembers."""
+
+
+class States:
+    """The newest known state of the jobs that this process has looked at, each with the event that it ends with."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._known: OrderedDict[JobId, tuple[JobState, Recorded]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def load(
+        self, job_id: JobId, read: Callable[[int], list[Recorded]] | None = None
+    ) -> JobState | None:
+        """The state as the journal tells it now; None: there is no such job.
+
+        The last known event is read again: where it no longer stands, the journal is another one (Redis came back with older data,
+        the job was deleted and submitted anew), and what was known of it is forgotten. `read`: the events after a version; that of the
+        journal where it is left out.
+        """
+        with self._lock:
+            state, last = self._known.get(job_id, (None, None))
+        after = last.version - 1 if last else 0
+        events = read(after) if read else self._journal.read(job_id, after)
+        if last is not None:
+            if events and events[0] == last:
+                events = events[1:]
+            else:
+                state, last, events = None, None, self._journal.read(job_id)
+        state = fold(job_id, state, events)
+        last = events[-1] if events else last
+        if state is None or last is None:
+            self.forget(job_id)
+            return None
+        return self.remember(state, last)
+
+    def fold_on(self, state: JobState, events: Sequence[Recorded]) -> JobState | None:
+        """The state after events that this process has just written; None: something else came between, so it must be read."""
+        if not events or events[0].version != state.version + 1:
+            return None
+        return self.remember(fold_on(state, events), events[-1])
+
+    def remember(self, state: JobState, last: Recorded) -> JobState:
+        """Keep a state, and the event that it ends with, as it stands in the journal: the state may have been made before that."""
+        if state.as_of != last.at:
+            state = state.model_copy(update={"as_of": last.at})
+        with self._lock:
+            self._known[state.job_id] = (state, last)
+            self._known.move_to_end(state.job_id)
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return state
+
+    def forget(self, job_id: JobId) -> None:
+        with self._lock:
+            self._known.pop(job_id, None)

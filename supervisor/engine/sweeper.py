@@ -1,0 +1,130 @@
+"""The sweeper: wakes what time, a lost message or a dead process has left behind. Every supervisor runs one; they share the work.
+
+It is also who says that its supervisor is there: one that does not sweep is none to count on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.store.daily_budget import Caps
+from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable
+from handoff_queue.shared.types.presence import Node
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+
+SWEEPS_PER_LEASE = 8
+"""At least: a quarter of a lease without anybody is a time in which nobody could speak to Redis (`silence.lua`)."""
+FORGET_EVERY = 600
+"""Sweeps between two looks for what jobs that are gone have left: their places in the list, and messages that nobody takes."""
+
+log = log_of(__name__)
+
+
+class Sweeper:
+    """One thread, one Redis round trip per interval when nothing is due."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        name: str,
+        *,
+        interval_s: float,
+        keep_s: int,
+        caps: Caps | None = None,
+    ) -> None:
+        """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S, HANDOFF_RETENTION_S, and the caps of a day."""
+        self._ledger = ledger
+        self._name = name
+        self._dispatcher = dispatcher
+        self._interval_s = interval_s
+        self._keep_s = keep_s
+        self._caps = caps
+        self._caps_since_ms: int | None = None
+        """When this supervisor has set them; None: it has not yet."""
+        self._node: Callable[[], Node | None] = lambda: None
+        self._announced_at = float("-inf")
+        self._rounds = 0
+        self._tried = threading.Event()
+        """To announce it, once."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+
+    def start(self, node: Callable[[], Node | None] = lambda: None) -> None:
+        """Start to sweep. When this returns, the supervisor is announced, unless Redis takes no writes now.
+
+        `node` returns the facts that the supervisor announces about itself.
+        """
+        self._node = node
+        self._thread.start()
+        self._tried.wait(FOUND_WITHIN_S)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def wait_until_withdrawn(self) -> None:
+        """After `stop`, before the process ends: nobody is to count on this supervisor any more."""
+        if self._thread.is_alive():
+            self._thread.join(WITHDRAWN_WITHIN_S)
+
+    def sweep(self) -> int:
+        """Wake every job that needs a look; returns how many."""
+        return self._sweep()[0]
+
+    def announce(self) -> None:
+        """Say that this supervisor is there, and what may be spent in a day: who started last has the say, also after Redis has lost it."""
+        held_since_ms = self._ledger.roles.announce_supervisor(self._name, self._node())
+        if self._caps is not None and (
+            self._caps_since_ms is None or held_since_ms < self._caps_since_ms
+        ):
+            self._caps_since_ms = self._ledger.days.set_caps(self._caps, self._caps_since_ms)
+
+    def _sweep(self) -> tuple[int, bool]:
+        swept = self._ledger.jobs.sweep()
+        for job_id, suspects in swept.due.items():
+            self._dispatcher.wake(job_id, suspects)
+        for job_id in swept.fresh:
+            self._dispatcher.announce(job_id)
+        return len(swept.due) + len(swept.fresh), swept.more
+
+    def _announce_in_time(self) -> None:
+        if time.monotonic() - self._announced_at >= ANNOUNCED_FOR_S / 3:
+            self.announce()
+            self._announced_at = time.monotonic()
+
+    def _round(self) -> None:
+        while self._sweep()[1]:  # after an outage: thousands at once
+            pass
+        if self._rounds % FORGET_EVERY == 0:
+            self._ledger.jobs.forget_older_than(self._ledger.connection.now() - self._keep_s)
+        if self._rounds % FORGET_EVERY == 0 or self._ledger.queues.has_more:
+            self._ledger.queues.drop_orphans()
+        self._rounds += 1
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            is_there = _succeeds("not announced", self._announce_in_time)
+            self._tried.set()
+            if is_there:
+                _succeeds("not swept", self._round)
+            self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
+        with suppress(LedgerError):
+            self._ledger.roles.withdraw_supervisor(self._name)
+
+
+def _succeeds(otherwise: str, call: Callable[[], None]) -> bool:
+    try:
+        call()
+    except LedgerUnavailable as error:
+        log.warning(otherwise, why=str(error))
+        return False
+    except BaseException:  # the sweeper must outlive a broker that is restarting
+        log.exception(otherwise)
+        return False
+    return True

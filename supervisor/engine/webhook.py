@@ -1,0 +1,160 @@
+"""Completion webhooks: a signed POST when a job has ended, tried again with growing pauses."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.events import WebhookTried
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+TIMEOUT_S = 10.0
+"""For all of a try; a receiver that sends a byte now and then would hold a slot for ever otherwise."""
+SIGNATURE_HEADER = "X-Handoff-Signature"
+"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under HANDOFF_WEBHOOK_SECRET."""
+TIMESTAMP_HEADER = "X-Handoff-Timestamp"
+
+log = log_of(__name__)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A webhook's address is what the user gave; nobody sends us elsewhere."""
+
+    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
+        return None
+
+
+class _Http(HTTPHandler):
+    """Notes its connections in `made`."""
+
+    def __init__(self, made: list[HTTPConnection]) -> None:
+        super().__init__()
+        self._made = made
+
+    def http_open(self, req: Request) -> Any:
+        return self.do_open(self._connection, req)
+
+    def _connection(self, host: str, **options: Any) -> HTTPConnection:
+        self._made.append(HTTPConnection(host, **options))
+        return self._made[-1]
+
+
+class _Https(HTTPSHandler):
+    """The same, encrypted."""
+
+    def __init__(self, made: list[HTTPConnection]) -> None:
+        super().__init__()
+        self._made = made
+
+    def https_open(self, req: Request) -> Any:
+        return self.do_open(self._connection, req)
+
+    def _connection(self, host: str, **options: Any) -> HTTPConnection:
+        self._made.append(HTTPSConnection(host, **options))
+        return self._made[-1]
+
+
+@contextmanager
+def _cut_after(seconds: float) -> Iterator[list[HTTPConnection]]:
+    """Shut the connections in the list down when the time is over: a socket's own timeout begins anew with every byte."""
+    made: list[HTTPConnection] = []
+
+    def cut() -> None:
+        for connection in made:
+            if connection.sock is not None:
+                with suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield made
+    finally:
+        timer.cancel()
+
+
+class Webhooks:
+    """Delivers, and writes down how it went."""
+
+    def __init__(self, ledger: Ledger, secret: str | None, timeout_s: float = TIMEOUT_S) -> None:
+        self._ledger = ledger
+        self._secret = secret
+        self._timeout_s = timeout_s
+
+    def deliver(self, state: JobState, attempt: int) -> None:
+        """One try. The body has the id and the status; whoever gets it asks for the result."""
+        assert state.ended is not None
+        body = json.dumps(
+            {
+                "job_id": state.job_id,
+                "status": state.ended.status.value,
+                "reason": state.ended.reason,
+                "attempt": attempt,
+            }
+        ).encode()
+        delivered, detail = self._post(state.submitted.webhook_url or "", body)
+        tried = WebhookTried(
+            attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
+        )
+        self._ledger.journal.append(state.job_id, tried)
+        log.info(
+            "webhook", job_id=state.job_id, attempt=attempt, delivered=delivered, detail=detail
+        )
+
+    def ask(self, state: JobState) -> None:
+        """The job waits for an approval. Told once: where that is not heard, the next reminder says it again."""
+        if state.submitted.webhook_url is None or state.question is None:
+            return
+        waits: dict[str, object] = {
+            "job_id": state.job_id,
+            "status": "waiting",
+            "approval": state.question.what,
+            "reminder": state.question.reminders,
+        }
+        if state.asks_about_steps:
+            waits["steps"] = list(state.question.steps)
+        delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
+        log.info(
+            "webhook",
+            job_id=state.job_id,
+            asks=state.question.what,
+            delivered=delivered,
+            detail=detail,
+        )
+
+    def _post(self, url: str, body: bytes) -> tuple[bool, str]:
+        if not url.lower().startswith(("http://", "https://")):
+            return False, "not an http(s) URL"
+        timestamp = str(int(self._ledger.connection.now()))
+        headers = {"Content-Type": "application/json", TIMESTAMP_HEADER: timestamp}
+        if self._secret:
+            headers[SIGNATURE_HEADER] = signature(self._secret, timestamp, body)
+        try:
+            with _cut_after(self._timeout_s) as made:
+                opener = build_opener(_NoRedirects(), _Http(made), _Https(made))
+                with opener.open(Request(url, body, headers), timeout=self._timeout_s) as answer:  # noqa: S310
+                    return 200 <= answer.status < 300, str(answer.status)
+        except HTTPError as error:
+            return False, str(error.code)
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            return False, type(error).__name__
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """What the receiver computes again and compares (`hmac.compare_digest`)."""
+    return (
+        "sha256="
+        + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    )

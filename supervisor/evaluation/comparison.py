@@ -1,0 +1,184 @@
+"""One request in two ways: what each answer is worth, what it took, and one sentence of advice, by pure code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.evaluation.answer_judge import (
+    Better,
+    Duel,
+    Judging,
+    duel_in,
+    mean_of,
+    settled,
+)
+from handoff_queue.supervisor.evaluation.figures import (
+    Took,
+    faults_of,
+    is_cut,
+    text_of,
+    took_by,
+    took_together,
+)
+from handoff_queue.supervisor.evaluation.job_runner import Errand, Runner
+from handoff_queue.supervisor.evaluation.number_format import times
+from handoff_queue.supervisor.evaluation.trials import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two."""
+
+    name: str
+    status: str
+    faults: tuple[str, ...]
+    """Why it does not pass its gates, or that there is no answer."""
+    took: Took
+    score: float | None = None
+    """The mean of both judges' scores, 1 to 5. None: it was not judged."""
+    job_id: str = ""
+    is_cut: bool = False
+    """Its money was spent."""
+    is_unanswered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both, and what the judge made of them."""
+
+    first: Side
+    second: Side
+    better: Better | None = None
+    """In both orders; neither: they disagree, or it was a draw. None: it was not judged."""
+    duels: tuple[Duel | None, ...] = ()
+    """What the judge said, in the order first, second; then in the other one, as it was shown."""
+    judging_took: Took = field(default_factory=Took)
+    judged_by: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> str:
+        return advice_on(self.first, self.second, self.better)
+
+
+def advice_on(first: Side, second: Side, better: Better | None) -> str:
+    """Which of two to take, and why: who answers at all and passes, then whom the judge prefers in both orders, then who is cheaper."""
+    if first.is_cut or second.is_cut:
+        who = " and ".join(side.name for side in (first, second) if side.is_cut)
+        return f"Nothing can be said: {who} ran out of money."
+    if bool(first.faults) != bool(second.faults):
+        good, bad = (second, first) if first.faults else (first, second)
+        return (
+            f"Take {good.name}: its answer passes, and that of {bad.name} does not{_at(good, bad)}."
+        )
+    if first.faults:
+        return f"Take neither as it is: {first.name} does not pass ({first.faults[0].rstrip('.')}), nor does {second.name}."
+    if better in (Better.FIRST, Better.SECOND):
+        good, bad = (first, second) if better is Better.FIRST else (second, first)
+        return f"Take {good.name}: its answer was found better in both orders{_at(good, bad)}."
+    same = (
+        "no difference was found that holds in both orders"
+        if better
+        else "both pass, and more was not judged"
+    )
+    measure, (of_first, of_second) = _prices(first, second)
+    if of_first == of_second:
+        return f"Take either: {same}, at the same price."
+    cheap, dear = (first, second) if of_first < of_second else (second, first)
+    ratio = times(max(of_first, of_second), min(of_first, of_second))
+    return f"Take {cheap.name}: {same}, and {dear.name} takes {ratio} the {measure}."
+
+
+def _at(good: Side, bad: Side) -> str:
+    """What the better one takes more, or less."""
+    measure, (of_good, of_bad) = _prices(good, bad)
+    if of_good == of_bad:
+        return ""
+    return (
+        f", at {times(of_good, of_bad)} the {measure}"
+        if of_good > of_bad
+        else f", and {bad.name} takes {times(of_bad, of_good)} the {measure}"
+    )
+
+
+def _prices(one: Side, other: Side) -> tuple[str, tuple[float, float]]:
+    """In the measure that both have: money, or tokens where a price is not known or is nothing."""
+    if one.took.cost_usd and other.took.cost_usd:
+        return "money", (one.took.cost_usd, other.took.cost_usd)
+    return "tokens", (one.took.tokens, other.took.tokens)
+
+
+@dataclass(slots=True)
+class Comparing:
+    """Two jobs, and then the judge's two."""
+
+    runner: Runner
+    errands: Sequence[tuple[Variant, Errand]]
+    """Two of them."""
+    request: str
+    gates: Gates | None
+    rubric: Rubric
+    judging: Judging | None
+    _results: dict[str, JobResult] = field(default_factory=dict)
+
+    def run(self) -> Comparison:
+        """Raises: UserError, LedgerUnavailable: as `Runner.run`. UserError, too, where there was no money for both."""
+        self.runner.add(errand for _, errand in self.errands)
+        self._collect()
+        if self.runner.waiting:
+            raise UserError("there was no money left for the second answer: raise --max-usd")
+        one, other = (self._results[errand.key] for _, errand in self.errands)
+        first, second = (self._side(variant, errand) for variant, errand in self.errands)
+        if (
+            self.judging is None
+            or not (text_of(one) and text_of(other))
+            or first.is_cut
+            or second.is_cut
+        ):
+            return Comparison(first, second)
+        keys = (f"{self.errands[0][1].key} judged", f"{self.errands[1][1].key} judged")
+        orders = ((one, other), (other, one))
+        self.runner.add(
+            Errand(key, self.judging.duel(self.request, self.rubric, *pair))
+            for key, pair in zip(keys, orders, strict=True)
+        )
+        self._collect()
+        judged = [self._results[key] for key in keys if key in self._results]
+        return _judged(first, second, judged, self.rubric)
+
+    def _collect(self) -> None:
+        self._results |= {errand.key: result for errand, result in self.runner.run()}
+
+    def _side(self, variant: Variant, errand: Errand) -> Side:
+        result = self._results[errand.key]
+        faults = faults_of(result, self.gates)
+        return Side(
+            variant.name,
+            result.status.value,
+            faults,
+            took_by(result),
+            job_id=result.job_id,
+            is_cut=is_cut(result),
+            is_unanswered=not text_of(result),
+        )
+
+
+def _judged(first: Side, second: Side, judged: Sequence[JobResult], rubric: Rubric) -> Comparison:
+    """`judged`: what was shown in order, then what was shown swapped; fewer, where there was no money for them."""
+    duels = [duel_in(result, rubric) for result in judged]
+    one, swapped = (duels[0], duels[1]) if len(duels) == 2 else (None, None)
+    scores = [(duel.first, duel.second) for duel in (one,) if duel] + [
+        (duel.second, duel.first) for duel in (swapped,) if duel
+    ]
+    return Comparison(
+        first=replace(first, score=mean_of([score for mine, _ in scores for score in mine])),
+        second=replace(second, score=mean_of([score for _, mine in scores for score in mine])),
+        better=settled(one, swapped),
+        duels=tuple(duels),
+        judging_took=took_together(map(took_by, judged)),
+        judged_by=tuple(result.job_id for result in judged),
+    )

@@ -1,0 +1,109 @@
+"""A golden set: requests, each with what is right for it. A file with one JSON object a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.ids import NameField
+from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.unique_json import refuse_repeats
+from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+
+MOST_BYTES = 5_000_000
+MOST_CASES = 1_000
+LONGEST_REFERENCE = 10_000
+
+
+class Case(BaseModel):
+    """One request of a golden set."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    id: NameField
+    request: Annotated[str, StringConstraints(min_length=1, max_length=50_000)]
+    docs: str | None = None
+    """A folder or a file, from where the golden set lies."""
+    kind: Annotated[str, StringConstraints(min_length=1, max_length=40)] | None = None
+    """What sort of request it is; rates are given by it, too."""
+    gates: Gates | None = None
+    """What code checks in the answer as it leaves. The job is never told."""
+    rubric: Rubric | None = None
+    """What the judge scores. None: nothing."""
+    reference: (
+        Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REFERENCE)] | None
+    ) = None
+    """A right answer, for the judge alone."""
+
+    @field_validator("rubric", mode="before")
+    @classmethod
+    def _as_people_write_it(cls, value: Any) -> Any:
+        return Rubric.of_fields(value) if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _can_be_measured(self) -> Self:
+        if self.gates in (None, Gates()) and self.rubric is None:
+            raise ValueError("it has neither gates nor a rubric: nothing would measure its answer")
+        if self.gates and self.gates.fact_checker:
+            raise ValueError(
+                "a fact-checker looks at an answer while its job runs: leave gates.fact_checker out"
+            )
+        return self
+
+
+def read_golden(path: Path) -> tuple[Case, ...]:
+    """All of them, each with `docs` as a path from here.
+
+    Raises:
+        UserError: names the line.
+    """
+    data = bounded_bytes(path, MOST_BYTES, "split it into several golden sets")
+    try:
+        lines = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text") from error
+    cases = list(_cases_in(path, lines))
+    if not cases:
+        raise UserError(f"{path} holds no request: write one JSON object a line")
+    if len(cases) > MOST_CASES:
+        raise UserError(
+            f"{path} holds more than {MOST_CASES:,} requests: split it into several golden sets"
+        )
+    return tuple(cases)
+
+
+def _cases_in(path: Path, lines: list[str]) -> Iterator[Case]:
+    known: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            refuse_repeats(line)
+            case = Case.model_validate_json(line)
+        except ValidationError as error:
+            raise UserError(f"{path}:{number}: {problems_of(error, kind=Case)}") from error
+        except (MalformedMessage, UserError) as error:
+            raise UserError(f"{path}:{number}: {error}") from error
+        if case.id in known:
+            raise UserError(
+                f"{path}:{number}: the id {case.id} is line {known[case.id]}'s as well: each needs its own"
+            )
+        known[case.id] = number
+        yield (
+            case.model_copy(update={"docs": str(path.parent / case.docs)})
+            if case.docs is not None
+            else case
+        )

@@ -1,0 +1,124 @@
+"""Many jobs through the real queue, some at once, in one purse. A job's key is its name: said again, it finds the job that there is."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.events import JobSubmitted
+from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.usage import MICROUSD
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.reconnection import RECONNECT_EVERY_S, Patience
+from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.evaluation.evaluation_budget import Purse
+
+LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A job to be, by its idempotency key. Its request names its mode, and its documents have been read; its limit in money is the runner's
+    affair."""
+
+    key: str
+    request: Request
+
+    @property
+    def job_id(self) -> JobId:
+        return job_id_for(self.request.tenant, self.key)
+
+
+@dataclass(slots=True)
+class Runner:
+    """Begins errands, as many at once as the purse has slots, until there are none, or no money for one."""
+
+    jobs: Client
+    purse: Purse
+    check: Callable[[], None] = lambda: None
+    """Called at each look; may raise what ends the waiting."""
+    waiting: deque[Errand] = field(default_factory=deque)
+    """What is left in it at the end was not run: there was no money."""
+    running: dict[JobId, Errand] = field(default_factory=dict)
+    _patience: Patience = field(default_factory=Patience)
+
+    def add(self, errands: Iterable[Errand]) -> None:
+        self.waiting.extend(errands)
+
+    def add_next(self, errand: Errand) -> None:
+        """Before all that wait."""
+        self.waiting.appendleft(errand)
+
+    def run(self) -> Iterator[tuple[Errand, JobResult]]:
+        """Each as it ends. More may be added meanwhile.
+
+        Raises:
+            UserError: a request cannot be used, or a key stands for another one; a job was deleted meanwhile.
+            LedgerUnavailable: Redis stays away.
+        """
+        while self.waiting or self.running:
+            self.check()
+            try:
+                self._begin()
+                ended = self._ended() if self.running else []
+                results = [(self.running[job_id], self.jobs.result(job_id)) for job_id in ended]
+            except LedgerUnavailable as error:
+                self._patience.bear(error)
+                time.sleep(RECONNECT_EVERY_S)
+                continue
+            self._patience.renew()
+            if not self.running:
+                return
+            if not results:
+                time.sleep(LOOK_EVERY_S)
+            for errand, result in results:
+                del self.running[errand.job_id]
+                self.purse = self.purse.ended(errand.job_id, _microusd_of(result))
+                yield errand, result
+
+    def _begin(self) -> None:
+        while self.waiting and len(self.running) < self.purse.slots:
+            errand = self.waiting[0]
+            there = self._there(errand)
+            limit = there.limits.max_microusd if there else self.purse.next_limit
+            if limit == 0:
+                return
+            if there is None:
+                limits = errand.request.limits.model_copy(update={"max_microusd": limit})
+                self.jobs.submit(replace(errand.request, limits=limits, idempotency_key=errand.key))
+            self.waiting.popleft()
+            self.running[errand.job_id] = errand
+            self.purse = self.purse.began(errand.job_id, limit)
+
+    def _ended(self) -> list[JobId]:
+        """Those that somebody has deleted meanwhile as well: who asks for their result is told."""
+        going_on = {
+            one.job_id
+            for one in self.jobs.ledger.jobs.standings(list(self.running))
+            if not one.status.ended
+        }
+        return [job_id for job_id in self.running if job_id not in going_on]
+
+    def _there(self, errand: Errand) -> JobSubmitted | None:
+        """The job of an earlier run of the same name; None: there is none yet.
+
+        Raises:
+            UserError: it is about something else.
+        """
+        first = self.jobs.ledger.journal.first_events([errand.job_id]).get(errand.job_id)
+        if not isinstance(first, JobSubmitted):
+            return None
+        wanted = self.jobs.submission(errand.request).event
+        if first.model_copy(update={"limits": wanted.limits}) != wanted:
+            raise UserError(
+                f"{errand.job_id} was begun under this name with another request: go on with the same command, or take a new name"
+            )
+        return first
+
+
+def _microusd_of(result: JobResult) -> int | None:
+    cost: float | None = result.usage["cost_usd"]
+    return None if cost is None else round(cost * MICROUSD)

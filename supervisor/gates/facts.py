@@ -1,0 +1,263 @@
+"""A user's own facts, out of a CSV or SQLite table: read whole, once, where the job is submitted, or refused with all that is wrong.
+
+Of a SQLite file nothing is run that is stored in it: one SELECT of named columns of one plain table is all that its connection may do.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from handoff_queue.shared.documents.decoding import decode
+from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.types.characters import composed, has_half_a_character
+from handoff_queue.shared.types.errors import ManyProblems, UserError
+from handoff_queue.shared.types.facts import FactTable, KnownFact
+from handoff_queue.shared.types.message import Message
+from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
+from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+from handoff_queue.supervisor.text.periods import periods_of
+
+MOST_BYTES = 5_000_000
+"""Of a text file."""
+MOST_FACTS = 2_000
+"""They travel with the job, and every claim of every answer is held against them: with 100 claims of one kind, for seconds at worst."""
+MOST_PROBLEMS = 10
+"""Told at once."""
+LONGEST_CELL = 500
+MOST_READING_S = 10.0
+"""Of a SQLite file: a plain table of a few thousand rows takes milliseconds."""
+_MAGIC = b"SQLite format 3\0"
+_NEEDED = ("subject", "attribute", "value")
+_OTHERS = ("unit", "date", "source")
+_NAME = re.compile(r"[^\W\d][\w $.-]{0,62}")
+"""Of a table or column in SQLite."""
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
+_Cells = Mapping[str, str]
+_Placed = tuple[str, _Cells]
+"""Where a row stands, for errors, and its cells."""
+
+
+class WrittenFacts(Message):
+    """A table of facts as a file of gates names it."""
+
+    file: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+    table: Name | None = None
+    """In a SQLite file."""
+    columns: dict[str, Name] = Field(default_factory=dict)
+    """What the table calls subject, attribute, value, unit, date and source; by default it calls them just so."""
+
+
+def read_facts(
+    file: Path, columns: Mapping[str, str] | None = None, table: str | None = None
+) -> FactTable:
+    """The facts of a .csv or .tsv with a header, or of a table of a SQLite file. `columns`: as in `WrittenFacts`.
+
+    Raises:
+        UserError: unreadable, too large, no table, a column that is not there; or cells that are none, each in a line of its own.
+    """
+    named = dict(columns or {})
+    if unknown := [name for name in named if name not in (*_NEEDED, *_OTHERS)]:
+        raise UserError(
+            f"a fact has no {unknown[0]!r:.80}: {suggestion(unknown[0], (*_NEEDED, *_OTHERS), otherwise='correct the columns')}"
+        )
+    is_database = _is_sqlite(file)
+    if is_database != (table is not None):
+        problem = (
+            "is a SQLite file: name its table with `table: ...`"
+            if is_database
+            else "is no SQLite file: it has no table of a name"
+        )
+        raise UserError(f"{file} {problem}")
+    columns = {part: named.get(part, part) for part in (*_NEEDED, *_OTHERS)}
+    rows = (
+        _rows_of_database(file, table, columns, {*named})
+        if table is not None
+        else _rows_of_text(file, columns, {*named})
+    )
+    with closing(rows):  # or a table that is too long stays open until somebody looks
+        return _facts(file, rows, columns)
+
+
+def _is_sqlite(file: Path) -> bool:
+    if file.exists() and not file.is_file():
+        raise UserError(f"the facts {file} are no regular file; name a file")
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_MAGIC)) == _MAGIC
+    except OSError as error:
+        raise UserError(
+            f"the facts {file} cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
+
+
+def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> FactTable:
+    facts: list[KnownFact] = []
+    problems: list[str] = []
+    for where, cells in rows:
+        if len(facts) + len(problems) >= MOST_FACTS:
+            raise UserError(
+                f"{file} has more than {MOST_FACTS:,} facts; keep those that answers speak of"
+            )
+        wrong = [
+            f"{where}: column {columns[part]!r:.80} {problem}"
+            for part in columns
+            if (problem := _problem(part, cells.get(part, "")))
+        ]
+        if wrong:
+            problems += wrong
+        else:
+            facts.append(_fact(where, cells))
+    if problems:
+        rest = len(problems) - MOST_PROBLEMS
+        raise ManyProblems(
+            [*problems[:MOST_PROBLEMS], *([f"and {rest:,} more"] if rest > 0 else [])]
+        )
+    if not facts:
+        raise UserError(f"{file} holds no facts; add rows, or leave the table out")
+    return FactTable(facts=tuple(facts))
+
+
+def _problem(part: str, cell: str) -> str | None:
+    if part in _NEEDED and not cell:
+        return "is empty; fill it in, or remove the row"
+    if len(cell) > LONGEST_CELL:
+        return (
+            f"has {len(cell):,} characters, at most {LONGEST_CELL} are taken; a fact has one value"
+        )
+    if has_half_a_character(cell) or "\0" in cell:
+        return "holds what is no text; write the character itself"
+    if part == "date" and cell and not periods_of(cell):
+        return f"has no date that code reads ({cell!r:.60}); write 2024, 2024-03, 2024-03-31 or Q1 2024"
+    return None
+
+
+def _fact(where: str, cells: _Cells) -> KnownFact:
+    given: dict[str, Any] = {part: composed(cell) for part, cell in cells.items() if cell}
+    try:
+        return KnownFact(**{"source": where[-LONGEST_CELL:], **given})
+    except ValidationError as error:  # a defect of ours: the cells were checked
+        raise AssertionError(f"a checked row is no fact: {where}") from error
+
+
+def _rows_of_text(
+    file: Path, columns: Mapping[str, str], asked: set[str]
+) -> Generator[_Placed, None, None]:
+    data = bounded_bytes(file, MOST_BYTES, "keep the facts that answers speak of")
+    try:
+        text = decode(data)
+    except Refused as reason:
+        raise UserError(
+            f"{file} {reason}; give a .csv or .tsv with a header, or a SQLite file"
+        ) from reason
+    delimiter = DELIMITERS.get(file.suffix.lower())
+    if delimiter is None:
+        raise UserError(f"{file} is no table; give a .csv or .tsv with a header, or a SQLite file")
+    for line, row in rows_in(file, text, delimiter):
+        if missing := [
+            part
+            for part in columns
+            if columns[part] not in row and (part in _NEEDED or part in asked)
+        ]:
+            raise _no_column(file, columns[missing[0]], missing[0], row)
+        yield (
+            f"{file.name}:{line}",
+            {part: row[column].strip() for part, column in columns.items() if column in row},
+        )
+
+
+def _no_column(file: Path, column: str, part: str, there: Iterable[str]) -> UserError:
+    mend = suggestion(column, there, otherwise=f"name the column of the {part} under `columns`")
+    return UserError(f"{file} has no column {column!r:.80}: {mend}")
+
+
+def _rows_of_database(
+    file: Path, table: str, columns: Mapping[str, str], asked: set[str]
+) -> Generator[_Placed, None, None]:
+    for name in (table, *columns.values()):
+        if not _NAME.fullmatch(name):
+            raise UserError(
+                f"{file}: {name!r:.80} is no name of a table or a column; letters, digits, space and _ $ . - make one"
+            )
+    until = time.monotonic() + MOST_READING_S
+    try:
+        with closing(
+            sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        ) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+            database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+            there = _there(file, database, table, columns, asked)
+            database.set_authorizer(_may_read(table))
+            selected = ", ".join(f'"{table}"."{columns[part]}"' for part in there)
+            found = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MOST_FACTS + 1}')  # noqa: S608 (names are checked above)
+            for number, row in enumerate(found, start=1):
+                cells = {part: _cell(value) for part, value in zip(there, row, strict=True)}
+                yield f"{file.name}, {table}, row {number}", cells
+    except sqlite3.Error as error:
+        problem = str(error).replace("interrupted", f"it takes longer than {MOST_READING_S:.0f} s")
+        raise UserError(
+            f"{file}: table {table!r:.80} cannot be read ({problem:.200}); name a plain table and its columns"
+        ) from error
+
+
+def _there(
+    file: Path,
+    database: sqlite3.Connection,
+    table: str,
+    columns: Mapping[str, str],
+    asked: set[str],
+) -> list[str]:
+    """The parts that the table has columns for, none of them computed: its file's own expressions are not run."""
+    kind = database.execute(
+        "SELECT type, sql FROM sqlite_schema WHERE name = ? COLLATE NOCASE", (table,)
+    ).fetchone()
+    if (
+        kind is None
+        or kind[0] != "table"
+        or not re.match(r"CREATE\s+TABLE\b", kind[1] or "", re.IGNORECASE)
+    ):
+        raise UserError(
+            f"{file}: {table!r:.80} is no plain table; name one that holds its rows itself"
+        )
+    stored = [
+        name
+        for _, name, _, _, _, _, hidden in database.execute(f'PRAGMA table_xinfo("{table}")')
+        if not hidden
+    ]
+    there = {name.casefold() for name in stored}
+    for part in columns:
+        if columns[part].casefold() not in there and (part in _NEEDED or part in asked):
+            raise _no_column(file, columns[part], part, stored)
+    return [part for part in columns if columns[part].casefold() in there]
+
+
+def _may_read(table: str) -> Any:
+    """Nothing but columns of that table: no function, no other table, no write."""
+
+    def allowed(
+        action: int, of: str | None, _column: str | None, _database: str | None, _by: str | None
+    ) -> int:
+        is_read = (
+            action == sqlite3.SQLITE_READ and of is not None and of.casefold() == table.casefold()
+        )
+        return (
+            sqlite3.SQLITE_OK if action == sqlite3.SQLITE_SELECT or is_read else sqlite3.SQLITE_DENY
+        )
+
+    return allowed
+
+
+def _cell(value: object) -> str:
+    """As it would be typed. What is no text is shown as such, and refused."""
+    if value is None:
+        return ""
+    return "\0" if isinstance(value, bytes) else str(value).strip()

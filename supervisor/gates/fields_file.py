@@ -1,0 +1,48 @@
+"""Small YAML files of fields, one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.text.plain_yaml import line_at, tree_in, value_of
+
+MOST_BYTES = 50_000
+"""Of such a file: some dozens of lines are usual."""
+_TEXT = "tag:yaml.org,2002:str"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFields:
+    """What a file says."""
+
+    file: Path
+    root: yaml.MappingNode
+    values: dict[str, Any]
+    """In JSON's types: a date is a text."""
+
+    def where(self, place: Sequence[str]) -> str:
+        """`FILE:LINE` of what lies there: keys, and numbers from 0, from the outside inwards."""
+        return f"{self.file}:{line_at(self.root, place)}"
+
+
+def fields_in(file: Path, such_as: Sequence[str]) -> WrittenFields:
+    """Raises: UserError: not there, too large, or no plain YAML of fields; with file and line."""
+    fields = f"fields, one a line: {', '.join(such_as)}"
+    root = tree_in(
+        file, MOST_BYTES, "an answer is held against every line of it: keep what matters", fields
+    )
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(f"{file}:{line_at(root, ())}: must be {fields}")
+    values: dict[str, Any] = {}
+    for key, node in root.value:
+        where = f"{file}:{line_at(key, ())}: "
+        if key.tag != _TEXT:
+            raise UserError(f"{where}must be {fields}")
+        values[key.value] = value_of(f"{where}{key.value:.80}", node)
+    return WrittenFields(file, root, values)

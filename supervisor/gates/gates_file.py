@@ -1,0 +1,81 @@
+"""Gates as they are written, in a file, a workflow or a line of jobs, with the facts that they name. Taken whole or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.facts import FactTable
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.message import each_problem
+from handoff_queue.supervisor.gates.fields_file import fields_in
+
+FACTS = "facts"
+"""The one field that is not a gate itself: it names a table."""
+_MOST_TOLD = 5
+"""Problems, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateSet:
+    """All that an answer is held against by code."""
+
+    gates: Gates
+    facts: FactTable | None = None
+
+
+def gates_in_file(file: Path) -> GateSet:
+    """Raises: UserError: not there, too large, no plain YAML, gates that nothing could pass, or facts that cannot be read."""
+    said = fields_in(file, (*Gates.model_fields, FACTS))
+    return gates_in(said.values, said.where, file.parent)
+
+
+def gates_in(
+    fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], folder: Path
+) -> GateSet:
+    """`where` says of a place among the fields what a problem there begins with; a table is looked for from `folder` on.
+
+    Raises:
+        UserError: what cannot be used, where, and why.
+    """
+    from handoff_queue.supervisor.gates.facts import WrittenFacts, read_facts
+
+    place: tuple[str, ...] = ()
+    kind: type[BaseModel] = Gates
+    try:
+        gates = Gates.model_validate_json(
+            json.dumps({name: value for name, value in fields.items() if name != FACTS})
+        )
+        place, kind = (FACTS,), WrittenFacts
+        written = (
+            WrittenFacts.model_validate_json(json.dumps(fields[FACTS])) if FACTS in fields else None
+        )
+    except ValidationError as error:
+        raise UserError(
+            _told(where, [((*place, *inside), said) for inside, said in each_problem(error, kind)])
+        ) from error
+    return GateSet(
+        gates,
+        read_facts(folder / written.file, written.columns, written.table) if written else None,
+    )
+
+
+def _told(
+    where: Callable[[Sequence[str]], str], problems: Sequence[tuple[Sequence[str], str]]
+) -> str:
+    found = [
+        f"{where(place)}: {'.'.join(place)}{': ' if place else ''}{said}"
+        for place, said in problems
+    ]
+    return "; ".join(
+        [
+            *found[:_MOST_TOLD],
+            *([f"and {len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []),
+        ]
+    )

@@ -1,0 +1,66 @@
+"""Tables in text files: a header that names the columns, and rows below it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from handoff_queue.shared.types.errors import UserError
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+"""By suffix: what stands between two fields. A .csv whose first line has no comma may have `;`, as some spreadsheets write it."""
+
+
+def rows_in(
+    path: Path, text: str, delimiter: str, taken: Collection[str] = ()
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows that are not blank, each with the line that it ends in. `taken`: names that no column may have.
+
+    Raises:
+        UserError: a header or a row that is broken; the first one.
+    """
+    first = text.partition("\n")[0]
+    if delimiter not in first and ";" in first and delimiter == ",":
+        delimiter = ";"
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    header: list[str] | None = None
+    try:
+        for fields in reader:
+            if not any(field.strip() for field in fields):
+                continue
+            if header is None:
+                header = _checked_header(f"{path}:{reader.line_num}", fields, taken)
+            elif len(fields) != len(header):
+                problem = f"the row has {len(fields)} fields, the header {len(header)}"
+                raise UserError(
+                    f'{path}:{reader.line_num}: {problem}; put a field that holds `{delimiter}` into quotes ("...")'
+                )
+            else:
+                yield reader.line_num, dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        if "field larger than field limit" in str(error):
+            raise UserError(
+                f"{path}:{reader.line_num}: a field has more than {csv.field_size_limit():,} characters; close an open"
+                " quote, or shorten the field and give its text as a document"
+            ) from error
+        raise UserError(
+            f'{path}:{reader.line_num}: is no table ({error}); close quotes, and write a quote in a field as `""`'
+        ) from error
+
+
+def _checked_header(where: str, fields: list[str], taken: Collection[str]) -> list[str]:
+    names = [" ".join(field.split()) for field in fields]
+    for place, name in enumerate(names):
+        if not name:
+            raise UserError(
+                f"{where}: column {place + 1} has no name; give it one in the header, or remove the column"
+            )
+        if name in names[:place]:
+            raise UserError(f"{where}: column {name!r:.80} is there twice; rename one")
+        if name in taken:
+            raise UserError(
+                f"{where}: a column cannot be called {name}, which stands for something else in every workflow; rename it"
+            )
+    return names

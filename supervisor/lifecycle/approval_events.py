@@ -1,0 +1,184 @@
+"""What a question to a person, and the answer to it, make true. `supervisor.lifecycle.approval_policy` decides when one is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    ApprovalEvent,
+    ApprovalReminded,
+    JobStatus,
+    PlanMade,
+    Recorded,
+    Rejected,
+)
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.lifecycle.approval_types import Question, RejectedPlan
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.persistent_map import Layers
+from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepState
+from handoff_queue.supervisor.lifecycle.steps import again
+
+ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
+"""What stays approved when an ended job is retried: its plan stays, and so does what it has cost."""
+
+
+def planned(made: PlanMade) -> dict[str, Any]:
+    """A plan, and its steps before their first attempt."""
+    return {
+        "plan": made,
+        "steps": {outline.id: StepState(outline=outline) for outline in made.steps},
+    }
+
+
+def asked_anew() -> dict[str, Any]:
+    """When an ended job is retried."""
+    return {"question": None, "rejected": None, "rejected_plans": (), "waited_s": 0.0}
+
+
+def approved_anew(state: JobState) -> dict[str, Any]:
+    """When its answer is made anew, too."""
+    return {"approved": tuple(what for what in state.approved if what in ONCE), "reworks": 0}
+
+
+def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str, Any]:
+    """Asked, reminded, answered. What speaks of a question that does not stand any more changes nothing."""
+    question = state.question
+    if isinstance(event, ApprovalAsked):
+        until = recorded.at + event.wait_s
+        asked = Question(
+            what=event.what,
+            version=recorded.version,
+            at=recorded.at,
+            until=until,
+            steps=event.steps,
+        )
+        return {"question": asked, "status": JobStatus.RUNNING}
+    if question is None or event.asked != question.version:
+        return {}
+    if isinstance(event, ApprovalReminded):
+        return {"question": question.model_copy(update={"reminders": event.number})}
+    answered: dict[str, Any] = {"question": None}
+    if question.what is not ApprovalOf.STEP:  # of steps, `evolve` has counted the wait
+        answered["waited_s"] = state.waited_s + max(0.0, recorded.at - question.at)
+    if isinstance(event, Rejected):
+        return answered | _rejected(state.model_copy(update=answered), question, event, recorded.at)
+    if question.what in (ApprovalOf.STEP, ApprovalOf.FAILURE):
+        is_failure = question.what is ApprovalOf.FAILURE
+        steps = (
+            _let_go(state, question)
+            if is_failure
+            else _with_answer(state, question, event.steps, is_approved=True)
+        )
+        return {**answered, "steps": steps}
+    edited = (
+        {**planned(event.plan), "quote": None}
+        if event.plan and question.what is ApprovalOf.PLAN
+        else {}
+    )
+    return {**answered, **edited, "approved": (*state.approved, question.what)}
+
+
+def _rejected(state: JobState, question: Question, event: Rejected, at: float) -> dict[str, Any]:
+    """`state`: with the wait added to its time."""
+    is_last, what = state.spent is not None or at >= state.deadline, question.what
+    match what:
+        case ApprovalOf.PLAN if not is_last and may_be_planned_again(state) and state.plan:
+            mode = state.mode if state.mode is Mode.ADAPTIVE else Mode.TEAM
+            rejected = (
+                *state.rejected_plans,
+                RejectedPlan(plan=state.plan.plan, note=event.note, own_plan=event.own_plan),
+            )
+            return {
+                "plan": None,
+                "steps": {},
+                "phase": Phase.PLANNING,
+                "mode": mode,
+                "rejected_plans": rejected,
+                "quote": None,
+            }
+        case ApprovalOf.STEP:
+            return {"steps": _with_answer(state, question, event.steps, is_approved=False)}
+        case ApprovalOf.FAILURE if is_last:
+            return {"steps": _let_go(state, question)}
+        case ApprovalOf.FAILURE:
+            return {"steps": _tried_anew(state, question, event), "sent_back_at": at}
+        case ApprovalOf.RESEARCH | ApprovalOf.ANSWER if (
+            not is_last and state.may_send_back and _to_redo(state, event)
+        ):
+            again = _done_again(state, event)
+            sent_back = {
+                "reworks": state.reworks + 1,
+                "sent_back_at": at,
+                "review_over": False,
+            }
+            return {"steps": again, "phase": Phase.WORKING, "synthesised": None, **sent_back}
+        case _:
+            return {"rejected": what}
+
+
+def may_be_planned_again(state: JobState) -> bool:
+    """By a planner, that is: of what code plans, it would make the same."""
+    is_planners = state.mode in (Mode.TEAM, Mode.ADAPTIVE) or state.routed is not None
+    return is_planners and len(state.rejected_plans) < state.submitted.limits.max_rounds
+
+
+def _done_again(state: JobState, event: Rejected) -> dict[Any, StepState]:
+    named = _to_redo(state, event)
+    steps = dict(state.steps)
+    for step_id in {*named, *state.downstream(named)}:
+        step = steps[step_id]
+        own = {"result": event.note} if step_id in named else {"follows": True}
+        remark = Remark(author="user", previous=step.result, **own)
+        steps[step_id] = again(step, remark, is_named=step_id in event.steps)
+    return steps
+
+
+def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
+    """Return the steps that a rejection names, or the sinks that have not acted."""
+    named = frozenset(event.steps) & state.steps.keys()
+    return named or frozenset(one for one in state.sinks if not state.steps[one].acted)
+
+
+def _with_answer(
+    state: JobState, question: Question, named: Sequence[StepId], *, is_approved: bool
+) -> Layers[StepId, StepState]:
+    """Return the steps with a person's answer. Without names, it is about all steps of the question."""
+    about = _asked_about(state, question)
+    steps = {one: about[one] for one in named if one in about} or about
+    return state.steps | {
+        step_id: step.model_copy(update={"is_approved": is_approved})
+        for step_id, step in steps.items()
+    }
+
+
+def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]:
+    return {step_id: state.steps[step_id] for step_id in question.steps if step_id in state.steps}
+
+
+def _let_go(state: JobState, question: Question) -> Layers[StepId, StepState]:
+    about = _asked_about(state, question)
+    return state.steps | {
+        step_id: step.model_copy(update={"is_let_go": True}) for step_id, step in about.items()
+    }
+
+
+def _tried_anew(state: JobState, question: Question, event: Rejected) -> Layers[StepId, StepState]:
+    """By its own specialist, as if it had never been tried, with what was said. Those that were not named are let go."""
+    about = _asked_about(state, question)
+    named = frozenset(event.steps) & about.keys() or frozenset(
+        step_id for step_id, step in about.items() if not step.acted
+    )
+    remark = {
+        step_id: Remark(author="user", result=event.note, previous=about[step_id].result)
+        for step_id in named
+    }
+    fresh = {"failures": 0, "tried": (), "given_to": None}
+    return _let_go(state, question) | {
+        step_id: again(about[step_id], remark[step_id], is_named=True).model_copy(update=fresh)
+        for step_id in named
+    }

@@ -1,0 +1,107 @@
+"""What a job that follows on another begins with: its results, under names that no step of the new job has. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from handoff_queue.shared.types.citation_markers import in_every_text
+from handoff_queue.shared.types.context_results import Given
+from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, ref
+from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+MOST_GIVEN = 50
+"""What the answer was made of comes first; a job of thousands of steps gives what it has put together of them."""
+_LONGEST = 48
+_BEFORE = re.compile(r"prev([0-9]*)_(.+)")
+_QUALIFIED = re.compile(r"\[([a-z][a-z0-9_-]{0,47})\.(c[0-9]{1,4})\]")
+
+
+def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
+    """What the job knows: what its answer was made of, its other usable results, what it was given itself. Empty: nothing."""
+    found = {StepId("synthesizer"): state.synthesis} if state.synthesis else {}
+    found |= {
+        step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)
+    }
+    found |= {
+        step_id: step.result for step_id, step in state.steps.items() if step.usable and step.result
+    }
+    found |= {one.step: one.result for one in state.submitted.given}
+    return dict(list(found.items())[:MOST_GIVEN])
+
+
+def given_of(state: JobState, words: Words) -> tuple[tuple[Given, ...], tuple[str, ...]]:
+    """The same for a new job, and the payloads. `words`: of `results_to_give(state)`."""
+    return given_as(state, results_to_give(state), parts_of(state), words)
+
+
+def given_as(
+    state: JobState, results: Mapping[StepId, BlobRef], answers: Collection[BlobRef], words: Words
+) -> tuple[tuple[Given, ...], tuple[str, ...]]:
+    """These results of a job, as another one knows them. `answers`: those that belong to the whole of its request."""
+    given, texts = [], []
+    before = {one.step: one for one in state.submitted.given}
+    for step_id, result in results.items():
+        step = state.steps.get(step_id)
+        title = (
+            step.outline.title
+            if step
+            else before[step_id].title
+            if step_id in before
+            else "The answer"
+        )
+        specialist = (
+            step.specialist
+            if step
+            else before[step_id].specialist
+            if step_id in before
+            else step_id
+        )
+        text = _under(earlier(step_id), words.result(result)).to_json()
+        is_answer = result in answers
+        given.append(
+            Given(
+                step=earlier(step_id),
+                specialist=specialist,
+                title=title,
+                result=ref(text),
+                is_answer=is_answer,
+            )
+        )
+        texts.append(text)
+    return tuple(given), tuple(texts)
+
+
+def earlier(step_id: StepId) -> StepId:
+    """Its name in a job that comes after: `find` -> `prev_find` -> `prev2_find`. Two names stay two."""
+    match = _BEFORE.fullmatch(step_id)
+    name = f"prev{int(match[1] or 1) + 1}_{match[2]}" if match else f"prev_{step_id}"
+    return StepId(
+        name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}_{digest_of(step_id)[:8]}"
+    )
+
+
+def _under(name: StepId, result: HandoffResult) -> HandoffResult:
+    """The result of another job's step as one of this name, its claims and those that it took over with it."""
+    return result.model_copy(
+        update={
+            "step_id": name,
+            "attempt": 1,
+            "handoff_id": handoff_id(name, 1),
+            "output": in_every_text(result.output, _renamed),
+            "claims": tuple(_claim(claim) for claim in result.claims),
+        }
+    )
+
+
+def _claim(claim: Claim) -> Claim:
+    step, dot, number = claim.id.rpartition(".")
+    return claim.model_copy(update={"id": f"{earlier(StepId(step))}.{number}"}) if dot else claim
+
+
+def _renamed(text: str) -> str:
+    return _QUALIFIED.sub(lambda match: f"[{earlier(StepId(match[1]))}.{match[2]}]", text)

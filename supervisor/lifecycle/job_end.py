@@ -1,0 +1,219 @@
+"""How a job ends: whole, with gaps, or without an answer. And what is still to be done after that."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from handoff_queue.shared.types.approval import OnTimeout
+from handoff_queue.shared.types.events import AnswerMethod, JobStatus
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
+from handoff_queue.supervisor.lifecycle.approval_types import Question
+from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
+from handoff_queue.supervisor.lifecycle.budget import why_spent
+from handoff_queue.supervisor.lifecycle.commands import (
+    AbandonSteps,
+    CheckGates,
+    ChooseAnswer,
+    Command,
+    DeliverWebhook,
+    EndJob,
+    SendEndTask,
+    SkipReview,
+    TellParent,
+)
+from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubted
+from handoff_queue.supervisor.lifecycle.joins import next_join
+from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
+from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
+
+WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
+"""Before each try to deliver a webhook; after the last it is left."""
+WEBHOOK_GIVEN_UP_AFTER_S = 30.0
+"""A try of which nothing was heard for so long died with its supervisor; longer than the POST's own timeout."""
+TELL_AGAIN_AFTER_S = 5.0
+"""A supervisor that was to tell a child's parent, and of which nothing was heard for so long, is dead; telling twice does no harm."""
+NOTHING_USABLE = "no step has a usable result"
+NOTHING_MET = "every step was skipped: no condition was met"
+NOBODY_THERE_S = (2.0, 30.0)
+"""Until the next look when no worker announces any specialist: a quarter of the job's age, within these; 10,000 jobs: 333 a second."""
+
+
+def why_over(state: JobState) -> str:
+    """Which budget is spent, in words."""
+    assert state.spent is not None
+    return why_spent(state)
+
+
+def why_cancelled(state: JobState) -> str:
+    return (
+        "cancelled by the user"
+        if state.cancelled_by == "user"
+        else f"{state.cancelled_by} does not wait for it any more"
+    )
+
+
+def leave(state: JobState, *, may_send_back: bool) -> Command:
+    """The answer goes to its user, past the gates if there are any."""
+    is_unchecked = (
+        state.submitted.gates is not None and state.gated is None and state.synthesised is not None
+    )
+    return CheckGates(may_send_back) if is_unchecked and parts_of(state) else end(state)
+
+
+def end(state: JobState) -> EndJob:
+    """With the answer that there is, or with the reason why there is none."""
+    if not any(step.usable for step in state.steps.values()):
+        return _fail(state)
+    planned = state.plan is not None and state.plan.degraded is None
+    whole = all(step.is_whole for step in state.steps.values())
+    accepted = not state.is_reviewed or is_accepted(state)
+    settled = (
+        state.synthesised is not None
+        and state.synthesised.problem is None
+        and not (state.gated and state.gated.vetoes)
+    )
+    why = why_over(state) if state.spent else None
+    is_whole = planned and whole and accepted and settled and not is_doubted(state)
+    return EndJob(JobStatus.OK if is_whole else JobStatus.PARTIAL, why)
+
+
+def _fail(state: JobState) -> EndJob:
+    """With the first step that failed by itself: the cause, not what it led to."""
+    if state.spent is not None:
+        return EndJob(JobStatus.FAILED, f"{why_over(state)}, and {NOTHING_USABLE}")
+    roots = (
+        (step_id, step)
+        for step_id, step in state.steps.items()
+        if step.trouble and not step.outline.depends_on and not step.is_skipped
+    )
+    step_id, step = next(roots, (None, None))
+    if step is None:
+        all_skipped = bool(state.steps) and all(one.is_skipped for one in state.steps.values())
+        return EndJob(JobStatus.FAILED, NOTHING_MET if all_skipped else NOTHING_USABLE)
+    ended_itself = step.stop_reason in (None, StopReason.FINISHED)
+    how = step.result_status if ended_itself else step.stop_reason
+    return EndJob(JobStatus.FAILED, f"{NOTHING_USABLE} ({step_id}: {how})", step.trouble)
+
+
+def end_now(state: JobState, why: str) -> tuple[Command, ...]:
+    """The job ends with what it has, and nobody is asked any more."""
+    match state.phase:
+        case Phase.ROUTING | Phase.PLANNING:
+            return (EndJob(JobStatus.FAILED, f"{why}, and there was no plan yet"),)
+        case Phase.WORKING:
+            return (_stop_working(state, why),)
+        case Phase.SYNTHESISING:
+            return (_put_together(state),)
+        case Phase.ANSWERING:
+            return end_checking(state, why) or (leave(state, may_send_back=False),)
+        case Phase.ENDED:
+            return ()
+        case _:
+            assert_never(state.phase)
+
+
+def _stop_working(state: JobState, why: str) -> Command:
+    if unsettled := tuple(
+        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
+    ):
+        return AbandonSteps(unsettled, why)
+    if answer_stands(state):
+        return leave(state, may_send_back=False)
+    needs_review = state.is_reviewed and not state.review_over
+    return SkipReview(why) if needs_review else _put_together(state)
+
+
+def _put_together(state: JobState) -> ChooseAnswer:
+    return ChooseAnswer(AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE)
+
+
+def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
+    """Return who is told of the end now: its parent, or the host's task and the webhook."""
+    if state.submitted.parent:
+        return () if state.parent_told else (TellParent(),)
+    task_due, webhook_due = _end_task_due(state), _webhook_due(state)
+    commands: list[Command] = []
+    if task_due is not None and task_due <= now:
+        commands.append(SendEndTask(state.end_task.attempts + 1))
+    if webhook_due is not None and webhook_due <= now:
+        commands.append(DeliverWebhook(state.webhook_attempts + 1))
+    return tuple(commands)
+
+
+def _end_task_due(state: JobState) -> float | None:
+    return None if state.submitted.on_end is None else _due(state.end_task)
+
+
+def _webhook_due(state: JobState) -> float | None:
+    if state.submitted.webhook_url is None:
+        return None
+    return _due(
+        Delivery(
+            attempts=state.webhook_attempts,
+            tried_at=state.webhook_tried_at,
+            delivered=state.webhook_delivered,
+            under_way=state.webhook_under_way,
+        )
+    )
+
+
+def _due(delivery: Delivery) -> float | None:
+    """Return when the next try is due. None: no try is left, or none is needed."""
+    if delivery.under_way:
+        return delivery.tried_at + WEBHOOK_GIVEN_UP_AFTER_S
+    if delivery.delivered or delivery.attempts >= len(WEBHOOK_BACKOFF_S):
+        return None
+    return delivery.tried_at + WEBHOOK_BACKOFF_S[delivery.attempts]
+
+
+def question_due(state: JobState, question: Question) -> float:
+    """When something happens if nobody answers. Unix time in seconds."""
+    approvals = state.submitted.approvals
+    if approvals.on_timeout is not OnTimeout.REMIND or approvals.timeout_s is None:
+        return question.until
+    told_after_s = approvals.timeout_s * float(2 ** (question.reminders + 1) - 1)
+    return min(question.until, question.at + told_after_s)
+
+
+def next_due(
+    state: JobState, now: float, claim_within_s: float, seen: Seen | None = None
+) -> float | None:
+    """When the sweeper must look at the job, if nothing happens before; None: never. Unix time in seconds.
+
+    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, or a child have begun, unless it is held.
+    """
+    if state.ended and state.submitted.parent:
+        return None if state.parent_told else max(now, state.as_of) + TELL_AGAIN_AFTER_S
+    if state.ended:
+        dues = (_end_task_due(state), _webhook_due(state))
+        return min((due for due in dues if due is not None), default=None)
+    until = question_due(state, state.question) if state.question else state.deadline
+    time_runs = state.question is None or (state.asks_about_steps and not state.is_only_asking)
+    if time_runs:
+        until = min(until, state.deadline)
+    if state.phase is Phase.WORKING and time_runs and (soon := next_join(state, now)) is not None:
+        until = min(until, soon)
+    if state.phase in (Phase.ROUTING, Phase.PLANNING) and not state.open and not state.question:
+        soonest_s, latest_s = NOBODY_THERE_S
+        return min(
+            now + min(max(soonest_s, (now - state.started_at) / 4), latest_s),
+            max(state.deadline, now + 1.0),
+        )
+    held = {
+        handoff_id for handoff_id, found in (seen.handoffs.items() if seen else ()) if found.held
+    }
+    begun = {
+        handoff_id
+        for handoff_id, found in (seen.handoffs.items() if seen else ())
+        if found.state == "running"
+    }
+    quiet = held | {
+        handoff_id
+        for handoff_id in begun
+        if handoff_id in state.open and state.open[handoff_id].child
+    }
+    if any(handoff_id not in quiet for handoff_id in state.overview.apart):
+        return min(now + claim_within_s, until)
+    return max(until, now + 1.0)

@@ -1,0 +1,149 @@
+"""Whether what an added step has found says anything that the job did not have, however the step was worded. Pure.
+
+A claim is known if an earlier result of the same specialist has it: its subject, attribute and value, or what it says where it has no such
+parts; and each of its sources is cited there at the same place. A known fact from another source is news. A result without claims is known
+by its text: each sentence of it, and nearly all runs of words (A. Broder's shingles), stand in earlier ones. A report may differ from the
+one before it in a figure only, and that is what it was written for. Who builds on a result and says it again in another form, shorter, in
+a table, in another language, has done what it was to do: there only the same text is nothing new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from handoff_queue.shared.types.handoff import BlobRef, Citation, Claim, HandoffResult
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
+from handoff_queue.supervisor.text.result_fingerprint import ClaimsBefore, Saying
+
+KNOWN_FROM = 0.9
+"""Of a text's shingles, from which it says nothing new."""
+LEAST_SHINGLES = 12
+"""A text with fewer ("Yes.", "None was found.") answers one question as well as another, and is no sign of anything."""
+WORDS_KNOWN_FROM = 0.6
+"""Of the words around known claims; below it, other conclusions are drawn from them."""
+
+
+def results_wanted(state: JobState) -> tuple[BlobRef, ...]:
+    """What `nothing_new_in` reads: none where no result of an added step is looked at."""
+    return (
+        tuple(step.result for step in state.steps.values() if step.usable and step.result)
+        if _to_be_judged(state)
+        else ()
+    )
+
+
+def nothing_new_in(state: JobState, words: Words) -> tuple[StepId, ...]:
+    """The added steps among those that the replanner was shown, whose results say nothing that the job did not have before they were
+    added. `words`: of `results_wanted`.
+    """
+    round_of = _rounds(state)
+    if not (judged := _to_be_judged(state)):
+        return ()
+    said = {
+        step_id: Saying(words.result(step.result))
+        for step_id, step in state.steps.items()
+        if step.usable and step.result
+    }
+    found = []
+    for step_id in judged:
+        of = state.steps[step_id].specialist
+        before = [
+            one
+            for one in said
+            if state.steps[one].specialist == of and round_of.get(one, 0) < round_of[step_id]
+        ]
+        built_upon = _upstream(state, step_id)
+        apart = [said[one] for one in before if one not in built_upon]
+        if _is_known(said[step_id], apart) or any(
+            _is_said_again(said[step_id], said[one]) for one in before if one in built_upon
+        ):
+            found.append(step_id)
+    return tuple(found)
+
+
+def is_known(result: HandoffResult, earlier: Sequence[HandoffResult]) -> bool:
+    """Whether everything in a result stands in these."""
+    return _is_known(Saying(result), [*map(Saying, earlier)])
+
+
+def is_said_again(result: HandoffResult, earlier: HandoffResult) -> bool:
+    """Whether it is the same text: each has all sentences of the other."""
+    return _is_said_again(Saying(result), Saying(earlier))
+
+
+def _is_known(new: Saying, earlier: Sequence[Saying]) -> bool:
+    if not new.claims:
+        share = _share(
+            new.shingles, frozenset[tuple[str, ...]]().union(*(one.shingles for one in earlier))
+        )
+        return share >= KNOWN_FROM and all(
+            any(one in other.sentences for other in earlier) for one in new.sentences
+        )
+    before = ClaimsBefore(claim for other in earlier for claim in other.claims)
+    if not all(_is_known_claim(claim, before) for claim in new.claims):
+        return False
+    stems = {one for other in earlier for one in other.stems}
+    is_about_the_same = len(new.stems & stems) >= WORDS_KNOWN_FROM * len(new.stems)
+    return is_about_the_same and all(
+        any(one in other.marks for other in earlier) for one in new.marks
+    )
+
+
+def _is_said_again(new: Saying, earlier: Saying) -> bool:
+    is_whole = (
+        min(_share(new.shingles, earlier.shingles), _share(earlier.shingles, new.shingles))
+        >= KNOWN_FROM
+    )
+    return is_whole and new.sentences == earlier.sentences and new.values <= earlier.values
+
+
+def _to_be_judged(state: JobState) -> tuple[StepId, ...]:
+    added, shown = _rounds(state), {*state.patches.shown}
+    return tuple(
+        step_id
+        for step_id, step in state.steps.items()
+        if step_id in added
+        and step.handoff_id in shown
+        and step.status is StepStatus.SETTLED
+        and step.usable
+    )
+
+
+def _rounds(state: JobState) -> dict[StepId, int]:
+    """Which patch has added a step, from 1; those of the plan itself are in none."""
+    return {
+        step.id: number
+        for number, patch in enumerate(state.patches.made, start=1)
+        for step in patch.added
+    }
+
+
+def _upstream(state: JobState, step_id: StepId) -> set[StepId]:
+    found, frontier = set[StepId](), [step_id]
+    while frontier:
+        for before in state.steps[frontier.pop()].outline.depends_on:
+            if before not in found and before in state.steps:
+                found.add(before)
+                frontier.append(before)
+    return found
+
+
+def _is_known_claim(claim: Claim, before: ClaimsBefore) -> bool:
+    alike = before.like(claim)
+    return bool(alike) and all(
+        any(_is_cited(source, other) for other in alike) for source in claim.sources
+    )
+
+
+def _is_cited(source: Citation, claim: Claim) -> bool:
+    return any(
+        one.digest == source.digest and one.start < source.end and source.start < one.end
+        for one in claim.sources
+    )
+
+
+def _share(ours: frozenset[tuple[str, ...]], theirs: frozenset[tuple[str, ...]]) -> float:
+    """How many of ours are among theirs; none of too few."""
+    return len(ours & theirs) / len(ours) if len(ours) >= LEAST_SHINGLES else 0.0

@@ -1,0 +1,64 @@
+"""What `decide` is told of the world outside the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from handoff_queue.shared.types.ids import HandoffId
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffSeen:
+    """How a handoff stands in the ledger."""
+
+    state: str
+    """issued | running | done | dropped"""
+    lease_until: float | None = None
+    """Unix time in seconds."""
+    lost: bool = False
+    """Published, never claimed, and its message is no longer in its queue."""
+    queued: bool = False
+    """Its message was sent to a queue. A role that was not is run where it was issued."""
+    held: bool = False
+    """Its role is paused, its message is a dead letter, or it waits for its provider. Whoever ends that has it found again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy a specialist is."""
+
+    capability: str
+    queued: int
+    slots: int
+
+    @property
+    def busy(self) -> float:
+        """Handoffs that wait, for each slot."""
+        return self.queued / max(1, self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the shell read outside the journal."""
+
+    roles: frozenset[str] = frozenset()
+    """Specialists that live workers announce."""
+    handoffs: Mapping[HandoffId, HandoffSeen] = field(default_factory=dict)
+    """Those that something may be wrong with, and every open handoff of a role."""
+    loads: Mapping[str, Load] = field(default_factory=dict)
+    """How busy those among them are that others could stand in for."""
+    acting: frozenset[str] = frozenset()
+    """Those among them that have a tool with effects."""
+    is_fact_checker_away: bool = False
+    """No live worker announces the specialist that is to check the answer's facts."""
+
+    def able(self, specialist: str) -> tuple[str, ...]:
+        """Who else can do its work, the least busy first."""
+        own = self.loads.get(specialist)
+        others = [
+            name
+            for name, load in self.loads.items()
+            if own and load.capability == own.capability and name != specialist
+        ]
+        return tuple(sorted(others, key=lambda name: (self.loads[name].busy, name)))

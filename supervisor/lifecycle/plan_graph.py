@@ -1,0 +1,70 @@
+"""What waits for what in a plan: worked out once for each plan, however often it is looked at."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from handoff_queue.shared.types.events import StepOutline
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+
+MOST_KEPT = 64
+"""Plans whose shape a process remembers: as many as it decides on at once, and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    dependents: Mapping[StepId, frozenset[StepId]]
+    """For every step, the steps that wait for it."""
+    sinks: tuple[StepId, ...]
+    """Those that nothing waits for, in the plan's order."""
+    places: Mapping[StepId, int]
+    """In that order."""
+    after_review: frozenset[StepId]
+    """The steps that begin after the review: those that say so, and their dependents."""
+    has_teams: bool
+    """Whether a sub-supervisor does any of them."""
+
+
+_lock = threading.Lock()
+_known: OrderedDict[int, tuple[tuple[StepOutline, ...], Shape]] = OrderedDict()
+"""By the identity of a plan's steps, which are kept with it, so that no other object gets that identity."""
+
+
+def shape_of(steps: tuple[StepOutline, ...]) -> Shape:
+    with _lock:
+        if (known := _known.get(id(steps))) is not None:
+            _known.move_to_end(id(steps))
+            return known[1]
+    found: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
+    for step in steps:
+        for dependency in step.depends_on:
+            found[dependency].add(step.id)
+    dependents = {step_id: frozenset(ids) for step_id, ids in found.items()}
+    shape = Shape(
+        dependents,
+        tuple(step_id for step_id, waiting in dependents.items() if not waiting),
+        {step_id: place for place, step_id in enumerate(dependents)},
+        _after_review(steps, dependents),
+        any(step.specialist == SUB_SUPERVISOR for step in steps),
+    )
+    with _lock:
+        _known[id(steps)] = (steps, shape)
+        while len(_known) > MOST_KEPT:
+            _known.popitem(last=False)
+    return shape
+
+
+def _after_review(
+    steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
+) -> frozenset[StepId]:
+    found = {step.id for step in steps if step.after is not None}
+    frontier = list(found)
+    while frontier:
+        later = dependents[frontier.pop()] - found
+        found |= later
+        frontier += later
+    return frozenset(found)

@@ -1,0 +1,70 @@
+"""What a plan of more than a few steps comes to, for the job's books: written when it changes, read by who cannot read all of it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from handoff_queue.shared.types.events import (
+    Event,
+    NeedsResolved,
+    PlanMade,
+    PlanPatched,
+    StepOutline,
+)
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.text.copy_names import source_of
+
+FEW_STEPS = 20
+"""Such a plan is read as it is: as many handoffs are shown in full."""
+MOST_PARTS = 20
+"""Copies of a step are one part; a plan of thousands of steps that somebody wrote has few others."""
+
+
+def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:
+    """Fields of the job's hash, where the plan may be another since the last decision: it was made or changed by this one, or by a person
+    before the first step.
+    """
+    if not later.steps:
+        return {"plan_short": ""} if state.steps else {}
+    if not any(map(_changes, events)) and _has_begun(state):
+        return {}
+    return {"plan_short": in_short([one.outline for one in later.steps.values()])}
+
+
+def _has_begun(state: JobState) -> bool:
+    """Asked one step at a time: all that there are, as a dict, would be made anew for each version of the state."""
+    return state.plan is not None and any(state.steps[one.id].attempt for one in state.plan.steps)
+
+
+def _changes(event: Event) -> bool:
+    return isinstance(event, PlanMade | PlanPatched | NeedsResolved)
+
+
+def in_short(steps: Sequence[StepOutline]) -> str:
+    """`{steps, parts: [{first, last, count, specialist}], other_steps}` as JSON; '' for one of few steps."""
+    if len(steps) <= FEW_STEPS:
+        return ""
+    parts = list(_parts(steps).values())
+    shown = parts[:MOST_PARTS]
+    said = {
+        "steps": len(steps),
+        "parts": shown,
+        "other_steps": len(steps) - sum(one["count"] for one in shown),
+    }
+    return json.dumps(said, separators=(",", ":"))
+
+
+def _parts(steps: Iterable[StepOutline]) -> dict[tuple[str, str], dict[str, Any]]:
+    """By source and specialist, in the order of their first steps."""
+    found: dict[tuple[StepId | str, str], dict[str, Any]] = {}
+    for step in steps:
+        whose = (source_of(step.id) or step.id, step.specialist)
+        part = found.setdefault(
+            whose, {"first": step.id, "last": step.id, "count": 0, "specialist": step.specialist}
+        )
+        part["last"] = step.id
+        part["count"] += 1
+    return found

@@ -1,0 +1,340 @@
+"""evolve(state, event) -> state: what an event makes true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.events import (
+    ApprovalEvent,
+    Arbitrated,
+    CancelRequested,
+    ConditionsChecked,
+    ConflictsFound,
+    DecisionAsked,
+    EndTaskTried,
+    FactsChecked,
+    GatesChecked,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobEvent,
+    JobStatus,
+    JobSubmitted,
+    Judged,
+    NeedsResolved,
+    ParentTold,
+    PlanMade,
+    PlanPatched,
+    Quoted,
+    Recorded,
+    RetryRequested,
+    Reviewed,
+    Routed,
+    StepEvent,
+    StepsAbandoned,
+    StepsTriedAgain,
+    Synthesised,
+    WebhookTried,
+)
+from handoff_queue.shared.types.handoff import BUDGETS, StopReason
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.verdict import Decision
+from handoff_queue.supervisor.lifecycle.approval_events import heard, planned
+from handoff_queue.supervisor.lifecycle.arbitration import arbitrated
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.disputes import looked_into
+from handoff_queue.supervisor.lifecycle.fact_gate import check_came, facts_checked, unsaid
+from handoff_queue.supervisor.lifecycle.persistent_map import layers
+from handoff_queue.supervisor.lifecycle.replanning import noted, with_patch
+from handoff_queue.supervisor.lifecycle.retry_reducer import (
+    built_again,
+    first_phase,
+    held_no_more,
+    retried,
+)
+from handoff_queue.supervisor.lifecycle.standing_answer import NOTHING_HELD
+from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
+from handoff_queue.supervisor.lifecycle.step_index_update import overview_after
+from handoff_queue.supervisor.lifecycle.steps import (
+    abandoned,
+    again,
+    checked,
+    resolved,
+    sent_back,
+    tried_again,
+    with_result,
+)
+from handoff_queue.supervisor.lifecycle.teams import team_of
+
+
+def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:
+    """The state after all of these events; None: there are none."""
+    run = iter(events)
+    if state is None and (first := next(run, None)):
+        state = begin(job_id, first)
+    return fold_on(state, run) if state else None
+
+
+def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
+    """The state after more events. What is asked of all steps is folded on once for all of them."""
+    later = state
+    for recorded in events:
+        later = _one_further(later, recorded)
+    return (
+        later
+        if later is state
+        else later.model_copy(update={"overview": overview_after(state, later)})
+    )
+
+
+def begin(job_id: JobId, recorded: Recorded) -> JobState:
+    """Raises: MalformedMessage: a journal that does not begin with the submission."""
+    if not isinstance(recorded.event, JobSubmitted):
+        raise MalformedMessage(f"the journal of {job_id} does not begin with job_submitted")
+    submitted = recorded.event
+    return JobState(
+        job_id=job_id,
+        version=recorded.version,
+        as_of=recorded.at,
+        submitted=submitted,
+        started_at=recorded.at,
+        mode=submitted.mode,
+        phase=first_phase(submitted.mode),
+    )
+
+
+def evolve(state: JobState, recorded: Recorded) -> JobState:
+    """One event further. It refuses none: what the journal holds has happened. (One that speaks of a step that no plan has is a KeyError: a
+    defect of ours, or a journal that was tampered with.)
+    """
+    return fold_on(state, (recorded,))
+
+
+def _one_further(state: JobState, recorded: Recorded) -> JobState:
+    """But for the overview, which is that of the state before."""
+    changes: dict[str, Any] = {"version": recorded.version, "as_of": recorded.at}
+    if state.is_only_asking:
+        changes["waited_s"] = state.waited_s + max(0.0, recorded.at - state.as_of)
+    changes |= _changes(state, recorded)
+    if state.mode is Mode.ADAPTIVE:
+        changes["patches"] = noted(state, recorded.event)
+    for name in ("steps", "open"):
+        if name in changes:
+            changes[name] = layers(changes[name])
+    return state.model_copy(update=changes)
+
+
+def _changes(state: JobState, recorded: Recorded) -> dict[str, Any]:
+    event = recorded.event
+    if isinstance(event, ApprovalEvent):
+        return heard(state, event, recorded)
+    return (
+        _of_job(state, event, recorded)
+        if isinstance(event, JobEvent)
+        else _of_steps(state, event, recorded.at)
+    )
+
+
+def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+    match event:
+        case JobSubmitted():
+            return {}
+        case Routed():
+            return {"mode": event.mode, "routed": event, "phase": Phase.PLANNING, "fruitless": 0}
+        case Quoted():
+            return {"quote": event.quote, "retries_when_quoted": state.retries}
+        case JobEnded():
+            return {
+                "ended": event,
+                "ended_version": recorded.version,
+                "phase": Phase.ENDED,
+                "status": event.status,
+                "open": {},
+                "question": None,
+            }
+        case CancelRequested():
+            return {} if state.ended else {"cancelled_by": event.by}
+        case RetryRequested():
+            return retried(state, event, recorded.at)
+        case DecisionAsked():
+            return {"asked_at": recorded.at}
+        case WebhookTried():
+            if event.end and event.end != state.ended_version:
+                return {}  # it was under way when the user retried: the end that comes has not been posted
+            return {
+                "webhook_attempts": event.attempt,
+                "webhook_delivered": event.delivered,
+                "webhook_under_way": event.under_way,
+                "webhook_tried_at": recorded.at,
+            }
+        case EndTaskTried():
+            return _end_task_tried(state, event, recorded.at)
+        case ParentTold():
+            return (
+                {"parent_told": True} if state.ended else {}
+            )  # of an earlier end, by a version that does not look
+        case _:
+            assert_never(event)
+
+
+def _end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str, Any]:
+    if event.end != state.ended_version:
+        return {}  # it was under way when the user retried: the end that comes has not been sent
+    tried = Delivery(
+        attempts=event.attempt,
+        tried_at=at,
+        delivered=event.delivered,
+        under_way=event.under_way,
+    )
+    return {"end_task": tried}
+
+
+def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911, PLR0912 (one case an event)
+    match event:
+        case HandoffIssued():
+            return _issued(state, event, at)
+        case HandoffFinished():
+            return _finished(state, event)
+        case PlanMade():
+            return {**planned(event), "phase": Phase.WORKING, "fruitless": 0}
+        case PlanPatched():
+            return {**with_patch(state, event), "fruitless": 0}
+        case NeedsResolved():
+            return {**resolved(state, event), "fruitless": 0}
+        case ConflictsFound() | Judged():
+            return looked_into(state, event)
+        case Arbitrated():
+            return arbitrated(state, event, at)
+        case Reviewed():
+            return {**_reviewed(state, event, at), "fruitless": 0, "held": NOTHING_HELD}
+        case StepsAbandoned():
+            return abandoned(state, event)
+        case ConditionsChecked():
+            return checked(state, event)
+        case StepsTriedAgain():
+            return {"steps": state.steps | tried_again(state, event)}
+        case Synthesised():
+            still_open = _without(state, "synthesizer")
+            made = {
+                "synthesised": event,
+                "phase": Phase.ANSWERING,
+                "open": still_open,
+                "fruitless": 0,
+                "held": NOTHING_HELD,
+            }
+            return {**made, "gated": None, "fact_checks": unsaid(state)}
+        case GatesChecked():
+            return sent_back(state, event, at) if event.is_sent_back else {"gated": event}
+        case FactsChecked():
+            return facts_checked(state, event, at)
+        case _:
+            assert_never(event)
+
+
+def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "status": JobStatus.RUNNING,
+        "open": state.open | {event.handoff_id: event},
+        "handoffs": state.handoffs + 1,
+        "specialists": {**state.specialists, event.assigned_to: event.specialist},
+    }
+    if event.group:
+        changes["groups"] = max(state.groups, int(event.group[1:]))
+    if event.is_of_a_role or event.is_fact_check:
+        return {**changes, "role_attempts": {**state.role_attempts, event.step_id: event.attempt}}
+    step = state.steps[event.step_id]
+    to = event.assigned_to if event.assigned_to != step.outline.specialist else None
+    now = {
+        "status": StepStatus.RUNNING,
+        "began_at": at,
+        "waited_before_s": state.waited_s,
+        "given_to": to,
+    }
+    team = team_of(state, event.step_id, event.child) if event.child else step.team
+    running = step.model_copy(
+        update={
+            **now,
+            "attempt": event.attempt,
+            "handoff_id": event.handoff_id,
+            "team": team,
+            "acted": bool(event.acts),
+            "gaps_only": False,
+        }
+    )
+    return {**changes, "steps": state.steps | {event.step_id: running}}
+
+
+def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
+    issued = state.open.get(event.handoff_id)
+    model = event.model
+    changes: dict[str, Any] = {
+        "open": state.open.without(event.handoff_id),
+        "usage": state.usage + event.usage,
+        "turns": state.turns + event.turns,
+        "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
+        "models": state.models
+        if model is None or model in state.models
+        else (*state.models, model),
+    }
+    if issued is None:
+        return changes
+    if event.stop_reason in BUDGETS:
+        changes["spent"] = state.spent or event.stop_reason
+    if issued.is_fact_check:
+        return {**changes, **check_came(state, event)}
+    if issued.assigned_to in ROLES:
+        changes["role_costs"] = {
+            **state.role_costs,
+            issued.assigned_to: event.usage.cost_microusd or 0,
+        }
+    if issued.assigned_to in ROLES and event.stop_reason in BUDGETS:
+        return changes
+    if issued.assigned_to in ROLES:  # what follows from its result comes next, and with it
+        return {**changes, "fruitless": state.fruitless + 1}
+    again = built_again(state, event, issued.step_id)
+    ended = {issued.step_id: with_result(state.steps[issued.step_id], event)}
+    changes["steps"] = state.steps | ended | again
+    return {**changes, **held_no_more(state, event, again)}
+
+
+def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
+    rounds, still_open = (*state.rounds, event), _without(state, "assessor")
+    steps = dict(state.steps)
+    acted = {step_id for step_id in event.steps if step_id in steps and steps[step_id].acted}
+    named = (frozenset(event.steps) & steps.keys()) - acted
+    named -= frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*event.repeats}
+    if (
+        event.decision is not Decision.REVISE
+        or not state.may_send_back
+        or state.spent
+        or event.goes_in_circles
+        or {*event.steps} <= acted
+    ):
+        is_done = all(step.status is StepStatus.SETTLED for step in steps.values())
+        phase = Phase.SYNTHESISING if is_done else Phase.WORKING
+        return {"rounds": rounds, "phase": phase, "open": still_open, "review_over": True}
+    for step_id in {*named, *state.downstream(named)}:
+        step = steps[step_id]
+        steps[step_id] = again(
+            step, Remark(author="assessor", result=event.result, previous=step.result)
+        )
+    return {
+        "rounds": rounds,
+        "steps": steps,
+        "open": still_open,
+        "reworks": state.reworks + 1,
+        "sent_back_at": at,
+    }
+
+
+def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
+    """The open handoffs, but for those of a role whose answer is no longer waited for."""
+    return {
+        handoff_id: handoff
+        for handoff_id, handoff in state.open.items()
+        if handoff.assigned_to != role
+    }

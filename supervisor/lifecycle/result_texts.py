@@ -1,0 +1,281 @@
+"""What models said, where events and states only refer to it. Pure: the caller loads the payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from handoff_queue.shared.text.plurals import counted
+from handoff_queue.shared.types.conflicts import Conflicts
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.events import (
+    Arbitrated,
+    ConditionsChecked,
+    Event,
+    FactsChecked,
+    GatesChecked,
+    HandoffFinished,
+    JobEnded,
+    Judged,
+    NeedsResolved,
+    PlanMade,
+    PlanPatched,
+    Rejected,
+    Reviewed,
+    Routed,
+    StepsAbandoned,
+    Synthesised,
+)
+from handoff_queue.shared.types.fact_check import FactCheck
+from handoff_queue.shared.types.facts import FactTable
+from handoff_queue.shared.types.handoff import (
+    BlobRef,
+    Feedback,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+)
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.input_resolutions import Resolutions
+from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.results import unreadable_result
+from handoff_queue.shared.types.rulings import Rulings
+from handoff_queue.shared.types.verdict import Verdict
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.state import StepState
+from handoff_queue.supervisor.text.titles import title_of
+
+WHY_CHARS = 300
+"""The longest reason that is quoted in a line. The whole text is in the result."""
+STOPPED_BY = {
+    StopReason.MAX_TURNS: "it reached its limit of turns",
+    StopReason.MAX_TOKENS: "it reached its limit of tokens",
+    StopReason.MAX_USD: "it reached its cost limit",
+    StopReason.DEADLINE: "its time was over",
+    StopReason.JOB_BUDGET: "the budget of the job was spent",
+    StopReason.DAY_BUDGET: "the budget of the day was spent",
+    StopReason.PARENT_BUDGET: "the budget of the parent job was spent",
+    StopReason.REFUSED: "the model declined to answer",
+    StopReason.INVALID_OUTPUT: "its answer did not have the required form",
+    StopReason.MODEL_ERROR: "the model could not be called",
+    StopReason.TOO_MANY_CLAIMS: "too many workers were lost while they ran it",
+    StopReason.CANCELLED: "it was cancelled",
+    StopReason.DEFECT: "it failed because of an internal error",
+}
+"""Why an agent stopped, in words, where its result does not say more. All reasons but FINISHED."""
+UNEXPLAINED = "the specialist calls its result partial, and does not say what is missing"
+TRY_AGAIN = "Try again."
+BY_CODE = "code, which takes no excuse"
+MOST_TOLD = 20
+"""Statements that a fact-checker holds to be wrong: as many as somebody mends at once."""
+MOST_LINE_CHARS = 500
+UNPROVEN = "[no source]"
+"""Stands in an answer where a statement points to a claim without a source that could be checked."""
+HELPED = "Step {helper} was asked for what you need: its result is in your context. If it is of no use, do what can be done without it."
+BRING_UP_TO_DATE = "A step that you depend on was done again: its new result is in your context. Bring yours up to date."
+
+
+def said_by(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an event)
+    """The HandoffResults, or the user's note, whose words belong to an event; none: the event says all that there is to say."""
+    ref: BlobRef | None = None
+    match event:
+        case StepsAbandoned():
+            return tuple(item.result for item in event.steps)
+        case ConditionsChecked():
+            return tuple(item.result for item in (*event.skipped, *event.undecided))
+        case HandoffFinished():
+            ref = event.result if event.status is not ResultStatus.OK else None
+        case Routed():
+            ref = event.result if event.problem else None
+        case PlanMade():
+            ref = event.degraded or event.noted
+        case PlanPatched() | NeedsResolved():
+            ref = event.result
+        case Judged():
+            ref = event.result
+        case Arbitrated():
+            ref = event.result if event.problem is None else None
+        case Reviewed():
+            ref = (
+                event.result if event.decision is None or event.steps or event.open_points else None
+            )
+        case Synthesised():
+            ref = event.result if event.problem else None
+        case GatesChecked():
+            ref = event.result
+        case FactsChecked():
+            ref = event.result if event.wrong or event.problem else None
+        case JobEnded():
+            ref = event.because
+        case Rejected():
+            ref = event.note
+    return (ref,) if ref else ()
+
+
+def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
+    """The payloads that `Words.feedback` reads for the remarks on a step."""
+    return tuple(ref for remark in step.remarks for ref in (remark.result, remark.ruling) if ref)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Reads results from their payloads. A result that was not loaded raises KeyError, which is a defect."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Payloads by digest."""
+    unreadable: set[str] = field(default_factory=set)
+    """Digests of results that were asked for and cannot be read."""
+    _results: dict[str, HandoffResult] = field(default_factory=dict)
+
+    def result(self, ref: BlobRef) -> HandoffResult:
+        """Return a result. A failed result stands in for a text that cannot be read, and its digest is noted."""
+        if ref.digest not in self._results:
+            text = self.texts[ref.digest]
+            try:
+                self._results[ref.digest] = HandoffResult.from_json(text)
+            except MalformedMessage:
+                self._results[ref.digest] = unreadable_result(text)
+                self.unreadable.add(ref.digest)
+        return self._results[ref.digest]
+
+    def conflicts(self, ref: BlobRef) -> Conflicts:
+        """A conflict ledger."""
+        return Conflicts.from_json(self.texts[ref.digest])
+
+    def facts(self, ref: BlobRef) -> FactTable:
+        """Return the table of the user's facts."""
+        return FactTable.from_json(self.texts[ref.digest])
+
+    def vetoes(self, look: GatesChecked | None) -> tuple[str, ...]:
+        """What code has found in an answer, a sentence each."""
+        return self.objections(look.result) if look and look.result else ()
+
+    def fact_check(self, ref: BlobRef) -> FactCheck | None:
+        """Return the fact-checker's findings. None: the result holds no findings."""
+        with suppress(MalformedMessage):
+            return FactCheck.of(self.result(ref).output)
+        return None
+
+    def objections(self, ref: BlobRef) -> tuple[str, ...]:
+        """Why an answer was turned down, by code or by a fact-checker: a sentence each."""
+        result = self.result(ref)
+        if result.step_id != FACT_GATE:
+            return tuple((result.error or "").splitlines())
+        check = self.fact_check(ref)
+        told = [
+            f'"{_line(one.statement)}" is wrong: {_line(one.why)}'
+            for one in (check.wrong if check else ())
+        ]
+        more = (
+            (f"And {counted(rest, 'more statement')} like these.",)
+            if (rest := len(told) - MOST_TOLD) > 0
+            else ()
+        )
+        return (*told[:MOST_TOLD], *more)
+
+    def why(self, ref: BlobRef | None) -> str | None:
+        """Return why a result is not `ok`, in one line of at most WHY_CHARS characters.
+
+        Return None for a result that is `ok`, and where there is no result.
+        """
+        if ref is None:
+            return None
+        reasons = _reasons(self.result(ref))
+        return title_of("; ".join(reasons), WHY_CHARS) if reasons else None
+
+    def why_unchecked(self, look: FactsChecked) -> str | None:
+        """Return the fact-checker's reason, in one line."""
+        check = self.fact_check(look.result) if look.result else None
+        said = self.why(look.result) or (check.why if check else "")
+        return " ".join(said.split())[:WHY_CHARS] or None
+
+    def plan(self, ref: BlobRef) -> Plan:
+        return Plan.from_json(self.texts[ref.digest])
+
+    def patch(self, ref: BlobRef) -> Patch | None:
+        """Return the patch that the replanner proposes. None: its handoff failed."""
+        result = self.result(ref)
+        with suppress(MalformedMessage):
+            return Patch.of(result.output) if result.status is ResultStatus.OK else None
+        return None
+
+    def verdict(self, review: Reviewed) -> Verdict | None:
+        """None: there is none."""
+        if review.decision is None or review.result is None:
+            return None
+        return (
+            Verdict.of(self.result(review.result).output)
+            if said_by(review)
+            else Verdict(verdict=review.decision)
+        )
+
+    def feedback(self, step_id: StepId, remark: Remark) -> Feedback:
+        """A remark as the step's next attempt is told it."""
+        return Feedback(
+            author=remark.author, text=self._text(step_id, remark), previous=remark.previous
+        )
+
+    def _text(self, step_id: StepId, remark: Remark) -> str:
+        if remark.follows or remark.result is None:
+            return BRING_UP_TO_DATE if remark.follows else TRY_AGAIN
+        if remark.author == "gate":
+            by = (
+                "a fact-checker: mend each statement, or prove it"
+                if self.result(remark.result).step_id == FACT_GATE
+                else BY_CODE
+            )
+            return "\n".join(
+                [f"The answer was turned down by {by}:", *self.objections(remark.result)]
+            )
+        if remark.author == "user":
+            return self.texts[remark.result.digest]
+        if remark.author == "supervisor":
+            why = self.why(remark.result) or "it did not say why"
+            return f"The attempt before this one failed: {why}. Do what can be done, another way."
+        output = self.result(remark.result).output
+        if remark.author == "planner":
+            said = next(item for item in Resolutions.of(output).resolutions if item.step == step_id)
+            return said.answer or HELPED.format(helper=remark.helper)
+        problem = next(
+            (item.problem for item in Verdict.of(output).revisions if item.step == step_id),
+            BRING_UP_TO_DATE,
+        )
+        return f"{problem}{self._ruling(step_id, remark)}"
+
+    def _ruling(self, step_id: StepId, remark: Remark) -> str:
+        """Return the judge's note on the remark."""
+        said = Rulings.of(self.result(remark.ruling).output).rulings if remark.ruling else ()
+        why = next((one.why for one in said if one.step == step_id), None)
+        return (
+            ""
+            if why is None
+            else f"\n\nA judge, who has seen your result and its evidence, says so, too: {why}"
+        )
+
+
+def _reasons(result: HandoffResult) -> list[str]:
+    """Return what the specialist says is missing or wrong, or what code sees in its result."""
+    needs = f"needs: {result.needs}" if result.needs else ""
+    is_question = result.status is ResultStatus.NEEDS_INPUT and needs
+    told = [needs] if is_question else [result.error or "", needs]
+    if any(told):
+        return [one for one in told if one]
+    if result.stop_reason is not StopReason.FINISHED:
+        return [STOPPED_BY[result.stop_reason]]
+    if result.status is not ResultStatus.PARTIAL:
+        return []
+    unproven = sum(not claim.sources for claim in result.claims)
+    if unproven:
+        verb = "has" if unproven == 1 else "have"
+        claims = counted(len(result.claims), "claim")
+        return [f"{unproven} of its {claims} {verb} no source that could be checked"]
+    return [UNEXPLAINED]
+
+
+def _line(text: str) -> str:
+    """Of a model's, as a part of one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_LINE_CHARS else f"{line[:MOST_LINE_CHARS]}…"

@@ -1,0 +1,214 @@
+"""What a retry makes true: what is done again, and what stands until something that it builds on ends otherwise. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from handoff_queue.shared.types.events import (
+    HandoffFinished,
+    JobStatus,
+    JobSubmitted,
+    RetryRequested,
+)
+from handoff_queue.shared.types.handoff import BUDGETS, ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import raised
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.supervisor.lifecycle.approval_events import approved_anew, asked_anew
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.disputes import judged_well
+from handoff_queue.supervisor.lifecycle.fact_gate import checked_anew
+from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.standing_answer import Held
+from handoff_queue.supervisor.lifecycle.state import (
+    Delivery,
+    JobState,
+    Phase,
+    StepState,
+    StepStatus,
+)
+from handoff_queue.supervisor.lifecycle.steps import again
+
+USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
+
+
+def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
+    """Of a job that has ended, or waits for a decision; of any other nothing."""
+    if not state.ended:
+        return _gone_on(state, event) if state.asked_at is not None else {}
+    roots = _roots(state, event)
+    downstream = state.downstream(roots) - roots
+    holds = event.holds and event.from_step is None
+    held = downstream if holds else frozenset()
+    keeps_answer = holds and event.whole and bool(roots) and state.synthesised is not None
+    is_known = event.taken_up is not None and event.taken_up.is_known
+    steps = {**state.steps} | {
+        step_id: _as_if_untried(state.steps[step_id], event) for step_id in {*roots, *downstream}
+    }
+    for step_id in {*roots, *downstream} - held:
+        steps[step_id] = _done_again(steps[step_id], event)
+    return {
+        "status": _status_again(state),
+        "phase": first_phase(state.mode) if state.plan is None else Phase.WORKING,
+        "steps": steps,
+        "started_at": at,
+        "submitted": _submitted_again(state, event),
+        "handoffs": 0,
+        "retries": state.retries + 1,
+        "waits_for_all": event.whole,
+        "held": Held(
+            steps=tuple(step_id for step_id in state.steps if step_id in held),
+            answer=keeps_answer,
+            is_known_above=is_known,
+        ),
+        "fruitless": 0,
+        "spent": None,
+        "spent_its_own": False,
+        "asked_at": None,
+        **asked_anew(),
+        **({} if keeps_answer else _answered_anew(state)),
+        "ended": None,
+        "ended_version": 0,
+        "cancelled_by": None,
+        "parent_told": False,
+        "end_task": Delivery(),
+        "webhook_attempts": 0,
+        "webhook_delivered": False,
+        "webhook_under_way": False,
+    }
+
+
+def built_again(
+    state: JobState, event: HandoffFinished, step_id: StepId
+) -> dict[StepId, StepState]:
+    """The held steps that build on this one, which has another result: they are done again, and those that build on them if they end with
+    another one, too. A failure is no other result: what came of a step before stands, or nothing came of it then either.
+    """
+    if not state.held.steps or event.status not in USABLE:
+        return {}
+    held = state.dependents[step_id] & {*state.held.steps}
+    steps = {one: state.steps[one] for one in held if state.steps[one].status is StepStatus.SETTLED}
+    return {
+        one: again(step, Remark(author="user", previous=step.result, follows=True))
+        for one, step in steps.items()
+    }
+
+
+def held_no_more(
+    state: JobState, event: HandoffFinished, again: Mapping[StepId, StepState]
+) -> dict[str, Any]:
+    """What else changes with another result of a step: the answer is made anew. `again`: of `built_again`. What only finds out for another
+    step what that needs is in no answer.
+    """
+    if state.held.is_nothing or event.status not in USABLE:
+        return {}
+    if not again and event.handoff_id.rpartition(".")[0] in helpers_of(state):
+        return {}
+    changes = _answered_anew(state) if state.held.answer else {}
+    return {
+        **changes,
+        "held": Held(steps=tuple(one for one in state.held.steps if one not in again)),
+    }
+
+
+def in_doubt(state: JobState) -> frozenset[StepId]:
+    """The held steps that may yet have to be done again: something that they build on, directly or not, has not ended."""
+    if not state.held.steps:
+        return frozenset()
+    unsettled = frozenset(
+        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
+    )
+    return state.downstream(unsettled) & {*state.held.steps}
+
+
+def answer_stands(state: JobState) -> bool:
+    """Whether nothing that the answer was made of is another now."""
+    return state.held.answer and state.synthesised is not None
+
+
+def first_phase(mode: Mode) -> Phase:
+    """Of a job that has no plan."""
+    return Phase.ROUTING if mode is Mode.AUTO else Phase.PLANNING
+
+
+def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
+    """Where it begins: what has not ended, of which nothing comes any more, and what was named, or else all that is not whole."""
+    found = {
+        step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
+    }
+    if event.from_step is not None and event.from_step in state.steps:
+        found.add(event.from_step)
+    elif event.from_step is None:
+        found |= {step_id for step_id, step in state.steps.items() if not step.is_whole}
+    return frozenset(found)
+
+
+def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
+    """With more to spend a team gets back what its slice was too small for."""
+    has_more = event.max_turns or event.max_tokens or event.max_microusd
+    to_the_team = (
+        {"given_to": None} if has_more and step.outline.specialist == SUB_SUPERVISOR else {}
+    )
+    return step.model_copy(update={"failures": 0, "tried": (), "is_let_go": False, **to_the_team})
+
+
+def _done_again(step: StepState, event: RetryRequested) -> StepState:
+    """Who asks for what is missing asks a team for no more. What it was told to do otherwise, and has not heard, is no gap of it."""
+    remark = Remark(author="user", previous=step.result) if step.result else None
+    is_named = step.outline.id == event.from_step
+    if step.acted and not is_named:
+        return _not_again(step)
+    gaps_only = event.holds and step.team_knows_all
+    return again(step, remark, is_named=is_named).model_copy(update={"gaps_only": gaps_only})
+
+
+def _not_again(step: StepState) -> StepState:
+    """Return a step that may have acted. Was it at work when the job ended, it is to be given up."""
+    if step.status is StepStatus.SETTLED:
+        return step
+    return step.model_copy(update={"status": StepStatus.WAITING})
+
+
+def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
+    """With what it may use from now on, and whom it does it for."""
+    limits = raised(state.submitted.limits, event)
+    if event.taken_up is None:
+        return state.submitted.model_copy(update={"limits": limits})
+    limits = limits.model_copy(update={"max_seconds": event.taken_up.max_seconds})
+    return state.submitted.model_copy(update={"limits": limits, "parent": event.taken_up.parent})
+
+
+def _answered_anew(state: JobState) -> dict[str, Any]:
+    """Nothing of the answer before counts."""
+    kept = {
+        "rounds_before": len(state.rounds),
+        "judged": judged_well(state),
+        "arbitrated": None,
+        "review_over": False,
+        "synthesised": None,
+    }
+    return {**kept, **approved_anew(state), **checked_anew(state)}
+
+
+def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
+    """Where it stood: only what its budget had stopped is done again. Its time has run on."""
+    steps = dict(state.steps)
+    for step_id, step in state.steps.items():
+        if step.status is StepStatus.SETTLED and step.stop_reason in BUDGETS:
+            steps[step_id] = _done_again(step, event)
+    return {
+        "status": _status_again(state),
+        "steps": steps,
+        "spent": None,
+        "spent_its_own": False,
+        "asked_at": None,
+        "judged": judged_well(state),
+        "submitted": _submitted_again(state, event),
+    }
+
+
+def _status_again(state: JobState) -> JobStatus:
+    """When it goes on: without a plan it has not begun."""
+    return JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING

@@ -1,0 +1,67 @@
+"""Who does a job, and by what plan: what is decided before its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import assert_never
+
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import OnFailure, Plan, Step
+from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
+from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+GENERALIST = "generalist"
+"""The specialist for what nobody is special at."""
+WHOLE = StepId("answer")
+"""The one step of a plan that is the whole request."""
+
+
+def route(state: JobState, seen: Seen) -> tuple[Command, ...]:
+    """One specialist or a team: a router decides, at the price of one cheap call."""
+    if state.has_open("router") or not seen.roles:
+        return ()
+    if len(seen.roles) == 1:  # a call could not choose otherwise
+        return (Route(Mode.SINGLE, *seen.roles),)
+    return (ask_role(state, "router"),)
+
+
+def plan(state: JobState, seen: Seen) -> tuple[Command, ...]:
+    """A team's plan is a planner's; every other is made by code."""
+    if state.has_open("planner") or not seen.roles:
+        return ()
+    match state.mode:
+        case Mode.PIPELINE:
+            return (MakePlan(),)
+        case Mode.SINGLE:
+            chosen = state.routed.specialist if state.routed else None
+            return (MakePlan(chosen or all_rounder(seen.roles)),)
+        case Mode.TEAM | Mode.ADAPTIVE:
+            return (ask_role(state, "planner"),)
+        case Mode.AUTO:
+            raise AssertionError("a job is routed before it is planned")
+        case _:
+            assert_never(state.mode)
+
+
+def all_rounder(specialists: Collection[str]) -> str:
+    """Who gets a whole request that nobody was chosen for: the generalist, or whoever there is. With nobody there it is the generalist all
+    the same: its queue waits, and that nobody serves it is said elsewhere.
+    """
+    agents = [name for name in specialists if name != SUB_SUPERVISOR]
+    return GENERALIST if GENERALIST in agents or not agents else min(agents)
+
+
+def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()) -> Plan:
+    """The whole request as one step, with what is there already."""
+    whole = Step(
+        id=WHOLE, specialist=specialist, task=request, depends_on=given, on_failure=OnFailure.RETRY
+    )
+    return Plan(steps=(whole,), given=given, why=why)
+
+
+def ask_role(state: JobState, role: str) -> IssueRole:
+    """The next attempt of one of the supervisor's roles."""
+    return IssueRole(role, state.role_attempts.get(role, 0) + 1)

@@ -1,0 +1,126 @@
+"""What becomes of a step that failed: the same specialist again, told why; then others that can do it; then the job goes on without it,
+or a person is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from handoff_queue.shared.types.events import SecondChance
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import OnFailure
+from handoff_queue.supervisor.lifecycle.joins import is_wanted
+from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.routing import GENERALIST
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+
+MOST_RETRIES = 2
+"""Of one step, by the specialist that it was planned for."""
+RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
+"""Who says that it failed, or could not say it in the form that was asked for, may do better when told so. A provider that does not
+answer was asked again by the agent loop, as often as makes sense; a limit would be reached again."""
+GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
+"""Somebody else, with other instructions, may do better even so."""
+SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
+"""Of a team: its slice of the job's budget. One agent needs less than a team does, and the job has more than the slice."""
+
+
+def second_chances(state: JobState, seen: Seen, now: float) -> tuple[SecondChance, ...]:
+    """Steps that get another attempt now."""
+    if state.spent is not None or now >= state.working_deadline:
+        return ()
+    unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
+    failed = ((step_id, step) for step_id, step in unusable if _may_try(state, step_id, step))
+    chances = [chance for step_id, step in failed if (chance := _chance(step_id, step, seen))]
+    return _wanted(state, chances, now) if chances else ()
+
+
+def _wanted(
+    state: JobState, chances: Sequence[SecondChance], now: float
+) -> tuple[SecondChance, ...]:
+    """Those for steps that somebody still needs. Steps with the same dependents are needed by the same."""
+    dependents, known = state.dependents, dict[frozenset[StepId], bool]()
+    for chance in chances:
+        if (waiting := dependents[chance.step]) not in known:
+            known[waiting] = is_wanted(state, waiting, now)
+    return tuple(chance for chance in chances if known[dependents[chance.step]])
+
+
+def has_failed(step: StepState) -> bool:
+    """Of its own, not because it was given up."""
+    may_be_done_by_others = step.stop_reason in GIVEN_AWAY or had_too_small_a_slice(step)
+    return (
+        step.status is StepStatus.SETTLED
+        and step.result_status is ResultStatus.FAILED
+        and may_be_done_by_others
+    )
+
+
+def had_too_small_a_slice(step: StepState) -> bool:
+    """A team did it last, and its slice ended that: with the same slice it would again."""
+    return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICES
+
+
+def to_be_asked_about(state: JobState, seen: Seen, now: float) -> tuple[StepId, ...]:
+    """Steps that a person has a say in: nobody else can try them, or they need what the planner does not know. None watches a child."""
+    if state.submitted.parent:
+        return ()
+    unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
+    return tuple(
+        step_id
+        for step_id, step in unusable
+        if step.outline.on_failure is OnFailure.ASK
+        and not step.is_let_go
+        and _is_stuck(step_id, step, seen)
+        if _is_unused(state, step_id) and is_wanted(state, state.dependents[step_id], now)
+    )
+
+
+def why_failed(state: JobState, steps: Sequence[StepId]) -> str:
+    """Return the reason for the question about steps that failed, in words of our own."""
+    acted = [step_id for step_id in steps if state.steps[step_id].acted]
+    named = f"; {', '.join(acted)} may have acted already: name it to have it done again"
+    return (
+        f"{', '.join(steps)} came to nothing: approve to go on without, or reject with a note to"
+        f" have it tried again{named if acted else ''}"
+    )
+
+
+def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
+    return (
+        has_failed(step)
+        and not step.acted
+        and step.outline.on_failure is not OnFailure.DROP
+        and _is_unused(state, step_id)
+    )
+
+
+def _is_unused(state: JobState, step_id: StepId) -> bool:
+    """Nobody has begun to build on what came of it."""
+    return all(
+        state.steps[waiting].status is StepStatus.WAITING
+        or waiting in state.held.steps  # which knows only what came of it before
+        for waiting in state.dependents[step_id]
+    )
+
+
+def _is_stuck(step_id: StepId, step: StepState, seen: Seen) -> bool:
+    is_needy = step.status is StepStatus.SETTLED and step.result_status is ResultStatus.NEEDS_INPUT
+    return is_needy or (has_failed(step) and (step.acted or _chance(step_id, step, seen) is None))
+
+
+def _chance(step_id: StepId, step: StepState, seen: Seen) -> SecondChance | None:
+    """`failures` counts those of its first specialist; whoever else gets it tries once."""
+    is_child = (
+        step.outline.specialist == SUB_SUPERVISOR
+    )  # its steps had their own second chances; then the generalist has one
+    if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
+        return SecondChance(step=step_id)
+    others = (*seen.able(step.outline.specialist), *({GENERALIST} & seen.roles))
+    untried = next(
+        (name for name in others if name not in step.tried and name != step.outline.specialist),
+        None,
+    )
+    return SecondChance(step=step_id, specialist=untried) if untried else None

@@ -1,0 +1,60 @@
+"""A job's quote, and how it turned out: what the ledger remembers, in the form that quotes are drawn from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from graphlib import TopologicalSorter
+
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.quote import Quote
+from handoff_queue.supervisor.lifecycle.budget import closers
+from handoff_queue.supervisor.lifecycle.state import JobState, Phase
+from handoff_queue.supervisor.quoting.simulation import (
+    Past,
+    Sample,
+    Score,
+    Work,
+    quote_of,
+    score_of,
+)
+
+
+def quoted(state: JobState, ledger: Ledger) -> Quote:
+    """Of a job that has a plan. One round trip."""
+    work = _work(state)
+    samples, scores = ledger.history.read({name for name, _ in work.steps.values()} | {*work.then})
+    past = Past(
+        samples={
+            name: [Sample(one["usd"], one["ms"] / 1000) for one in found]
+            for name, found in samples.items()
+        },
+        scores=[Score(**one) for one in scores],
+    )
+    return quote_of(work, past, state.usage.cost_microusd, state.worked_s, state.job_id)
+
+
+def score_in(before: JobState, later: JobState) -> str | None:
+    """What the next quotes are held against, as JSON, where this decision ends a job that had a quote; None: it does not."""
+    is_over = (
+        later.phase is Phase.ENDED
+        and not before.ended
+        and later.status in (JobStatus.OK, JobStatus.PARTIAL)
+    )
+    if not is_over or later.retries or later.quote is None:
+        return None
+    score = score_of(later.quote, later.usage.cost_microusd, later.worked_s)
+    return json.dumps(asdict(score)) if score else None
+
+
+def _work(state: JobState) -> Work:
+    """What its plan is about to have done: steps in an order in which each comes after those that it waits for."""
+    order = TopologicalSorter(
+        {step_id: step.outline.depends_on for step_id, step in state.steps.items()}
+    ).static_order()
+    steps = {
+        step_id: (state.steps[step_id].specialist, state.steps[step_id].outline.depends_on)
+        for step_id in order
+    }
+    return Work(steps, closers(state))

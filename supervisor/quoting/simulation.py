@@ -1,0 +1,148 @@
+"""A quote: the plan is played through many times with what handoffs have cost and taken before, and what came of that is held against how
+earlier quotes turned out. Pure.
+
+The plan alone is not enough: handoffs of one job are alike (long documents make all of them dear), and reviews send work back. So the
+figures are stretched until they would have held for nine of ten of the latest quotes: conformal prediction (Vovk, Gammerman and Shafer,
+"Algorithmic Learning in a Random World", 2005), which holds for whatever the figures come from, as long as jobs stay like those before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.quote import Estimate, Quote
+
+DRAWS = 300
+MOST_DRAWN_STEPS = 60_000
+"""Steps of all draws together: a plan of thousands is drawn less often (it needs less: sums of many are steady)."""
+FEWEST_DRAWS = 12
+LEVEL = 0.91
+"""Of the latest quotes, that `most` would have held for: a little more than nine of ten, because few are known."""
+FEWEST_SCORES = 12
+"""Below that it cannot be said what nine of ten are (11 is the least for LEVEL)."""
+COLD = 1.5
+"""What `most` is stretched by until so many are known."""
+
+
+class Sample(NamedTuple):
+    """What one handoff cost and took."""
+
+    microusd: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How a quote turned out: the real figure as a multiple of what was drawn."""
+
+    cost_likely: float | None
+    cost_most: float | None
+    time_likely: float
+    time_most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What an installation has seen."""
+
+    samples: Mapping[str, Sequence[Sample]]
+    """By specialist or role, the newest first."""
+    scores: Sequence[Score] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is still to be done: a plan's steps, then roles one after the other."""
+
+    steps: Mapping[StepId, tuple[str, tuple[StepId, ...]]]
+    """Who does it, and what it waits for; every step after those."""
+    then: tuple[str, ...] = ()
+
+
+def quote_of(
+    work: Work, past: Past, spent_microusd: int | None, spent_s: float, seed: str
+) -> Quote:
+    """`spent_...`: before the first step. The same `seed` gives the same quote."""
+    everybody = [sample for samples in past.samples.values() for sample in samples]
+    who = {name for name, _ in work.steps.values()} | {*work.then}
+    samples = {name: past.samples.get(name) or everybody for name in who}
+    known = sum(len(past.samples.get(name, ())) for name in who)
+    if not everybody:
+        return Quote()
+    dice = Random(seed)  # noqa: S311 (no secret)
+    times = max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN_STEPS // max(1, len(work.steps))))
+    draws = [_draw(work, samples, dice) for _ in range(times)]
+    costs = [cost for cost, _ in draws if cost is not None]
+    has_prices = len(costs) == len(draws) and spent_microusd is not None
+    cost_scores = [
+        (one.cost_likely, one.cost_most)
+        for one in past.scores
+        if one.cost_likely is not None and one.cost_most is not None
+    ]
+    time_scores = [(one.time_likely, one.time_most) for one in past.scores]
+    return Quote(
+        microusd=_estimate([(spent_microusd or 0) + cost for cost in costs], cost_scores)
+        if has_prices
+        else None,
+        seconds=_estimate([spent_s + seconds for _, seconds in draws], time_scores),
+        handoffs=known,
+        jobs=len(past.scores),
+    )
+
+
+def score_of(quote: Quote, microusd: int | None, seconds: float) -> Score | None:
+    """How it turned out; None: it said nothing."""
+    if quote.seconds is None:
+        return None
+    cost = quote.microusd if microusd is not None else None
+    return Score(
+        cost_likely=_ratio(microusd or 0, cost.drawn_likely) if cost else None,
+        cost_most=_ratio(microusd or 0, cost.drawn_most) if cost else None,
+        time_likely=_ratio(seconds, quote.seconds.drawn_likely),
+        time_most=_ratio(seconds, quote.seconds.drawn_most),
+    )
+
+
+def _draw(
+    work: Work, samples: Mapping[str, Sequence[Sample]], dice: Random
+) -> tuple[float | None, float]:
+    """One way that it could go: micro-dollars and seconds, with as many slots as it needs."""
+    ends: dict[StepId, float] = {}
+    cost: float | None = 0.0
+    for step_id, (name, depends_on) in work.steps.items():
+        drawn = dice.choice(samples[name])
+        ends[step_id] = max((ends[one] for one in depends_on), default=0.0) + drawn.seconds
+        cost = None if cost is None or drawn.microusd is None else cost + drawn.microusd
+    end = max(ends.values(), default=0.0)
+    for name in work.then:
+        drawn = dice.choice(samples[name])
+        end += drawn.seconds
+        cost = None if cost is None or drawn.microusd is None else cost + drawn.microusd
+    return cost, end
+
+
+def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> Estimate:
+    likely, most = _quantile(drawn, 0.5), _quantile(drawn, 0.9)
+    if len(scores) < FEWEST_SCORES:
+        return Estimate(likely=likely, most=COLD * most, drawn_likely=likely, drawn_most=most)
+    told_likely = likely * _quantile([one for one, _ in scores], 0.5)
+    told_most = most * _quantile([one for _, one in scores], LEVEL)
+    return Estimate(
+        likely=told_likely, most=max(told_likely, told_most), drawn_likely=likely, drawn_most=most
+    )
+
+
+def _quantile(values: Sequence[float], level: float) -> float:
+    """The ceil((n + 1) * level)-th smallest: a new value is at most that in at least `level` of all cases, whatever the values are like."""
+    place = math.ceil((len(values) + 1) * level)
+    return sorted(values)[min(place, len(values)) - 1]
+
+
+def _ratio(real: float, drawn: float) -> float:
+    """Where nothing was to be paid, and nothing was, the quote was right."""
+    return 1.0 if real == drawn == 0 else real / max(drawn, 1e-9)

@@ -1,0 +1,164 @@
+"""What the judge is asked; and his other brief: a point that a reviewer insists on, beside the writer's result and its evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.rulings import Ruling, Rulings, Side
+from handoff_queue.shared.types.verdict import Revision
+from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.supervisor.roles.judge import claim_shown, judge_brief, reading_of
+
+LONGEST_WHY = 1_000
+MOST_SHOWN_CHARS = 80_000
+"""Of results and their evidence in one brief, each an equal part."""
+MOST_CLAIMS = 100
+"""Of one result."""
+_JOB = (
+    "Decide, for each point below, who is right: the writer, whose result stands beside it, or the reviewer, who demands the same of it "
+    "again. One a line:"
+)
+
+
+def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
+    """The payloads that `judging` reads."""
+    if is_for_arbitration(state):
+        review = state.last_round.result if state.last_round else None
+        return tuple(
+            ref for ref in (review, *(state.steps[step].result for step in quarrels(state))) if ref
+        )
+    return (state.conflicts.ledger,) if state.conflicts and state.conflicts.ledger else ()
+
+
+def judging(state: JobState, words: Words) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+    """His brief, the results that he sees as they are (none), and the schema of his answer. `words`: of `judging_wants(state)`."""
+    if is_for_arbitration(state):
+        return quarrel_brief(state, words), (), RulingReading(quarrels(state)).schema
+    (ledger,) = judging_wants(state)
+    conflicts = words.conflicts(ledger)
+    return judge_brief(conflicts), (), reading_of(conflicts).schema
+
+
+def is_of_a_quarrel(schema: Mapping[str, Any]) -> bool:
+    """Whether the handoff with this schema asks who is right, writer or reviewer."""
+    return bool(points_asked_in(schema))
+
+
+def quarrel_brief(state: JobState, words: Words) -> str:
+    """The judge's job. `words`: of `judging_wants(state)`."""
+    verdict = words.verdict(state.last_round) if state.last_round else None
+    points = [one for one in verdict.revisions if one.step in quarrels(state)] if verdict else []
+    results = {
+        step: words.result(ref) for step in quarrels(state) if (ref := state.steps[step].result)
+    }
+    return "\n".join(
+        [
+            _JOB,
+            *(_line(one, results.get(one.step), MOST_SHOWN_CHARS // len(points)) for one in points),
+        ]
+    )
+
+
+def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
+    written = (
+        ""
+        if result is None
+        else result.output
+        if isinstance(result.output, str)
+        else json.dumps(result.output, ensure_ascii=False)
+    )
+    evidence: list[JsonValue] = []
+    left = most // 2
+    for claim in (result.claims if result else ())[:MOST_CLAIMS]:
+        shown = claim_shown(claim)
+        left -= len(json.dumps(shown, ensure_ascii=False))
+        if left < 0:
+            break
+        evidence.append(shown)
+    said = {
+        "point": point.step,
+        "reviewer": point.problem,
+        "writer": clipped(written, most // 2),
+        "evidence": evidence,
+    }
+    return json.dumps(said, ensure_ascii=False)
+
+
+class RulingAnswer(Lenient):
+    point: str
+    right: str = ""
+    why: str = ""
+
+
+class RulingsAnswer(Lenient):
+    rulings: list[RulingAnswer] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RulingReading:
+    """Reads the answer to `quarrel_brief`. `Read.output` is `Rulings` as JSON; `Rulings.of` makes it one again."""
+
+    points: tuple[str, ...]
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        text = {"type": "string"}
+        item = {
+            "point": {**text, "enum": list(self.points)},
+            "why": {**text, "description": "one or two sentences for the reader of the answer"},
+            "right": {**text, "enum": [side.value for side in Side]},
+        }
+        one = {
+            "type": "object",
+            "properties": item,
+            "required": list(item),
+            "additionalProperties": False,
+        }
+        many = {"type": "array", "items": one, "description": "exactly one for each point"}
+        return {
+            "type": "object",
+            "properties": {"rulings": many},
+            "required": ["rulings"],
+            "additionalProperties": False,
+        }
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Raises: NotAcceptable: a point that nothing, or nothing usable, is said of; on the last try it is undecided instead."""
+        given: dict[str, Ruling] = {}
+        for raw in parse(RulingsAnswer, text).rulings:
+            point, right = name_of(raw.point), raw.right.strip().lower()
+            if point in self.points and right in list(Side):
+                given.setdefault(
+                    point,
+                    Ruling(
+                        step=StepId(point), right=Side(right), why=clipped(raw.why, LONGEST_WHY)
+                    ),
+                )
+        silent = [point for point in self.points if point not in given]
+        if silent and not last_try:
+            raise NotAcceptable(
+                f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(silent)} there is none"
+            )
+        kept = tuple(
+            given.get(point, Ruling(step=StepId(point), right=Side.NEITHER))
+            for point in self.points
+        )
+        return Read(ResultStatus.OK, Rulings(rulings=kept).model_dump(mode="json"))
+
+
+def points_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The points of the handoff with this schema; none: it asks for something else."""
+    item = schema.get("properties", {}).get("rulings", {}).get("items", {}).get("properties", {})
+    return tuple(item.get("point", {}).get("enum", ()))

@@ -1,0 +1,254 @@
+"""The planner's second job: steps that ended with `needs_input` get an answer, or a step that finds it out, or are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.input_resolutions import Resolution, Resolutions
+from handoff_queue.shared.types.plan import OnFailure, Plan, Step
+from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, room
+from handoff_queue.supervisor.lifecycle.repeated_steps import repeats_in, twice_in
+from handoff_queue.supervisor.lifecycle.routing import all_rounder
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.answer_text import LONGEST_NAME, clipped, name_of, parse
+
+LONGEST_ANSWER = 20_000
+
+
+class Action(StrEnum):
+    ANSWER = "answer"
+    """The step runs again with the answer as feedback."""
+    ADD_STEP = "add_step"
+    """A new step finds it out; then the step runs again with its result."""
+    GIVE_UP = "give_up"
+    """What is missing cannot be had: the step ends with what it has, and the answer says so."""
+
+
+class ResolutionAnswer(Lenient):
+    step: str
+    action: str
+    answer: str | None = None
+    specialist: str | None = None
+    task: str | None = None
+
+
+class ResolutionsAnswer(Lenient):
+    resolutions: list[ResolutionAnswer] = Field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Added:
+    """What `add_step` asks for, by the step in need."""
+
+    by: dict[str, Step] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsReading:
+    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON; `Resolutions.of` makes it one again."""
+
+    steps: tuple[str, ...]
+    """Those that need something."""
+    specialists: tuple[str, ...] = ()
+    """Who may find something out; none: no step can be added."""
+    room: int = 0
+    """Steps that can be added."""
+    earlier: tuple[Step, ...] = ()
+    """The plan's: nothing is asked for twice."""
+    helpers: frozenset[StepId] = frozenset()
+    """Those among the plan's that find something out themselves."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        text, others = {"type": "string"}, (Action.ADD_STEP,) if self.specialists else ()
+        item = {
+            "step": {**text, "enum": list(self.steps)},
+            "action": {
+                **text,
+                "enum": [
+                    action.value for action in Action if action is not Action.ADD_STEP or others
+                ],
+            },
+            "answer": {
+                **text,
+                "description": "what the step asked for; when giving up, why it cannot be had",
+            },
+        }
+        if others:
+            item["specialist"] = {
+                **text,
+                "enum": [*sorted(self.specialists), ""],
+                "description": 'add_step: who finds it out; else ""',
+            }
+            item["task"] = {
+                **text,
+                "description": 'add_step: what is to be found out, from what, in which form; else ""',
+            }
+        one = {
+            "type": "object",
+            "properties": item,
+            "required": list(item),
+            "additionalProperties": False,
+        }
+        many = {
+            "type": "array",
+            "minItems": 1,
+            "items": one,
+            "description": "exactly one for each step that asks",
+        }
+        return {
+            "type": "object",
+            "properties": {"resolutions": many},
+            "required": ["resolutions"],
+            "additionalProperties": False,
+        }
+
+    def read(self, text: str, *, last_try: bool) -> Read:
+        """Raises: NotAcceptable: a step without a resolution or with an empty answer, or a step to be added that cannot be; on the last
+        try who needs it is given up instead.
+        """
+        given: dict[str, ResolutionAnswer] = {}
+        for raw in parse(ResolutionsAnswer, text).resolutions:
+            given.setdefault(name_of(raw.step), raw)
+        added = self._added({step: given[step] for step in self.steps if step in given})
+        clear = (
+            {step for step, raw in given.items() if _gives_up(raw) or _answer_in(raw)}
+            | added.by.keys()
+            | added.problems.keys()
+        )
+        wanting = [step for step in self.steps if step not in clear]
+        problems = [f"step {step} {problem}" for step, problem in added.problems.items()]
+        if wanting:
+            wants = "every step that asks needs `answer` with the answer, or `give_up`"
+            problems.append(f"{wants}; missing: {', '.join(wanting)}")
+        if problems and not last_try:
+            raise NotAcceptable("; ".join(problems))
+        unmet = [step for step in self.steps if step in wanting or step in added.problems]
+        kept = tuple(
+            self._resolution(step, given, added, is_met=step not in unmet) for step in self.steps
+        )
+        notes = (
+            *added.notes,
+            *(f"step {step} asked for something that nobody could answer" for step in unmet),
+        )
+        return Read(
+            ResultStatus.OK, Resolutions(resolutions=kept).model_dump(mode="json"), notes=notes
+        )
+
+    def _resolution(
+        self, step: str, given: Mapping[str, ResolutionAnswer], added: _Added, *, is_met: bool
+    ) -> Resolution:
+        if step in added.by:
+            return Resolution(step=StepId(step), by=added.by[step])
+        is_answered = is_met and not _gives_up(given[step])
+        return Resolution(
+            step=StepId(step), answer=_answer_in(given[step]) if is_answered else None
+        )
+
+    def _added(self, given: Mapping[str, ResolutionAnswer]) -> _Added:
+        """Two that need the same wait for the same step."""
+        found, taken = _Added(), {step.id for step in self.earlier}
+        for step, raw in given.items():
+            if not self.specialists or name_of(raw.action) != Action.ADD_STEP:
+                continue
+            task = clipped(raw.task or "", LONGEST_ANSWER)
+            if StepId(step) in self.helpers or not task:
+                found.problems[step] = (
+                    "finds something out itself: answer it, or give it up"
+                    if task
+                    else "needs a task for `add_step`"
+                )
+                continue
+            helper = Step(
+                id=_free_id(step, taken),
+                specialist=self._there(found, raw),
+                task=task,
+                on_failure=OnFailure.RETRY,
+            )
+            taken.add(helper.id)
+            found.by[step] = helper
+        if found.by:
+            self._without_repeats(found)
+        return found
+
+    def _there(self, found: _Added, raw: ResolutionAnswer) -> str:
+        """A specialist who is there."""
+        name = name_of(raw.specialist or "-")
+        if name in self.specialists:
+            return name
+        found.notes.append(
+            f"there is no specialist {name}: {all_rounder(self.specialists)} takes what was meant for it"
+        )
+        return all_rounder(self.specialists)
+
+    def _without_repeats(self, found: _Added) -> None:
+        """Nor more than there is room for."""
+        needy = {helper.id: step for step, helper in found.by.items()}
+        for one in repeats_in(tuple(found.by.values()), self.earlier):
+            step = needy[one.step]
+            found.problems[step] = (
+                f"would have asked for what {one.earlier} was asked for already: answer it from that, or give it up"
+            )
+            del found.by[step]
+        for one in twice_in(tuple(found.by.values())):
+            found.by[needy[one.step]] = found.by[needy[one.earlier]]
+        kept = list(dict.fromkeys(helper.id for helper in found.by.values()))[: self.room]
+        for step in [step for step, helper in found.by.items() if helper.id not in kept]:
+            found.problems[step] = f"cannot have a step added: at most {self.room} are allowed"
+            del found.by[step]
+
+
+def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsReading:
+    """The reading whose schema stands in a handoff, whoever is there by now."""
+    offered = _item_of(schema).get("specialist", {}).get("enum", ())
+    return NeedsReading(
+        steps_asked_in(schema),
+        tuple(filter(None, offered)),
+        room(state),
+        plan.steps,
+        helpers_of(state),
+    )
+
+
+def steps_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps that a `NeedsReading.schema` asks about: those of its handoff, whatever else has come to need something by now."""
+    return tuple(_item_of(schema).get("step", {}).get("enum", ()))
+
+
+def _item_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties: Mapping[str, Any] = (
+        schema.get("properties", {}).get("resolutions", {}).get("items", {}).get("properties", {})
+    )
+    return properties
+
+
+def _free_id(step: str, taken: set[StepId]) -> StepId:
+    """`costs_help`, `costs_help2`: who it is there for."""
+    first = f"{step[: LONGEST_NAME - 8]}_help"
+    return next(
+        StepId(name)
+        for name in (first, *(f"{first}{n}" for n in range(2, 1_000)))
+        if name not in taken
+    )
+
+
+def _gives_up(raw: ResolutionAnswer) -> bool:
+    """An action that is no known word counts by whether there is an answer."""
+    return name_of(raw.action) == Action.GIVE_UP or (
+        name_of(raw.action) != Action.ANSWER and not _answer_in(raw)
+    )
+
+
+def _answer_in(raw: ResolutionAnswer) -> str:
+    return clipped(raw.answer or "", LONGEST_ANSWER)

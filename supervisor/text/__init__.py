@@ -1,0 +1,1 @@
+"""Pure language helpers: claim comparison, task similarity, citations and sanitizing."""

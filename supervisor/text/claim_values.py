@@ -1,0 +1,178 @@
+"""Whether the values of two claims about the same matter can both be right. Pure.
+
+A value is read as a period, as yes or no, or as a quantity; what is none of these is words, of which the one may say more than the other.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from handoff_queue.shared.text.stems import stem
+from handoff_queue.supervisor.text.clock_times import minutes_of
+from handoff_queue.supervisor.text.multi_valued_attributes import has_many, is_whole
+from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
+from handoff_queue.supervisor.text.quantities import (
+    Quantity,
+    can_be_compared,
+    disagree,
+    quantity_of,
+)
+
+FEW = 3
+"""Words: of so few each counts; longer texts that share half of them may say the same."""
+_YES = frozenset(
+    ("yes true supported available allowed enabled included always possible y").split()
+)
+_NO = frozenset(
+    (
+        "no false unsupported unavailable disallowed disabled excluded never impossible none n without"
+    ).split()
+)
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|without|cannot|isn't|doesn't|don't|can't|won't|lacks)\b", re.IGNORECASE
+)
+_WORD = re.compile(r"[^\W_][\w+#]*(?:[.][\w+#]+)*", re.UNICODE)
+_EMPTY = frozenset(
+    (
+        "a an the and or of in on at to for by with is are was were be it its as dr mr mrs ms prof does do not no never without cannot"
+    ).split()
+)
+_IS_DATED = re.compile(r"\b(?:date|day|month|year|time|on)\b", re.IGNORECASE)
+_IS_NAMED = re.compile(
+    r"\b(?:version|release|id|identifier|number plate|phone|zip|postcode)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value, in all the ways in which it can be read."""
+
+    text: str
+    yes: bool | None
+    quantity: Quantity | None
+    periods: tuple[Period, ...]
+    words: tuple[str, ...]
+    is_negated: bool
+    minutes: tuple[int, ...] = ()
+    """Of a time of day: after midnight."""
+    is_one_of_many: bool = False
+    """Others may stand beside it."""
+
+
+def read_value(value: str, unit: str | None, attribute: str) -> Value:
+    """What stands in a claim. `attribute`: a version is no number, though it looks like one."""
+    text = " ".join(value.replace("’", "'").split())
+    known = text.casefold().strip(" .!")
+    negated = _NEGATION.search(text) is not None
+    named = _IS_NAMED.search(attribute) is not None and not _IS_DATED.search(attribute)
+    words = tuple(
+        stem(word) for word in map(str.casefold, _WORD.findall(text)) if word not in _EMPTY
+    )
+    return Value(
+        text=known,
+        yes=True if known in _YES else False if known in _NO or _NEGATION.match(text) else None,
+        quantity=None if named else quantity_of(text, unit),
+        periods=periods_of(text) if unit is None and not named else (),
+        words=tuple(re.sub(r"^v(?=\d)", "", word) for word in words),
+        is_negated=negated,
+        minutes=minutes_of(text) if unit is None and not named else (),
+        is_one_of_many=has_many(attribute) and not is_whole(text),
+    )
+
+
+def contradict(one: Value, other: Value) -> bool:  # noqa: PLR0911 (one way of reading them a line)
+    """Whether they can't both be right. Where code can't tell, it says no."""
+    if one.text == other.text and one.quantity is None:
+        return False
+    if one.yes is not None and other.yes is not None:
+        return one.yes is not other.yes
+    if one.yes is not None or other.yes is not None:
+        return _denies(one, other) or _denies(other, one)
+    if one.periods and other.periods:
+        return are_apart(one.periods, other.periods)
+    if one.minutes or other.minutes:
+        return bool(one.minutes and other.minutes) and not set(one.minutes) & set(other.minutes)
+    if one.quantity and other.quantity:
+        return disagree(one.quantity, other.quantity)
+    if one.quantity or other.quantity or one.periods or other.periods:
+        return False
+    return _differ(one, other)
+
+
+def agree(one: Value, other: Value) -> bool:
+    """Whether they say the same. Where code can't tell, it says no, as it does of a contradiction."""
+    if contradict(one, other):
+        return False
+    if one.minutes and other.minutes:
+        return True
+    if one.quantity and other.quantity:
+        return can_be_compared(one.quantity, other.quantity)
+    if (
+        one.text == other.text
+        or (one.yes is not None and other.yes is not None)
+        or (one.periods and other.periods)
+    ):
+        return True
+    is_read = [
+        value.yes is not None or bool(value.quantity or value.periods) for value in (one, other)
+    ]
+    return (
+        not any(is_read)
+        and bool(one.words and other.words)
+        and not _are_others(*_without_initials(one.words, other.words))
+    )
+
+
+def _denies(plain: Value, other: Value) -> bool:
+    """yes, and "does not support it"; "not supported", and "supported since 2.0"."""
+    if plain.yes:
+        return other.is_negated
+    return not other.is_negated and bool(plain.words) and set(plain.words) <= set(other.words)
+
+
+def _differ(one: Value, other: Value) -> bool:
+    ours, theirs = _without_initials(one.words, other.words)
+    if not ours or not theirs:
+        return False
+    if one.is_negated != other.is_negated:
+        return ours <= theirs or theirs <= ours
+    return not (one.is_one_of_many or other.is_one_of_many) and _are_others(ours, theirs)
+
+
+def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Whether they are other words than those, and not fewer of the same."""
+    figures = [
+        frozenset(word for word in words if any(map(str.isdigit, word))) for words in (ours, theirs)
+    ]
+    if all(figures) and not (figures[0] <= figures[1] or figures[1] <= figures[0]):
+        return True
+    shared, shorter = len(ours & theirs), min(len(ours), len(theirs))
+    return shared < shorter if shorter <= FEW else 2 * shared < shorter
+
+
+def _without_initials(
+    ours: tuple[str, ...], theirs: tuple[str, ...]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """ "J. Smith" is Jane Smith, "US" the United States: initials are taken for what they can stand for."""
+    for few, many in ((ours, theirs), (theirs, ours)):
+        if (
+            len(few) == 1
+            and len(many) > 1
+            and few[0]
+            in ("".join(word[0] for word in many), "".join(word[0] for word in many) + "a")
+        ):
+            return frozenset(few), frozenset(few)
+    spelt = {word[0]: word for word in (*ours, *theirs) if len(word) > 1}
+    if any(len(word) > 1 for word in ours) and any(len(word) > 1 for word in theirs):
+        ours, theirs = (
+            tuple(_spelt(word, spelt, other) for word in words)
+            for words, other in ((ours, theirs), (theirs, ours))
+        )
+    return frozenset(ours), frozenset(theirs)
+
+
+def _spelt(word: str, spelt: dict[str, str], other: tuple[str, ...]) -> str:
+    return (
+        spelt.get(word, word) if len(word) == 1 and word.isalpha() and word not in other else word
+    )

@@ -1,0 +1,161 @@
+"""YAML as people mean it: mappings, lists and texts, with their lines. No aliases, no tags, no key twice; `no` is a text where one is due.
+
+The tree of nodes is read as it stands, so that a value is what was typed; only `value_of` makes numbers and booleans of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from handoff_queue.shared.text.yaml_loader import PlainLoader, Refused
+from handoff_queue.shared.types.characters import has_half_a_character
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+
+_NULL = "tag:yaml.org,2002:null"
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class _Loader(PlainLoader):
+    """Refuses anchors and tags, too."""
+
+    def refused(self, event: Any) -> str | None:
+        if event.anchor is not None:
+            return f"anchors and aliases (&{event.anchor}, *{event.anchor}) are not supported"
+        return f"tags ({tag}) are not supported" if (tag := getattr(event, "tag", None)) else None
+
+
+def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
+    """The tree of a file of one document.
+
+    `mend`: what to do about one of more than `most` bytes; `such_as`: what to write into one that is empty.
+
+    Raises:
+        UserError: file, line, what is wrong, how to mend it.
+    """
+    try:
+        text = bounded_bytes(path, most, mend).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
+    root = _composed(path, text)
+    if root is None:
+        raise UserError(f"{path}: is empty; write {such_as}")
+    return root
+
+
+def _composed(path: Path, text: str) -> yaml.Node | None:
+    try:
+        loader = _Loader(text)
+        try:
+            return loader.get_single_node()
+        finally:
+            loader.dispose()
+    except Refused as error:
+        raise UserError(f"{path}:{error.line}: {error.problem}; {error.mend}") from error
+    except yaml.MarkedYAMLError as error:
+        hint = "put values that hold `: ` or `#` into quotes, or below a `|`"
+        raise UserError(f"{path}:{_line(error)}: is not YAML ({error.problem}); {hint}") from error
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"{path}: is not YAML ({str(error).partition(chr(10))[0]}); remove what it names"
+        ) from error
+    except RecursionError as error:
+        raise UserError(f"{path}: is nested too deeply; write it flatter") from error
+
+
+def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
+    """A mapping by its keys as they were typed; values that are left out (`key:`) are left out. `where` begins the error.
+
+    Raises:
+        UserError: no mapping, or a key that is no word.
+    """
+    if not isinstance(node, yaml.MappingNode):
+        raise UserError(f"{where}: must hold fields; write `key: value`, one a line")
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise UserError(f"{where}: a key in line {line_of(key)} is no word; write `key: value`")
+    return {key.value: value for key, value in node.value if value.tag != _NULL}
+
+
+def text_of(where: str, node: yaml.Node) -> str:
+    """A text, without space around it; numbers, dates and booleans are what was typed.
+
+    Raises:
+        UserError: a list or a mapping, or half a character.
+    """
+    if not isinstance(node, yaml.ScalarNode):
+        raise UserError(f"{where} must be text; write it in one line, or below a `|`")
+    text: str = node.value.strip()
+    if has_half_a_character(text):
+        raise UserError(
+            f"{where} holds half a character (a lone surrogate); write the character itself"
+        )
+    return text
+
+
+def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
+    """A list of texts; one text alone is a list of one.
+
+    Raises:
+        UserError: something else.
+    """
+    if isinstance(node, yaml.SequenceNode):
+        return tuple(text_of(where, each) for each in node.value)
+    return (text_of(where, node),)
+
+
+def truth_of(where: str, node: yaml.Node) -> bool:
+    """Raises: UserError: neither true nor false."""
+    truth = _BOOLEANS.get(node.value.lower()) if isinstance(node, yaml.ScalarNode) else None
+    if truth is None:
+        raise UserError(f"{where} must be true or false")
+    return truth
+
+
+def value_of(where: str, node: yaml.Node) -> Any:
+    """A tree as the value that YAML means by it, in JSON's types: numbers and booleans are such.
+
+    Raises:
+        UserError: what looks like a date or a number and is none.
+    """
+    try:
+        value = yaml.constructor.SafeConstructor().construct_document(node)
+        return json.loads(json.dumps(value, default=str, skipkeys=True))
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(
+            f"{where} has a value that is none ({' '.join(str(error).split()):.100}); put it into quotes"
+        ) from error
+
+
+def line_at(root: yaml.Node, place: Sequence[str]) -> int:
+    """The line of what lies there, or of what is nearest to it. `place`: keys, and numbers from 0, from the outside inwards."""
+    line, node = line_of(root), root
+    for name in place:
+        if isinstance(node, yaml.MappingNode) and (
+            found := [pair for pair in node.value if getattr(pair[0], "value", None) == name]
+        ):
+            line, node = line_of(found[0][0]), found[0][1]
+        elif (
+            isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value)
+        ):
+            node = node.value[int(name)]
+            line = line_of(node)
+        else:
+            break
+    return line
+
+
+def line_of(node: yaml.Node) -> int:
+    """Counted from 1."""
+    return int(node.start_mark.line) + 1
+
+
+def _line(error: yaml.MarkedYAMLError) -> int:
+    return error.problem_mark.line + 1 if error.problem_mark else 1

@@ -1,0 +1,343 @@
+"""Numbers with units, however they are written, and whether two of them can both be right. Pure, and exact."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from handoff_queue.supervisor.text.units import COUNT, Unit, is_unit, readings_of, unit_of
+
+ROUNDED = Fraction(5, 100)
+"""At most, of the value, that rounding explains: 1,024 is `1.0k`, but 2.4 million is not `2 million`."""
+LEAST_DIGITS = 1_000
+"""Of a figure that ends in zeros three digits count at least: `130` is not rounded to tens."""
+ABOUT = Fraction(10, 100)
+"""The same of what calls itself approximate."""
+
+_SCALES = {
+    "k": 3,
+    "thousand": 3,
+    "m": 6,
+    "mn": 6,
+    "mio": 6,
+    "million": 6,
+    "bn": 9,
+    "b": 9,
+    "billion": 9,
+    "t": 12,
+    "trillion": 12,
+} | {
+    "tausend": 3,
+    "millionen": 6,
+    "milliarde": 9,
+    "milliarden": 9,
+    "mrd": 9,
+}
+_DIGITS = r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+"
+_AMOUNT = re.compile(
+    rf"(?P<sign>[-−+])?\s*(?P<currency>US\$|[$€£¥])?\s*(?P<minus>[-−])?(?P<digits>{_DIGITS})(?:e(?P<e>[-+]?\d+))?(?:\s*[x×]\s*10\^(?P<ten>-?\d+))?"
+    r"(?:(?P<short>[kKMBT])(?![\w°%])|\s*(?P<long>(?i:thousand|tausend|million(?:en)?|mio|milliarden?|mrd|billion|trillion)|mn|bn|k)s?(?!\w))?"
+)
+_BLANKS = re.compile(r"\s{3,}")
+_ABOUT = re.compile(
+    r"^(?:about|around|roughly|approximately|approx\.?|circa|ca\.?|some|nearly|almost|~|≈)\s*",
+    re.IGNORECASE,
+)
+_FROM = re.compile(
+    r"^(?:at least|more than|over|above|minimum(?: of)?|min\.?|no less than|≥|>=?)\s*|(?:\+| or more)$",
+    re.IGNORECASE,
+)
+_UP_TO = re.compile(
+    r"^(?:at most|up to|less than|under|below|fewer than|maximum(?: of)?|max\.?|no more than|≤|<=?)\s*|(?: or (?:less|fewer))$",
+    re.I,
+)
+_RANGE = re.compile(
+    r"^(?:between|from)?\s*(.*?\d[^-–—]*?)\s*(?:-|–|—|\bto\b|\band\b)\s*([$€£¥]?\d.*)$",
+    re.IGNORECASE,
+)
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+).split()
+_WORDS = {word: number for number, word in enumerate(_SMALL)} | {
+    word: 10 * number
+    for number, word in enumerate(
+        "twenty thirty forty fifty sixty seventy eighty ninety".split(), 2
+    )
+}
+_TIMES = {
+    "hundred": 100,
+    "dozen": 12,
+    "thousand": 1_000,
+    "million": 1_000_000,
+    "billion": 1_000_000_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number as it was written."""
+
+    value: Fraction
+    grain: Fraction
+    """One unit of the last digit that was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """From `low` to `high`, None: without end. In the units that it was said in."""
+
+    low: Amount | None
+    high: Amount | None
+    unit: Unit | None
+    is_about: bool = False
+
+
+def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
+    """What a value says. `unit`: where it was said apart; one in the text itself comes first. None: it is no number."""
+    said = " ".join(text.split()).strip(" .,;")
+    bare = _ABOUT.sub("", said)
+    is_about = bare != said
+    least, most = _FROM.sub("", bare), _UP_TO.sub("", bare)
+    if (found := _RANGE.match(bare)) and (ends := _ends(found[1], found[2], unit)):
+        return Quantity(ends[0], ends[1], ends[2], is_about)
+    amount = _measured(least if least != bare else most, unit)
+    if amount is None:
+        return None
+    return Quantity(
+        None if most != bare else amount[0],
+        None if least != bare else amount[0],
+        amount[1],
+        is_about,
+    )
+
+
+def disagree(one: Quantity, other: Quantity) -> bool:
+    """Whether they can't both be right. Of what cannot be measured in the same unit nothing is known."""
+    pairs = _readings_of_both(one, other)
+    return bool(pairs) and not any(_agree(a, b) for a, b in pairs)
+
+
+def can_be_compared(one: Quantity, other: Quantity) -> bool:
+    """Whether they can be measured in the same unit."""
+    return bool(_readings_of_both(one, other))
+
+
+def numbers_in(text: str) -> Iterator[Fraction]:
+    """Every number of a text that stands in digits. One behind a dash is given with and without its sign: `2019-2024` is no debt."""
+    for found in _AMOUNT.finditer(squeezed(text)):
+        value = _valued(found).value
+        yield value
+        yield abs(value)
+
+
+def squeezed(text: str) -> str:
+    """With no more than two blanks in a row: the patterns here look for a number's sign, currency and scale across blanks, and would take
+    the cube of their number. (Not one: digits that stand two blanks apart are two numbers.)
+    """
+    return _BLANKS.sub("  ", text)
+
+
+def _readings_of_both(one: Quantity, other: Quantity) -> list[tuple[Quantity, Quantity]]:
+    return [
+        (a, b)
+        for a in _readings(one, other.unit)
+        for b in _readings(other, one.unit)
+        if _comparable(a, b)
+    ]
+
+
+def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
+    """A number without a unit is meant in the other's; a share may be said as 12 % or as 0.12."""
+    units: tuple[Unit, ...] = (
+        readings_of(quantity.unit) if quantity.unit else (beside or Unit(COUNT),)
+    )
+    if quantity.unit is None and beside is not None and beside.dimension == "percent":
+        units = (*units, Unit("percent"))
+    return [
+        Quantity(
+            _in_base(quantity.low, unit), _in_base(quantity.high, unit), unit, quantity.is_about
+        )
+        for unit in units
+    ]
+
+
+def _in_base(amount: Amount | None, unit: Unit) -> Amount | None:
+    return (
+        Amount((amount.value + unit.offset) * unit.factor, amount.grain * unit.factor)
+        if amount
+        else None
+    )
+
+
+def _comparable(one: Quantity, other: Quantity) -> bool:
+    return (
+        one.unit is not None
+        and other.unit is not None
+        and one.unit.dimension == other.unit.dimension
+    )
+
+
+def _agree(one: Quantity, other: Quantity) -> bool:
+    share = ABOUT if one.is_about or other.is_about else ROUNDED
+    if one.low == one.high and other.low == other.high and one.low and other.low:
+        return _same(one.low, other.low, share, is_about=one.is_about or other.is_about)
+    if None in (one.low, one.high, other.low, other.high):
+        return _begins_before(one.low, other.high, share) and _begins_before(
+            other.low, one.high, share
+        )
+    return _within(one, other, share) or _within(other, one, share)
+
+
+def _within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
+    return _begins_before(outer.low, inner.low, share) and _begins_before(
+        inner.high, outer.high, share
+    )
+
+
+def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> bool:
+    return (
+        low is None
+        or high is None
+        or low.value <= high.value
+        or _same(low, high, share, is_about=False)
+    )
+
+
+def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> bool:
+    """Whether the finer one, rounded as the coarser one is, is the coarser one. The middle is rounded up, or to what is even."""
+    if one.value == other.value:
+        return True
+    coarse, fine = (one, other) if one.grain >= other.grain else (other, one)
+    is_near = abs(one.value - other.value) <= share * max(abs(one.value), abs(other.value))
+    grain = _rounded_to(coarse) if fine.grain < coarse.grain else coarse.grain
+    half = grain / 2
+    is_even = bool(grain) and (coarse.value / grain) % 2 == 0
+    is_rounded = coarse.value - half <= fine.value < coarse.value + half or (
+        is_even and fine.value == coarse.value + half
+    )
+    return is_near and (is_about or is_rounded)
+
+
+def _rounded_to(amount: Amount) -> Fraction:
+    """What it may be rounded to, beside a finer one: its last zeros may be none, but for three digits. 8,850 may be 8,848.86."""
+    grain = amount.grain
+    while (
+        grain
+        and (abs(amount.value) / grain) % 10 == 0
+        and abs(amount.value) / grain >= LEAST_DIGITS
+    ):
+        grain *= 10
+    return grain
+
+
+def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Unit | None] | None:
+    """Of a range. "10 to 15 bar": its unit stands once."""
+    high = _measured(second, unit)
+    low = _measured(first, unit)
+    if high is None or low is None:
+        return None
+    if low[1] is not None and high[1] is not None and low[1] != high[1]:
+        return None
+    return (low[0], high[0], high[1] or low[1]) if low[0].value < high[0].value else None
+
+
+def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
+    """One amount, or several that are added: "1 h 30 min"."""
+    total: Amount | None = None
+    base: Unit | None = None
+    rest = text.strip()
+    while rest:
+        found = _leading(rest)
+        if found is None:
+            return None
+        amount, currency, behind = found
+        next_at = (
+            re.search(r"(?:,|\band\b)?\s*\d", behind) if is_unit(_until_number(behind)) else None
+        )
+        said, rest = (
+            (behind[: next_at.start()], behind[next_at.start() :].lstrip(", ").removeprefix("and "))
+            if next_at
+            else (behind, "")
+        )
+        measured = _unit_behind(currency or said.strip(" ,-()"), unit)
+        if measured is None and re.search(r"\d", said):
+            return None
+        if total is None:
+            total, base = amount, measured
+        elif (
+            base is not None
+            and measured is not None
+            and base.dimension == measured.dimension
+            and not base.offset
+        ):
+            times = measured.factor / base.factor
+            total = Amount(total.value + amount.value * times, amount.grain * times)
+        else:
+            return None
+    return (total, base) if total else None
+
+
+def _unit_behind(said: str, unit: str | None) -> Unit | None:
+    if said and unit and not is_unit(said):
+        return unit_of(unit)
+    return unit_of(said or unit or "")
+
+
+def _until_number(text: str) -> str:
+    return re.split(r"(?:,|\band\b)?\s*\d", text, maxsplit=1)[0].strip(" ,-()")
+
+
+def _leading(text: str) -> tuple[Amount, str, str] | None:
+    """The number that a text begins with, a currency's sign before it, and what stands behind."""
+    if not (found := _AMOUNT.match(text)):
+        return _in_words(text)
+    return _valued(found), found["currency"] or "", text[found.end() :]
+
+
+def _valued(found: re.Match[str]) -> Amount:
+    digits = found["digits"]
+    grouped = re.fullmatch(r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?", digits)
+    plain = re.sub(r"[,  '’_]", "", digits) if grouped else digits.replace(",", ".")
+    power = (
+        int((found["e"] or "0")[:4])
+        + int((found["ten"] or "0")[:4])
+        + _SCALES.get((found["short"] or found["long"] or "").casefold(), 0)
+    )
+    scale = Fraction(10) ** max(-300, min(300, power))
+    decimals = len(plain.partition(".")[2])
+    value = (
+        Fraction(plain)
+        * scale
+        * (
+            -1
+            if "-" in (sign := f"{found['sign'] or ''}{found['minus'] or ''}") or "−" in sign
+            else 1
+        )
+    )
+    return Amount(value, Fraction(1, 10**decimals) * scale)
+
+
+def _in_words(text: str) -> tuple[Amount, str, str] | None:
+    """ "three hundred patients", "a dozen", "half an hour"."""
+    if half := re.match(r"half (?:an?|of an?)\s+", text, re.IGNORECASE):
+        return Amount(Fraction(1, 2), Fraction(1, 10)), "", text[half.end() :]
+    total = current = grain = 0
+    end = 0
+    for word in re.finditer(r"[A-Za-z]+", text):
+        name = word[0].casefold()
+        if name in _WORDS:
+            current, grain = current + _WORDS[name], 1
+        elif name in _TIMES and (
+            current or end or text[: word.start()].strip().casefold() in ("", "a", "one")
+        ):
+            current, grain = max(current, 1) * _TIMES[name], _TIMES[name]
+            if _TIMES[name] >= 1_000:
+                total, current = total + current, 0
+        elif name not in ("a", "and") or (name == "a" and word.start()):
+            break
+        else:
+            continue
+        end = word.end()
+    return (Amount(Fraction(total + current), Fraction(grain)), "", text[end:]) if end else None

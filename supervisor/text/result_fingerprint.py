@@ -1,0 +1,140 @@
+"""What a result says, read once, to be held against what others say. Pure.
+
+Everything that turns a statement round counts here, however little of the text it is: a figure, a name, a negation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cached_property
+
+from handoff_queue.shared.types.citation_markers import MARKER
+from handoff_queue.shared.types.handoff import Claim, HandoffResult
+from handoff_queue.supervisor.text.claim_subject import Matter, is_same, matter_of
+from handoff_queue.supervisor.text.task_similarity import named, stems_in
+
+SHINGLE = 4
+"""Words that follow one another."""
+_SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\n")
+_ROUND_A_WORD = "\"'“”‘’`*_()[]{},:;.!?|#"
+_ARTICLES = frozenset(("", "a", "an", "the"))
+_NOT = re.compile(r"(?<=\w)n['’]t\b|(?<=can)not\b", re.IGNORECASE)
+_LETTERS = re.compile(r"[^\W\d_]+")
+_TURNS = frozenset(
+    (
+        "no not nor never none neither without except unless if only all any some every both more most less least must may might should "
+        "can could will would was were had nicht kein keine keinen keinem keiner keines nie ohne"
+    ).split()
+)
+_RELATIONS = frozenset("than from to into by before after as behind".split())
+"""Who stands behind one of these cannot change places with who stands before it."""
+
+
+class Saying:
+    """A result: each of its readings is made once, where it is asked for."""
+
+    def __init__(self, result: HandoffResult) -> None:
+        self.claims = result.claims
+        said = (
+            result.output
+            if isinstance(result.output, str)
+            else json.dumps(result.output, ensure_ascii=False)
+        )
+        self.text = MARKER.sub(" ", said)
+        """Without its markers: they name the step."""
+
+    @cached_property
+    def shingles(self) -> frozenset[tuple[str, ...]]:
+        words = re.findall(r"\w+", self.text.casefold())
+        return frozenset(zip(*(words[start:] for start in range(SHINGLE)), strict=False))
+
+    @cached_property
+    def sentences(self) -> frozenset[tuple[str, ...]]:
+        """Their words in order, without articles."""
+        return frozenset(filter(None, map(_words, _SENTENCE_END.split(self.text.casefold()))))
+
+    @cached_property
+    def whole(self) -> str:
+        """With what its claims say."""
+        return "\n".join([self.text, *(claim.text for claim in self.claims)])
+
+    @cached_property
+    def marks(self) -> frozenset[str]:
+        """Its names and figures, and the words that turn a statement round."""
+        return named(self.whole) | (_letters(self.whole) & _TURNS)
+
+    @cached_property
+    def values(self) -> frozenset[tuple[str, ...]]:
+        """Of its claims, with unit and date."""
+        return frozenset(_value(claim) for claim in self.claims if claim.is_comparable)
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        return frozenset(stems_in(self.whole))
+
+
+class ClaimsBefore:
+    """Claims, by what they say: finding those that say the same as another does not read them all."""
+
+    def __init__(self, claims: Iterable[Claim]) -> None:
+        self._valued: dict[tuple[str, ...], list[Claim]] = {}
+        self._worded: list[tuple[frozenset[str], Claim]] = []
+        self._matters: dict[tuple[str, ...], dict[str, dict[Matter, list[Claim]]]] = {}
+        for claim in claims:
+            if claim.is_comparable:
+                self._valued.setdefault(_value(claim), []).append(claim)
+            else:
+                self._worded.append((frozenset(stems_in(claim.text)), claim))
+
+    def like(self, claim: Claim) -> list[Claim]:
+        """Those with the same subject, attribute, value, unit and date; without such parts, those that say all that it says."""
+        if claim.is_comparable:
+            matter = _matter(claim)
+            alike = self._of_value(_value(claim)).get(matter.head, {})
+            return [
+                one for other, claims in alike.items() if is_same(matter, other) for one in claims
+            ]
+        stems, sense = frozenset(stems_in(claim.text)), _sense(claim.text)
+        return [
+            one
+            for theirs, one in self._worded
+            if stems and stems <= theirs and sense == _sense(one.text)
+        ]
+
+    def _of_value(self, value: tuple[str, ...]) -> dict[str, dict[Matter, list[Claim]]]:
+        if value not in self._matters:
+            found = self._matters[value] = {}
+            for claim in self._valued.get(value, ()):
+                matter = _matter(claim)
+                found.setdefault(matter.head, {}).setdefault(matter, []).append(claim)
+        return self._matters[value]
+
+
+def _sense(text: str) -> tuple[object, ...]:
+    """What two texts in the same words must have in common to say the same: names, turns, and the order of the words where it matters."""
+    words = _letters(text)
+    return named(text), words & _TURNS, stems_in(text) if words & _RELATIONS else ()
+
+
+def _matter(claim: Claim) -> Matter:
+    return matter_of(claim.subject or "", claim.attribute or "")
+
+
+def _value(claim: Claim) -> tuple[str, ...]:
+    return tuple(
+        " ".join((part or "").casefold().split()) for part in (claim.value, claim.unit, claim.date)
+    )
+
+
+def _words(sentence: str) -> tuple[str, ...]:
+    return tuple(
+        word
+        for word in (one.strip(_ROUND_A_WORD) for one in sentence.split())
+        if word not in _ARTICLES
+    )
+
+
+def _letters(text: str) -> frozenset[str]:
+    return frozenset(_LETTERS.findall(_NOT.sub(" not", text).casefold()))

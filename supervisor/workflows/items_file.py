@@ -1,0 +1,57 @@
+"""What a step is repeated over, out of a file: the lines of a text, or the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from handoff_queue.shared.documents.decoding import decode
+from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
+from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+from handoff_queue.supervisor.workflows.template import OWN_NAMES
+from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
+
+MOST_BYTES = 20_000_000
+"""Of one file: as for a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """One of the two is empty."""
+
+    lines: tuple[str, ...] = ()
+    rows: tuple[Mapping[str, str], ...] = ()
+
+
+def read_items(path: Path) -> Items:
+    """Rows of a .csv or .tsv with a header, lines of any other text. Blank ones are left out.
+
+    Raises:
+        UserError: unreadable, too large, no text, nothing in it, too much in it; a header or a row that is broken.
+    """
+    data = bounded_bytes(path, MOST_BYTES, "split it, and give each part to its own job")
+    try:
+        text = decode(data)
+    except Refused as reason:
+        raise UserError(
+            f"{path} {reason}; give lines of text, or a .csv or .tsv with a header"
+        ) from reason
+    delimiter = DELIMITERS.get(path.suffix.lower())
+    found = (
+        Items(lines=tuple(line for line in text.split("\n") if line.strip()))
+        if delimiter is None
+        else Items(rows=tuple(row for _, row in rows_in(path, text, delimiter, OWN_NAMES)))
+    )
+    count = len(found.lines) + len(found.rows)
+    if not count:
+        raise UserError(
+            f"{path} holds no {'lines' if delimiter is None else 'rows below its header'}; add some"
+        )
+    if count > MOST_STEPS:
+        raise UserError(
+            f"{path} holds {count:,} items, at most {MOST_STEPS:,} are taken; split it, and give each part to its own job"
+        )
+    return found

@@ -1,0 +1,102 @@
+"""The server knows whose call it answers, by what it is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handoff_queue.chaos.call_attribution import RESOLVER, Asked
+from handoff_queue.chaos.plan import CallKey
+
+
+def request(text: str, *asked_for: str, turn: int = 1) -> dict[str, Any]:
+    said: list[dict[str, Any]] = [{"role": "assistant", "content": []}] * (turn - 1)
+    form: dict[str, Any] = {"format": {"schema": {"properties": {name: {} for name in asked_for}}}}
+    return {
+        "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}, *said],
+        "output_config": form,
+    }
+
+
+POINT = '{"point": "a", "reviewer": "Say it of 7-3.", "writer": "So it is.", "evidence": []}'
+CHECK = '<task>Check the facts of an answer before it leaves.\n\nThe request:\n"chaos 7-3"</task>\n\n<result step="a">{}</result>'
+FAILED = '<feedback author="supervisor">The attempt before this one failed.</feedback>'
+MEND = '<feedback author="assessor">Mend it.</feedback>'
+TASK, WHOLE, ROLE = (
+    "<task>Do a of 7-3.</task>",
+    "<task>chaos 7-3</task>",
+    "<task>{}\n\nRequest:\nchaos 7-3</task>",
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "key"),
+    [
+        (request(TASK, turn=2), CallKey("7-3", "a.1", 2)),
+        (request(f"{TASK}\n\n{MEND}"), CallKey("7-3", "a.2", 1)),
+        (request(f"{TASK}\n\n{MEND}\n\n{MEND}"), CallKey("7-3", "a.3", 1)),
+        (
+            request("<task>Do d of 7-3.\n\nNot here, and not waited for: c.</task>"),
+            CallKey("7-3", "d.1", 1),
+        ),
+        (request(WHOLE), CallKey("7-3", "answer.1", 1)),
+        (request("<task>chaos 7-3-x</task>"), CallKey("7-3-x", "answer.1", 1)),
+        (request(f"<task>chaos 7-3-x</task>\n\n{FAILED}"), CallKey("7-3", "x.2", 1)),
+        (request(f"{WHOLE}\n\n{MEND}"), CallKey("7-3", "answer.2", 1)),
+        (request(ROLE.format("Decide."), "route"), CallKey("7-3", "router.1", 1)),
+        (request(ROLE.format("Make the plan."), "steps"), CallKey("7-3", "planner.1", 1)),
+        (
+            request(ROLE.format('Rejected plans:\n{"note": "Not so.", "steps": []}'), "steps"),
+            CallKey("7-3", "planner.2", 1),
+        ),
+        (request(ROLE.format("Resolve."), "resolutions"), CallKey("7-3", RESOLVER, 1)),
+        (
+            request(ROLE.format("Judge the results of round 2 of it."), "verdict"),
+            CallKey("7-3", "assessor.2", 1),
+        ),
+        (
+            request(ROLE.format("Write the one answer."), "output"),
+            CallKey("7-3", "synthesizer.1", 1),
+        ),
+        (
+            request(
+                '<task>Decide.\n{"claims": [{"id": "a.c1", "subject": "tower 7-3"}]}</task>',
+                "settlements",
+            ),
+            CallKey("7-3", "judge.1", 1),
+        ),
+        (request(f"<task>Decide.\n{POINT}</task>", "rulings"), CallKey("7-3", "judge.1", 1)),
+        (request(CHECK, "output"), CallKey("7-3", "fact_gate.1", 1)),
+    ],
+    ids=lambda value: (
+        f"{value.handoff}/{value.turn} of {value.job}" if isinstance(value, CallKey) else ""
+    ),
+)
+def test_a_call_is_known_by_what_it_asks(asked: dict[str, Any], key: CallKey) -> None:
+    assert Asked().key_of(asked) == key
+
+
+def test_who_checks_facts_and_is_asked_of_another_answer_is_at_the_next_look() -> None:
+    asked = Asked()
+
+    assert [
+        asked.key_of(request(one)).handoff for one in (CHECK, CHECK.replace("{}", "mended"), CHECK)
+    ] == [
+        "fact_gate.1",
+        "fact_gate.2",
+        "fact_gate.1",
+    ]
+
+
+def test_a_replanner_that_is_asked_the_same_again_is_at_the_same_look() -> None:
+    asked, first, second = (
+        Asked(),
+        *(request(ROLE.format(f"Results of {step}."), "decision") for step in "ab"),
+    )
+
+    assert [asked.key_of(one).handoff for one in (first, second, first)] == [
+        "replanner.1",
+        "replanner.2",
+        "replanner.1",
+    ]

@@ -1,0 +1,76 @@
+"""A handoff may be given up only if each of its last three claims was struck, by a strike of its own."""
+
+from __future__ import annotations
+
+from handoff_queue.chaos.claim_strikes import Held, strikes_at
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+
+THREE = (
+    Held("worker1", 1, 10.0),
+    Held("worker2", 2, 14.0),
+    Held("worker3", 3, 18.0),
+    Held("worker1", 4, 22.0),
+)
+FINISHED_AT = 22.1
+
+
+def kill(process: str, at: float) -> Strike:
+    return Strike(Fault.KILL_WORKER, process, at)
+
+
+KILLS = (kill("worker1", 10.2), kill("worker2", 14.2), kill("worker3", 18.2))
+
+
+def test_three_claims_that_were_struck_one_after_the_other_are_three() -> None:
+    assert strikes_at(THREE, KILLS, FINISHED_AT) == 3
+
+
+def test_a_strike_may_be_older_than_when_its_claim_was_first_seen() -> None:
+    assert (
+        strikes_at(
+            THREE, (kill("worker1", 9.9), kill("worker2", 13.9), kill("worker3", 17.9)), FINISHED_AT
+        )
+        == 3
+    )
+
+
+def test_a_claim_that_nobody_struck_does_not_count() -> None:
+    assert strikes_at(THREE, KILLS[:2], FINISHED_AT) == 2
+    assert strikes_at(THREE, (*KILLS[:2], kill("worker4", 18.2)), FINISHED_AT) == 2, (
+        "somebody else was"
+    )
+    assert strikes_at(THREE, (*KILLS[:2], kill("worker3", 10.2)), FINISHED_AT) == 2, "it was before"
+    assert (
+        strikes_at(THREE, (*KILLS[:2], Strike(Fault.TWICE, EVERYBODY, 18.2)), FINISHED_AT) == 2
+    ), "a second message takes nobody down"
+    assert strikes_at(THREE, (), FINISHED_AT) == 0
+
+
+def test_one_strike_takes_one_claim_down() -> None:
+    claims = (Held("worker1", 1, 10.0), Held("worker1", 2, 10.4), Held("worker1", 3, 10.8))
+
+    assert strikes_at(claims, (Strike(Fault.KILL_REDIS, EVERYBODY, 10.5),), FINISHED_AT) == 1
+
+
+def test_a_claim_that_was_handed_back_is_none_of_the_three() -> None:
+    first, *rest = THREE
+    handed_back = Held("worker5", 2, 12.0)
+
+    assert strikes_at((first, handed_back, *rest), KILLS, FINISHED_AT) == 3
+    assert (
+        strikes_at((first, handed_back, *rest), (kill("worker5", 12.1), *KILLS[1:]), FINISHED_AT)
+        == 2
+    )
+
+
+def test_claims_before_it_got_further_do_not_count() -> None:
+    claims = (Held("worker1", 1, 2.0), Held("worker2", 2, 6.0), *THREE)
+
+    assert (
+        strikes_at(claims, (kill("worker1", 2.2), kill("worker2", 6.2), *KILLS[:1]), FINISHED_AT)
+        == 1
+    )
+
+
+def test_what_was_never_seen_was_struck_by_nobody() -> None:
+    assert strikes_at((), KILLS, FINISHED_AT) == 0

@@ -1,0 +1,376 @@
+"""How jobs must end: as planned, and otherwise only where a handoff was killed three times, in that one and in what hangs on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.chaos.expected_handoffs import OK, Ended, hanging_on
+from handoff_queue.chaos.expected_outcomes import (
+    CANCELLED_BY_USER,
+    JOB_BUDGET,
+    NOT_WAITED_FOR,
+    SPENT,
+    TOO_MANY_CLAIMS,
+    Story,
+)
+from handoff_queue.chaos.expected_outcomes import wrong_end as wrong_end_of
+from handoff_queue.chaos.plan import PlannedJob, PlannedStep, Says
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.types.mode import Mode
+
+KILLED = Ended("failed", TOO_MANY_CLAIMS)
+CUT = Ended("partial", JOB_BUDGET)
+DEFECT = Ended("failed", "defect")
+
+
+def job(shape: Shape, **steps: str) -> PlannedJob:
+    return PlannedJob(
+        "1-0",
+        shape,
+        tuple(PlannedStep(name, "writer", tuple(after.split())) for name, after in steps.items()),
+        seed=1,
+    )
+
+
+PARALLEL = job(Shape.PARALLEL, a="", b="", c="")
+DIAMOND = job(Shape.DIAMOND, a="", b="a", c="a", d="b c")
+TIGHT = job(Shape.TIGHT, a="", b="", c="", d="", e="", f="")
+CANCELLED = job(Shape.CANCELLED, a="", b="", c="")
+
+
+def wrong_end(planned: PlannedJob, story: Story, **below: Story) -> str:
+    """`below`: of its children, by step."""
+    return wrong_end_of(
+        planned,
+        {planned.name: story, **{f"{planned.name}-{step}": one for step, one in below.items()}},
+    )
+
+
+def story(status: str, reason: str = "", /, **results: Ended) -> Story:
+    """NAME=END for `NAME.1`."""
+    return Story(
+        status, (9.0,), results={f"{name}.1": end for name, end in results.items()}, reason=reason
+    )
+
+
+def oks(names: str) -> dict[str, Ended]:
+    return dict.fromkeys(names.split(), OK)
+
+
+def test_an_ordinary_job_ends_ok_with_every_handoff_of_its_plan() -> None:
+    assert wrong_end(PARALLEL, story("ok", **oks("planner a b c assessor"))) == ""
+    assert wrong_end(PARALLEL, story("ok", **oks("planner a b assessor"))) == "c.1: no result"
+    assert (
+        wrong_end(PARALLEL, story("partial", **oks("planner a b c assessor")))
+        == "partial, though every handoff is as planned"
+    )
+
+
+def test_a_cancelled_job_ends_as_cancelled_by_its_user() -> None:
+    assert wrong_end(CANCELLED, story("cancelled", CANCELLED_BY_USER, planner=OK)) == ""
+    assert wrong_end(CANCELLED, story("cancelled", "something else", planner=OK)) == "not cancelled"
+    assert wrong_end(CANCELLED, story("ok", **oks("planner a b c assessor"))) == "not cancelled"
+
+
+def test_a_job_that_wants_more_than_it_may_ends_because_its_budget_is_spent() -> None:
+    cut = dict.fromkeys("cdef", CUT)
+
+    assert wrong_end(TIGHT, story("partial", SPENT, **oks("planner a b assessor"), **cut)) == ""
+    assert (
+        wrong_end(TIGHT, story("partial", "", **oks("planner a b assessor"), **cut))
+        == "its budget should have ended it"
+    )
+    assert (
+        wrong_end(TIGHT, story("ok", "", **oks("planner a b c d e f assessor")))
+        == "its budget should have ended it"
+    )
+    assert (
+        wrong_end(TIGHT, story("failed", SPENT, **oks("planner a b assessor"), **cut))
+        == "failed, and something was usable"
+    )
+    assert (
+        wrong_end(TIGHT, story("partial", SPENT, **oks("planner a"), b=DEFECT, **cut))
+        == "b.1: failed, defect"
+    )
+
+
+def test_a_tight_job_whose_calls_were_all_cut_by_kills_fails() -> None:
+    none = dict.fromkeys("abcdef", CUT)
+
+    assert (
+        wrong_end(
+            TIGHT, story("failed", f"{SPENT}, and no step has a usable result", planner=OK, **none)
+        )
+        == ""
+    )
+    assert (
+        wrong_end(TIGHT, story("partial", SPENT, planner=OK, **none))
+        == "partial, and nothing was usable"
+    )
+
+
+def test_only_a_tight_job_may_end_because_its_budget_is_spent() -> None:
+    assert (
+        wrong_end(PARALLEL, story("partial", SPENT, **oks("planner a b c assessor")))
+        == "its budget should not have ended it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "wrong"),
+    [
+        ({**oks("planner a c d assessor"), "b": KILLED}, ""),
+        ({**oks("planner a c assessor"), "b": KILLED}, ""),
+        ({**oks("planner a c assessor"), "b": KILLED, "d": DEFECT}, "d.1: failed, defect"),
+        ({**oks("planner a d assessor"), "b": KILLED, "c": DEFECT}, "c.1: failed, defect"),
+        ({**oks("planner a d assessor"), "b": KILLED}, "c.1: no result"),
+    ],
+    ids=[
+        "only it",
+        "what hangs on it too",
+        "but a defect is none of it",
+        "its neighbour is not excused",
+        "nor may that be missing",
+    ],
+)
+def test_a_handoff_that_was_killed_three_times_excuses_itself_and_what_hangs_on_it(
+    results: dict[str, Ended], wrong: str
+) -> None:
+    assert wrong_end(DIAMOND, story("partial", **results)) == wrong
+
+
+def test_what_hangs_on_a_handoff_is_what_was_issued_after_it() -> None:
+    assert hanging_on(DIAMOND, {"b.1"}) >= {"b.1", "d.1", "assessor.1"}
+    assert not hanging_on(DIAMOND, {"b.1"}) & {"planner.1", "a.1", "c.1"}
+    assert hanging_on(DIAMOND, {"planner.1"}) >= {
+        "a.1",
+        "b.1",
+        "c.1",
+        "d.1",
+        "assessor.1",
+        "answer.1",
+    }
+    assert hanging_on(DIAMOND, set()) == set()
+
+
+def test_a_job_without_a_plan_of_its_planners_is_partial_and_never_ok() -> None:
+    by_code = {"planner": KILLED, "answer": OK, "assessor": OK}
+
+    assert wrong_end(PARALLEL, story("partial", **by_code)) == ""
+    assert wrong_end(TIGHT, story("partial", **by_code)) == ""
+    assert wrong_end(PARALLEL, story("ok", **by_code)) == "ok, though it was planned by code"
+
+
+TEAM = job(Shape.PARALLEL, a="", b="")
+TREE = PlannedJob(
+    "1-0",
+    Shape.TEAMS,
+    (PlannedStep("x", "supervisor", team=replace(TEAM, name="1-0-x", parent="1-0")),),
+    seed=1,
+)
+(CHILD,) = list(TREE.family)[1:]
+JOINED = PlannedJob(
+    "1-0",
+    Shape.JOINED,
+    (
+        *(PlannedStep(name, "writer") for name in "abc"),
+        PlannedStep("d", "writer", tuple("abc"), enough=2),
+    ),
+    1,
+)
+WHOLE, PART = (
+    story("ok", **oks("planner a b assessor")),
+    story("partial", **oks("planner b assessor"), a=KILLED),
+)
+PARTLY, NOT_AT_ALL = Ended("partial", "finished"), Ended("failed", "finished")
+
+
+def below(child: Story, parent: Story) -> str:
+    return wrong_end_of(CHILD, {"1-0-x": child, "1-0": parent})
+
+
+def test_a_step_of_a_team_ends_as_its_team_does() -> None:
+    assert wrong_end(TREE, story("ok", **oks("planner x assessor")), x=WHOLE) == ""
+    assert (
+        wrong_end(TREE, story("ok", **oks("planner x assessor")), x=PART)
+        == "x.1: ok, and its team is not"
+    )
+    assert wrong_end(TREE, story("partial", **oks("planner assessor"), x=PARTLY), x=PART) == ""
+    assert (
+        wrong_end(TREE, story("partial", **oks("planner assessor"), x=PARTLY), x=WHOLE)
+        == "x.1: partial, finished"
+    )
+    assert wrong_end(TREE, story("ok", **oks("planner assessor")), x=WHOLE) == "x.1: no result"
+
+
+def test_somebody_stands_in_for_a_team_only_where_it_came_to_nothing() -> None:
+    dead = story("failed", planner=OK, a=KILLED, b=KILLED)
+    stood_in = story("ok", **oks("planner assessor"), x=NOT_AT_ALL)
+    with_stand_in = replace(stood_in, results={**stood_in.results, "x.2": OK})
+
+    assert wrong_end(TREE, with_stand_in, x=dead) == ""
+    whole = replace(with_stand_in, results={**with_stand_in.results, "x.1": OK})
+    assert wrong_end(TREE, whole, x=WHOLE) == "x.2: nothing of the sort was planned"
+
+
+def test_a_child_may_be_cancelled_only_when_nobody_waits_for_it_any_more() -> None:
+    cancelled = story("cancelled", f"j-1 {NOT_WAITED_FOR}", planner=OK)
+    at_work, over = Story("running"), story("cancelled", CANCELLED_BY_USER, planner=OK)
+
+    assert below(cancelled, over) == ""
+    assert below(cancelled, replace(at_work, given_up_at={"x.1": 5.0})) == ""
+    assert below(cancelled, at_work) == "cancelled, though somebody waits for it"
+    assert (
+        below(replace(cancelled, reason=CANCELLED_BY_USER), over)
+        == "cancelled, though somebody waits for it"
+    )
+
+
+def test_who_had_enough_of_several_results_had_them_and_the_others_were_given_up() -> None:
+    early = story("partial", **oks("planner a b d assessor"))
+
+    assert wrong_end(JOINED, replace(early, given_up_at={"c.1": 5.0})) == ""
+    assert wrong_end(JOINED, early) == "c.1: no result, and not given up"
+    assert (
+        wrong_end(JOINED, story("partial", **oks("planner a d assessor")))
+        == "d began with 1 results, and 2 are enough"
+    )
+    assert wrong_end(JOINED, story("ok", **oks("planner a b c d assessor"))) == ""
+    assert (
+        wrong_end(JOINED, replace(early, status="ok", given_up_at={"c.1": 5.0}))
+        == "ok, though every handoff is as planned"
+    )
+
+
+def test_a_step_that_is_to_fail_or_to_ask_does_so_before_it_is_whole() -> None:
+    tried = (
+        PlannedStep("b", "writer", attempts=(Says.FAILED, Says.OK)),
+        PlannedStep("c", "writer", ("b",)),
+    )
+    failing = PlannedJob("1-0", Shape.FAILING, tried, seed=1)
+    as_planned = story("ok", **oks("planner c assessor"), b=NOT_AT_ALL)
+
+    assert wrong_end(failing, replace(as_planned, results={**as_planned.results, "b.2": OK})) == ""
+    assert wrong_end(failing, as_planned) == "b.2: no result"
+    assert (
+        wrong_end(
+            failing, replace(as_planned, results={**as_planned.results, "b.1": OK, "b.2": OK})
+        )
+        == "b.1: ok, finished"
+    )
+
+
+SENT_BACK = {
+    Shape.VETOED: ("assessor.1", "fact_gate.1", "a.2", "b.2", "assessor.2", "fact_gate.2"),
+    Shape.UPHELD: ("assessor.1", "a.2", "assessor.2", "judge.1", "a.3", "assessor.3"),
+    Shape.OVERRULED: ("assessor.1", "a.2", "assessor.2", "judge.1"),
+    Shape.REJECTED_PLAN: ("planner.2", "assessor.1"),
+    Shape.REJECTED_RESEARCH: ("a.2", "b.2", "assessor.1"),
+    Shape.REJECTED_ANSWER: ("assessor.1", "a.2", "b.2", "assessor.2"),
+}
+
+
+def ended(shape: Shape, status: str, /, *without: str, **ends: Ended) -> str:
+    """What is wrong with a job of this shape that has all of its handoffs, but for some. `ends`: `a_2=KILLED` for `a.2`."""
+    there = [one for one in ("planner.1", "a.1", "b.1", *SENT_BACK[shape]) if one not in without]
+    results = dict.fromkeys(there, OK) | {one.replace("_", "."): end for one, end in ends.items()}
+    return wrong_end(job(shape, a="", b=""), Story(status, (9.0,), results=results))
+
+
+@pytest.mark.parametrize("shape", SENT_BACK)
+def test_what_was_sent_back_is_done_again_and_nothing_more_often_than_that(shape: Shape) -> None:
+    *_, last = SENT_BACK[shape]
+
+    assert ended(shape, "ok") == ""
+    assert ended(shape, "ok", last) == f"{last}: no result"
+    assert ended(shape, "partial") == "partial, though every handoff is as planned"
+    for twice in ("a_4", "judge_2", "planner_3"):
+        assert (
+            ended(shape, "ok", **{twice: OK})
+            == f"{twice.replace('_', '.')}: nothing of the sort was planned"
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "lost"),
+    [
+        (Shape.VETOED, ("a.2", "b.2", "assessor.2", "fact_gate.2")),
+        (Shape.UPHELD, ("judge.1", "a.3", "assessor.3")),
+        (Shape.OVERRULED, ("judge.1",)),
+        (Shape.REJECTED_PLAN, ("planner.2",)),
+        (Shape.REJECTED_RESEARCH, ("a.2", "b.2")),
+        (Shape.REJECTED_ANSWER, ("a.2", "b.2", "assessor.2")),
+    ],
+)
+def test_a_veto_a_quarrel_or_a_rejection_that_is_lost_is_wrong(
+    shape: Shape, lost: tuple[str, ...]
+) -> None:
+    assert ended(shape, "ok", *lost) == f"{min(lost)}: no result"
+
+
+def test_an_answer_whose_fact_check_was_killed_three_times_is_not_whole() -> None:
+    killed = {"fact_gate.1": KILLED} | oks("planner.1 a.1 b.1 assessor.1")
+    checked = job(Shape.CHECKED, a="", b="")
+
+    assert wrong_end(checked, Story("partial", (9.0,), results=killed)) == ""
+    assert (
+        wrong_end(checked, Story("ok", (9.0,), results=killed))
+        == "ok, though nobody has looked at its facts"
+    )
+
+
+def test_a_veto_stands_where_nothing_was_mended_because_both_steps_were_killed() -> None:
+    again = dict.fromkeys(("a_3", "b_3", "assessor_3"), OK)
+
+    assert ended(Shape.VETOED, "partial", a_2=KILLED, b_2=KILLED, **again) == ""
+    assert ended(Shape.VETOED, "partial", **again) == "a.3: nothing of the sort was planned"
+
+
+def test_a_helper_is_there_once() -> None:
+    asks = PlannedStep("b", "writer", attempts=(Says.NEEDS_INPUT, Says.OK))
+    helped = PlannedJob(
+        "1-0", Shape.HELPED, (asks, PlannedStep("b_help", "writer", helps="b")), seed=1
+    )
+    results = {
+        **oks("planner.1 planner.2 b_help.1 b.2 assessor.1"),
+        "b.1": Ended("needs_input", "finished"),
+    }
+
+    def wrong(results: dict[str, Ended]) -> str:
+        return wrong_end(helped, Story("ok", (9.0,), results=results))
+
+    assert wrong(results) == ""
+    assert wrong(results | {"b_help.2": OK}) == "b_help.2: nothing of the sort was planned"
+    assert (
+        wrong({one: end for one, end in results.items() if one != "b_help.1"})
+        == "b_help.1: no result"
+    )
+
+
+def test_a_plan_that_was_turned_down_was_the_planners_if_the_next_one_is() -> None:
+    assert ended(Shape.REJECTED_PLAN, "ok", planner_1=KILLED) == ""
+    by_code = {"planner.1": OK, "planner.2": KILLED, "answer.1": OK, "assessor.1": OK}
+    assert (
+        wrong_end(job(Shape.REJECTED_PLAN, a="", b=""), Story("partial", (9.0,), results=by_code))
+        == ""
+    )
+    assert (
+        wrong_end(job(Shape.REJECTED_PLAN, a="", b=""), Story("ok", (9.0,), results=by_code))
+        == "ok, though it was planned by code"
+    )
+
+
+def test_a_handoff_that_is_in_no_plan_is_wrong_also_where_it_is_whole() -> None:
+    assert (
+        wrong_end(PARALLEL, story("ok", **oks("planner a b c assessor replanner")))
+        == "replanner.1: nothing of the sort was planned"
+    )
+    assert (
+        wrong_end(
+            replace(PARALLEL, mode=Mode.ADAPTIVE),
+            story("ok", **oks("planner a b c assessor replanner")),
+        )
+        == ""
+    )

@@ -1,0 +1,87 @@
+"""No window is left out: every script of the ledger, and every queue that is published to, has its failpoints."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.chaos.failpoint_cases import (
+    CLIENT,
+    PUBLISHES,
+    SCRIPTS,
+    UNTRIED,
+    Blow,
+    Case,
+    cases,
+    scripts,
+)
+from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
+from handoff_queue.shared.types import names
+
+CASES = cases()
+
+
+def test_every_script_of_the_ledger_has_its_points_or_a_reason_for_none() -> None:
+    assert scripts() == set(SCRIPTS) | set(UNTRIED)
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS))
+def test_who_runs_a_script_is_killed_before_and_after_it_and_loses_its_answer(script: str) -> None:
+    tried = {
+        (case.kind, case.point.rpartition(".")[2], case.blow)
+        for case in CASES
+        if case.point.startswith(f"script.{script}.")
+    }
+
+    for kind in SCRIPTS[script]:
+        assert {
+            (kind, "before", Blow.KILL),
+            (kind, "after", Blow.KILL),
+            (kind, "after", Blow.DROP),
+        } <= tried
+    assert SCRIPTS[script], "somebody runs it"
+
+
+def test_every_queue_of_the_supervisors_has_its_points_and_so_have_groups_of_handoffs() -> None:
+    queues = {value for name, value in vars(names).items() if name.endswith("_QUEUE")} - {
+        names.UNROUTED_QUEUE
+    }
+
+    assert set(PUBLISHES) == queues | {"group"}
+    assert Case(SUPERVISOR, "publish.group.middle", Blow.KILL) in CASES, "half a chord"
+
+
+def test_redis_dies_under_everything_that_workers_and_supervisors_do_all_the_time() -> None:
+    tables = [
+        case
+        for case in CASES
+        if case.blow is Blow.KILL and case.need.is_met_often and case.point.endswith(".after")
+    ]
+    killed = {
+        (case.kind, case.point)
+        for case in CASES
+        if case.blow is Blow.REDIS and case.point.endswith(".after")
+    }
+
+    assert {
+        (case.kind, case.point) for case in tables if case.point != "chord.part.after"
+    } == killed
+
+
+def test_all_three_kinds_of_process_are_tried() -> None:
+    assert {case.kind for case in CASES} == {WORKER, SUPERVISOR, CLIENT}
+    assert len(set(CASES)) == len(CASES)
+
+
+def test_redis_dies_before_every_script_too_that_workers_and_supervisors_run_all_the_time() -> None:
+    all_the_time = {
+        (kind, f"script.{script}.before")
+        for script, kinds in SCRIPTS.items()
+        for kind, need in kinds.items()
+        if need.is_met_often
+    }
+
+    assert all_the_time - {(CLIENT, point) for _, point in all_the_time} == {
+        (case.kind, case.point)
+        for case in CASES
+        if case.blow is Blow.REDIS and case.point.endswith(".before")
+    }

@@ -1,0 +1,189 @@
+"""A call is in the air until its answer can be in the ledger. Books of one call that was made twice, and of what was struck meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.chaos.expected_handoffs import OK
+from handoff_queue.chaos.expected_outcomes import Story
+from handoff_queue.chaos.faults import ARRIVES_WITHIN_S, EVERYBODY, Fault, Strike, with_outages
+from handoff_queue.chaos.in_flight_calls import STORED_WITHIN_S
+from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.store.redis.connection import INSIST_EVERY_S
+
+KEY = CallKey("1-0", "a.1", 1)
+ONE = Call(KEY, "worker1", 100.0, out_at=101.0)
+SOON, LATE = 101.0 + STORED_WITHIN_S / 2, 101.0 + STORED_WITHIN_S * 2
+AGAIN = Call(KEY, "worker2", 165.0, out_at=166.0)
+
+
+def books(
+    *strikes: Strike,
+    calls: tuple[Call, ...] = (ONE, AGAIN),
+    stored_at: float | None = None,
+    finished_at: float = 170.0,
+    seed: int = 1,
+) -> Books:
+    job = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed)
+    story = Story("ok", (180.0,), {"a.1": (finished_at,)}, {"a.1": OK})
+    return Books(
+        [job],
+        calls,
+        strikes,
+        {"1-0": story},
+        3.0,
+        stored_at={} if stored_at is None else {KEY: stored_at},
+    )
+
+
+def kill(at: float, process: str = "worker1") -> Strike:
+    return Strike(Fault.KILL_WORKER, process, at)
+
+
+def is_excused(
+    *strikes: Strike,
+    calls: tuple[Call, ...] = (ONE, AGAIN),
+    stored_at: float | None = None,
+    finished_at: float = 170.0,
+) -> bool:
+    return not books(
+        *strikes, calls=calls, stored_at=stored_at, finished_at=finished_at
+    ).unexplained
+
+
+@pytest.mark.parametrize(
+    "strike",
+    [
+        kill(160.0),
+        Strike(Fault.KILL_REDIS, EVERYBODY, 160.0),
+        Strike(Fault.CUT, EVERYBODY, 160.0),
+        Strike(Fault.END, "worker1", 160.0),
+    ],
+    ids=lambda strike: strike.fault.value,
+)
+def test_a_call_that_was_answered_long_before_is_excused_by_no_strike(strike: Strike) -> None:
+    found = books(strike)
+
+    assert (found.unexplained, found.in_the_air) == ([KEY], 0)
+
+
+def test_an_answer_is_in_the_air_until_a_process_has_had_the_time_to_store_it() -> None:
+    assert is_excused(kill(100.5))
+    assert is_excused(kill(SOON))
+    assert not is_excused(kill(LATE))
+
+
+def test_a_call_that_was_never_answered_is_in_the_air() -> None:
+    assert is_excused(kill(160.0), calls=(replace(ONE, out_at=None), AGAIN))
+
+
+def test_an_answer_that_nobody_took_is_not_stored_later() -> None:
+    assert not is_excused(kill(SOON), calls=(replace(ONE, was_heard=False), AGAIN))
+    assert is_excused(kill(100.5), calls=(replace(ONE, was_heard=False), AGAIN))
+
+
+def test_who_is_killed_has_nothing_in_the_air_any_more_though_its_answer_is_still_to_come() -> None:
+    found = books(
+        kill(100.1),
+        Strike(Fault.STOP, "worker1", 100.8, lasts_s=4.0),
+        calls=(replace(ONE, was_heard=False), AGAIN),
+    )
+
+    assert found.repeated_by == {Fault.KILL_WORKER: 1}, (
+        "and its successor, of the same name, never had it"
+    )
+
+
+def test_a_call_of_a_process_that_is_stopped_is_in_the_air_as_long_as_it_is() -> None:
+    stop = Strike(Fault.STOP, "worker1", 100.5, lasts_s=6.0)
+    found = books(stop, kill(106.5 + STORED_WITHIN_S / 2))
+
+    assert found.repeated_by == {Fault.KILL_WORKER: 1}, "it had not stored it yet"
+    assert books(stop, kill(106.5 + STORED_WITHIN_S * 2)).repeated_by == {Fault.STOP: 1}
+    assert not is_excused(replace(stop, at=LATE))
+
+
+def test_a_call_that_is_answered_while_redis_is_away_is_in_the_air_until_it_is_back_and_was_asked_again() -> (
+    None
+):
+    away = Strike(Fault.KILL_REDIS, EVERYBODY, 100.5)
+    (struck,) = with_outages([away], [100.4, 100.52, 103.0, 103.1])
+    back = 103.0 + INSIST_EVERY_S
+
+    assert struck.outage_s == pytest.approx(back - 100.5)
+    assert books(struck, kill(back + STORED_WITHIN_S / 2)).repeated_by == {Fault.KILL_WORKER: 1}
+    assert books(struck, kill(back + STORED_WITHIN_S * 2)).repeated_by == {Fault.KILL_REDIS: 1}
+
+
+def test_a_call_that_came_in_before_redis_had_answered_again_was_in_the_air_and_no_later_one() -> (
+    None
+):
+    struck = with_outages([Strike(Fault.KILL_REDIS, EVERYBODY, 95.0)], [94.0, 98.0])
+    over = 98.0 + INSIST_EVERY_S + ARRIVES_WITHIN_S
+
+    assert is_excused(*struck, calls=(replace(ONE, at=over - 0.1), AGAIN))
+    assert not is_excused(*struck, calls=(replace(ONE, at=over + 0.1), AGAIN))
+
+
+def test_connections_that_were_cut_hold_nobody_up_longer_than_until_the_next_try() -> None:
+    cut, stop = with_outages(
+        [Strike(Fault.CUT, EVERYBODY, 1.0), Strike(Fault.STOP, "worker1", 2.0, lasts_s=4.0)], []
+    )
+
+    assert (cut.outage_s, stop.outage_s) == (INSIST_EVERY_S, 0.0)
+
+
+def test_a_reply_that_the_ledger_was_seen_to_have_is_not_paid_for_again_whoever_is_struck() -> None:
+    assert is_excused(kill(SOON), stored_at=165.1)
+    assert not is_excused(kill(SOON), stored_at=SOON + 0.01)
+    assert not is_excused(kill(SOON), finished_at=SOON + 0.01)
+    assert books(kill(SOON), stored_at=SOON - 0.01).in_the_air == 0
+
+
+def test_a_turn_that_was_gone_on_from_is_not_paid_for_again() -> None:
+    later = Call(CallKey("1-0", "a.1", 2), "worker1", SOON + 0.1, out_at=SOON + 0.2)
+
+    assert KEY in books(kill(SOON), calls=(ONE, later, AGAIN)).unexplained
+
+
+def test_who_was_stopped_when_about_to_call_cannot_know_what_was_stored_meanwhile() -> None:
+    stopped = Strike(Fault.STOP, "worker2", 99.0, lasts_s=66.0)
+
+    assert is_excused(stopped, stored_at=101.1)
+    assert is_excused(kill(100.5), replace(stopped, at=100.6, lasts_s=64.0), stored_at=101.1), (
+        "by the kill, and it could not know"
+    )
+    assert not is_excused(kill(100.5), replace(stopped, at=102.0, lasts_s=63.0), stored_at=101.1), (
+        "it was awake when it was stored"
+    )
+
+
+def test_what_the_plan_has_made_again_is_no_repetition_to_be_explained() -> None:
+    seed = next(seed for seed in range(1_000) if books(seed=seed).jobs[0].trouble(KEY))
+    refused, third = replace(ONE, at=99.0, out_at=99.1), replace(AGAIN, at=167.0, out_at=168.0)
+
+    assert books(calls=(refused, ONE), seed=seed).repeated == 0
+    assert books(kill(99.05), calls=(refused, ONE, third), seed=seed).unexplained == [KEY]
+    assert books(kill(100.5), calls=(refused, ONE, third), seed=seed).unexplained == []
+
+
+def test_in_the_air_are_calls_each_counted_once_and_none_of_who_is_between_two_calls() -> None:
+    other = Call(CallKey("1-0", "assessor.1", 1), "worker1", 100.2, out_at=101.0)
+
+    assert books(kill(100.5), calls=(ONE, other)).in_the_air == 2
+    assert (
+        books(
+            kill(100.5), Strike(Fault.KILL_REDIS, EVERYBODY, 100.6), calls=(ONE, other)
+        ).in_the_air
+        == 2
+    )
+    assert books(kill(LATE), calls=(ONE, other)).in_the_air == 0
+    assert books(Strike(Fault.DROP, "worker1", 100.5), calls=(ONE, other)).in_the_air == 1, (
+        "one lost answer is one call"
+    )
+    assert books(Strike(Fault.TWICE, EVERYBODY, 100.5), calls=(ONE, other)).in_the_air == 0

@@ -1,0 +1,317 @@
+"""Books that can be read only one way: whatever was promised, there are books in which it is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.chaos.claim_strikes import Held
+from handoff_queue.chaos.expected_handoffs import OK, Ended
+from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, Story
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.job_generator import TIGHT_STEPS
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.supervisor.engine.failure_guard import FROZE
+
+JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
+FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}
+RESULTS = dict.fromkeys(FINISHED, OK)
+GOOD = Story("ok", (20.0,), FINISHED, RESULTS)
+KILLED = Ended("failed", TOO_MANY_CLAIMS)
+CUT = Ended("partial", JOB_BUDGET)
+CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1", 1, 18.0))
+
+
+def call(handoff: str, turn: int, at: float, process: str = "worker1") -> Call:
+    return Call(
+        CallKey("1-0", handoff, turn), process, at, tokens=10_000, microusd=3_500, out_at=at + 0.9
+    )
+
+
+def books(
+    *more: Call,
+    strikes: Sequence[Strike] = (),
+    story: Story = GOOD,
+    jobs: Sequence[PlannedJob] = (JOB,),
+    left_behind: Sequence[str] = (),
+    not_reached: Sequence[str] | None = None,
+    not_happened: Sequence[str] = (),
+) -> Books:
+    stories: Mapping[str, Story] = {"1-0": story}
+    return Books(
+        jobs,
+        [*(call(*one) for one in CALLS), *more],
+        strikes,
+        stories,
+        3.0,
+        left_behind,
+        not_reached,
+        not_happened,
+    )
+
+
+def killed(at: float, process: str = "worker1") -> Strike:
+    return Strike(Fault.KILL_WORKER, process, at)
+
+
+def test_without_faults_nothing_is_repeated_and_everything_is_kept() -> None:
+    found = books()
+
+    assert (found.made, found.needed, found.repeated, found.in_the_air) == (4, 4, 0, 0)
+    assert is_kept(found)
+    assert json_of(found)["kept"] is True
+
+
+def test_a_call_that_was_in_the_air_at_a_kill_may_be_repeated_once() -> None:
+    found = books(call("a.1", 2, 6.0, "worker2"), strikes=[killed(3.5)])
+
+    assert (found.repeated, found.in_the_air, found.unexplained) == (1, 1, [])
+    assert found.longest_recovery_s == 2.5
+    assert is_kept(found)
+
+
+def test_a_call_is_in_the_air_also_if_the_server_reads_it_a_moment_after_the_kill() -> None:
+    assert is_kept(books(call("a.1", 2, 6.0, "worker2"), strikes=[killed(2.9)]))
+
+
+@pytest.mark.parametrize(
+    ("strikes", "again"),
+    [
+        ([], call("a.1", 2, 6.0)),
+        ([killed(3.5, "worker2")], call("a.1", 2, 6.0)),
+        ([killed(3.8)], call("a.1", 1, 6.0)),
+        ([killed(1.2)], call("a.1", 2, 6.0)),
+        ([Strike(Fault.TWICE, EVERYBODY, 3.5)], call("a.1", 2, 6.0)),
+    ],
+    ids=[
+        "nobody was struck",
+        "somebody else was",
+        "its turn was over",
+        "it was before",
+        "a second message is no excuse",
+    ],
+)
+def test_a_repeated_call_that_no_strike_explains_is_a_broken_promise(
+    strikes: list[Strike], again: Call
+) -> None:
+    assert "calls repeated that were not in the air" in broken_of(books(again, strikes=strikes))
+
+
+def test_who_was_stopped_when_about_to_call_does_so_on_waking_up_and_at_no_other_time() -> None:
+    def unexplained(stopped_at: float, lasts_s: float, process: str = "worker2") -> bool:
+        strike = Strike(Fault.STOP, process, stopped_at, lasts_s=lasts_s)
+        return bool(books(call("a.1", 2, 6.0, "worker2"), strikes=[strike]).unexplained)
+
+    assert not unexplained(2.5, 3.4), "it woke up a moment ago"
+    assert unexplained(2.5, 2.9), "it has been awake for a while"
+    assert unexplained(3.1, 2.8), "it was awake at the first call"
+    assert unexplained(2.5, 3.4, "worker3"), "another was stopped"
+
+
+def test_two_repetitions_need_two_strikes() -> None:
+    twice = (call("a.1", 2, 5.0, "worker2"), call("a.1", 2, 6.0, "worker3"))
+
+    assert "calls repeated that were not in the air" in broken_of(
+        books(*twice, strikes=[killed(3.5)])
+    )
+    assert is_kept(books(*twice, strikes=[killed(3.5), killed(5.2, "worker2")]))
+
+
+@pytest.mark.parametrize(
+    ("story", "what"),
+    [
+        (Story("running"), "jobs lost"),
+        (Story("ok", (20.0, 21.0), FINISHED, RESULTS), "jobs that ended twice"),
+        (
+            Story("ok", (20.0,), {**FINISHED, "a.1": (9.0, 10.0)}, RESULTS),
+            "handoffs with two results",
+        ),
+        (
+            Story("partial", (20.0,), FINISHED, RESULTS, why="a defect of ours"),
+            "jobs that ended otherwise than planned",
+        ),
+        (
+            Story("ok", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}),
+            "jobs that ended otherwise than planned",
+        ),
+    ],
+)
+def test_how_a_job_ended_can_break_a_promise(story: Story, what: str) -> None:
+    assert broken_of(books(story=story)) == [what]
+
+
+@pytest.mark.parametrize("shape", [Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY])
+def test_what_the_server_was_paid_over_a_budget_is_an_overrun_by_whatever_it_was_caused(
+    shape: Shape,
+) -> None:
+    tight = PlannedJob(
+        "1-0", shape, tuple(PlannedStep(name, "writer") for name in TIGHT_STEPS), seed=1
+    )
+    within = [
+        call("planner.1", 1, 1.0),
+        call("a.1", 1, 2.0),
+        call("b.1", 1, 2.0),
+        call("assessor.1", 1, 18.0),
+    ]
+    more = [call(f"{name}.1", 1, 4.0) for name in TIGHT_STEPS[2:8]]
+    story = Story(
+        "partial",
+        (20.0,),
+        FINISHED,
+        {**RESULTS, "b.1": OK, **{f"{name}.1": CUT for name in TIGHT_STEPS[2:]}},
+        SPENT,
+    )
+
+    assert broken_of(Books([tight], within, [], {"1-0": story}, 3.0)) == []
+    assert broken_of(Books([tight], [*within, *more], [], {"1-0": story}, 3.0)) == [
+        "jobs over their budget, by the server's books"
+    ]
+
+
+def test_a_recovery_is_late_after_its_lease_and_five_seconds_if_nothing_else_was_struck_meanwhile() -> (
+    None
+):
+    late, soon = call("a.1", 2, 12.0, "worker2"), call("a.1", 2, 8.9, "worker2")
+    story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
+
+    assert broken_of(books(late, strikes=[killed(3.5)], story=story)) == ["longest recovery"]
+    assert broken_of(books(soon, strikes=[killed(3.5)], story=story)) == []
+
+
+def test_where_every_recovery_was_struck_again_none_was_measured_and_the_promise_is_not_kept() -> (
+    None
+):
+    besides = Strike(Fault.KILL_REDIS, EVERYBODY, 5.0)
+
+    found = books(
+        call("a.1", 2, 12.0, "worker2"),
+        strikes=[killed(3.5), besides],
+        story=Story("ok", (11.9,), {}, RESULTS),
+    )
+    by_both = books(
+        call("a.1", 2, 6.0, "worker2"),
+        strikes=[killed(3.5), Strike(Fault.KILL_WORKER, "worker9", 4.0)],
+    )
+
+    assert found.longest_recovery_in_a_row_s == pytest.approx(8.4)
+    assert broken_of(by_both) == ["longest recovery"]
+    assert "| longest recovery | not measured |" in table_of(by_both)
+    assert "| longest recovery | not measured | 8 s | kept |" in table_of(books())
+
+
+@pytest.mark.parametrize(
+    ("fault", "lasts_s"),
+    [(Fault.KILL_WORKER, 0.0), (Fault.STOP, 2.0)],
+    ids=["killed while it called", "woke up and called"],
+)
+def test_what_the_struck_process_had_in_the_air_is_no_sign_of_life(
+    fault: Fault, lasts_s: float
+) -> None:
+    strike = Strike(fault, "worker1", 3.5, lasts_s=lasts_s)
+    its_own = call("a.1", 3, 3.6 + lasts_s)
+    story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
+
+    found = books(its_own, call("a.1", 3, 6.6, "worker2"), strikes=[strike], story=story)
+
+    assert found.longest_recovery_s == pytest.approx(3.1)
+
+
+def test_what_stays_in_redis_and_what_was_never_tried_are_told() -> None:
+    assert broken_of(books(left_behind=["handoff:due: j-1"])) == ["keys left behind"]
+    assert broken_of(books(not_reached=["kill at script.turn.before of a worker"])) == [
+        "failpoints that nobody came by"
+    ]
+    assert "| failpoints that nobody came by | 0 |" in table_of(books(not_reached=[]))
+
+
+def test_of_failpoints_nothing_is_said_where_none_were_tried() -> None:
+    assert "failpoints" not in table_of(books())
+
+
+def test_what_was_to_happen_and_could_not_is_told_and_breaks_nothing() -> None:
+    found = books(not_happened=["frozen at a failpoint"])
+
+    assert "| did not happen | frozen at a failpoint |" in table_of(found)
+    assert json_of(found)["did_not_happen"] == ["frozen at a failpoint"]
+    assert is_kept(found)
+
+
+def test_a_request_that_the_api_would_refuse_breaks_a_promise() -> None:
+    found = replace(books(), refused_requests=["messages.2: unexpected `tool_use_id`"])
+
+    assert broken_of(found) == ["requests that the Messages API would refuse"]
+    assert "messages.2: unexpected `tool_use_id`" in table_of(found)
+
+
+def test_repeated_calls_are_told_by_what_was_struck() -> None:
+    again = (call("a.1", 2, 6.0, "worker2"), call("a.1", 2, 9.0, "worker3"))
+
+    found = books(*again, strikes=[killed(3.5), Strike(Fault.KILL_REDIS, EVERYBODY, 6.2)])
+
+    assert found.repeated_by == {Fault.KILL_WORKER: 1, Fault.KILL_REDIS: 1}
+    assert (
+        "| calls repeated, by what was struck | 1 x worker killed, 1 x Redis killed |"
+        in table_of(found)
+    )
+    assert json_of(found)["calls_repeated_by"] == {"kill_worker": 1, "kill_redis": 1}
+
+
+def test_a_call_that_is_in_nobodys_plan_is_one_too_many() -> None:
+    assert broken_of(books(call("b.1", 1, 4.0))) == [
+        "calls repeated",
+        "calls repeated that were not in the air",
+    ]
+    assert broken_of(books(call("a.1", 3, 4.0))) == [
+        "calls repeated",
+        "calls repeated that were not in the air",
+    ]
+    assert "calls repeated that were not in the air" in broken_of(books(call("answer.1", 1, 4.0)))
+
+
+def test_a_plan_of_one_step_that_code_has_made_up_is_called_for_once_and_only_if_the_planner_was_killed() -> (
+    None
+):
+    results = {"planner.1": KILLED, "answer.1": OK, "assessor.1": OK}
+    story = Story("partial", (20.0,), {}, results)
+    calls = [call("planner.1", 1, 1.0), call("answer.1", 1, 2.0), call("assessor.1", 1, 3.0)]
+
+    kills = [killed(1.2, "worker1"), killed(1.5, "worker2"), killed(1.8, "worker3")]
+    held = {
+        ("1-0", "planner.1"): [
+            Held(f"worker{count}", count, 0.9 + 0.3 * count) for count in (1, 2, 3)
+        ]
+    }
+
+    once = Books([JOB], calls, kills, {"1-0": story}, 3.0, held=held)
+    twice = Books([JOB], [*calls, call("answer.1", 1, 4.0)], kills, {"1-0": story}, 3.0, held=held)
+
+    assert ([*once.spoilt], once.repeated, once.unexplained) == ([], 0, [])
+    assert (
+        replace(once, strikes=kills[:2])
+        .spoilt["1-0"]
+        .startswith("planner.1: given up, though only 2 of its claims were struck")
+    )
+    assert "calls repeated that were not in the air" in broken_of(twice)
+
+
+def test_a_job_that_nobody_looks_at_any_more_was_struck_as_often_as_that_takes() -> None:
+    story = Story(
+        "failed", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}, reason=f"{FROZE}: see the log"
+    )
+    strikes = [Strike(Fault.KILL_SUPERVISOR, "supervisor1", at) for at in (3.0, 7.0, 11.0)]
+
+    assert "jobs that ended otherwise than planned" in broken_of(
+        books(strikes=strikes[:2], story=story)
+    )
+    assert "jobs that ended otherwise than planned" not in broken_of(
+        books(strikes=strikes, story=story)
+    )
+    assert "jobs that ended otherwise than planned" in broken_of(
+        books(strikes=strikes, story=replace(story, status="ok"))
+    )

@@ -1,0 +1,52 @@
+"""What the books hold against a process that was stopped is how long it was, by the clock of the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from handoff_queue.chaos.faults import Fault, Strike
+from handoff_queue.chaos.process_pauses import Stops
+from tests.waiting import wait_until
+
+MEANT_S = 0.02
+
+
+@pytest.fixture
+def pid() -> Iterator[int]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        yield process.pid
+        process.kill()
+
+
+def test_a_stop_lasts_as_long_as_it_did_not_as_long_as_it_was_meant_to(pid: int) -> None:
+    stops = Stops([])
+    strike = Strike(Fault.STOP, "worker1", time.time(), lasts_s=MEANT_S)
+    stops.add(pid, strike)
+    assert stops.targets == {"worker1"}
+    wait_until(lambda: time.time() > strike.at + 5 * MEANT_S)
+
+    stops.wake(only_due=True)
+
+    assert (stops.targets, stops.strikes[0].lasts_s > 5 * MEANT_S) == (set(), True)
+    wait_until(
+        lambda: os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG | os.WNOWAIT) is not None,
+        what="that it goes on",
+    )
+
+
+def test_who_is_not_to_go_on_yet_stays_stopped(pid: int) -> None:
+    stops = Stops([])
+    stops.add(pid, Strike(Fault.STOP, "worker1", time.time(), lasts_s=60.0))
+
+    stops.wake(only_due=True)
+
+    assert stops.targets == {"worker1"}
+    stops.wake()
+    assert stops.strikes[0].lasts_s < 60.0

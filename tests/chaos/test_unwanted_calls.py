@@ -1,0 +1,107 @@
+"""Who is not waited for any more makes no call: books in which one does, and such in which it was on its way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from handoff_queue.chaos.expected_handoffs import OK
+from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, Story
+from handoff_queue.chaos.faults import Fault, Strike
+from handoff_queue.chaos.handoff_system import asked_in
+from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.report import broken_of
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.unwanted_calls import SENT_WITHIN_S
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.events import ApprovalAsked, Approved, Event, Recorded, Rejected
+
+CHILD = PlannedJob("1-0-x", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed=1, parent="1-0")
+PARENT = PlannedJob("1-0", Shape.TEAMS, (PlannedStep("x", "supervisor", team=CHILD),), seed=1)
+GIVEN_UP_AT = 10.0
+SOON, LATE = GIVEN_UP_AT + SENT_WITHIN_S / 2, GIVEN_UP_AT + SENT_WITHIN_S * 2
+AT_WORK = Story("running")
+RESULTS = dict.fromkeys(("planner.1", "x.1", "assessor.1"), OK)
+
+
+def for_nobody(at: float, parent: Story, child: Story = AT_WORK, *strikes: Strike) -> list[str]:
+    call = Call(CallKey("1-0-x", "a.1", 1), "worker1", at, out_at=at + 1)
+    return Books([PARENT], [call], strikes, {"1-0": parent, "1-0-x": child}, 3.0).for_nobody
+
+
+@pytest.mark.parametrize(
+    ("parent", "child"),
+    [
+        (Story("cancelled", (GIVEN_UP_AT,)), AT_WORK),
+        (replace(AT_WORK, cancelled_at=GIVEN_UP_AT), AT_WORK),
+        (replace(AT_WORK, given_up_at={"x.1": GIVEN_UP_AT}), AT_WORK),
+        (AT_WORK, Story("cancelled", (GIVEN_UP_AT,), reason=f"j-1 {NOT_WAITED_FOR}")),
+        (AT_WORK, replace(AT_WORK, given_up_at={"a.1": GIVEN_UP_AT})),
+        (AT_WORK, replace(AT_WORK, asked=((GIVEN_UP_AT, GIVEN_UP_AT + 60),))),
+    ],
+    ids=[
+        "its parent has ended",
+        "its parent is cancelled",
+        "its step is given up",
+        "it has ended",
+        "the handoff is given up",
+        "it is asked",
+    ],
+)
+def test_nobody_waits_for_a_call_of_a_job(parent: Story, child: Story) -> None:
+    assert for_nobody(LATE, parent, child)
+    assert not for_nobody(SOON, parent, child), "it was on its way"
+    assert not for_nobody(GIVEN_UP_AT - 1, parent, child)
+
+
+def test_a_job_that_was_approved_goes_on_at_once() -> None:
+    assert not for_nobody(LATE, AT_WORK, replace(AT_WORK, asked=((GIVEN_UP_AT, LATE - 0.1),)))
+
+
+def test_a_question_stands_until_it_was_approved_or_rejected_by_whoever_was_first() -> None:
+    asked = ApprovalAsked(what=ApprovalOf.ANSWER, why="its answer is written", wait_s=60)
+    events: list[Event] = [
+        asked,
+        Rejected(asked=1),
+        Approved(asked=1),
+        asked,
+        Approved(asked=4),
+        asked,
+    ]
+
+    assert asked_in([Recorded(at, at * 10.0, one) for at, one in enumerate(events, start=1)]) == (
+        (10, 20),
+        (40, 50),
+        (60, inf),
+    )
+
+
+def test_who_was_stopped_when_about_to_call_could_not_know() -> None:
+    ended = Story("cancelled", (GIVEN_UP_AT,))
+
+    assert not for_nobody(
+        LATE,
+        ended,
+        AT_WORK,
+        Strike(Fault.STOP, "worker1", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3),
+    )
+    assert for_nobody(
+        LATE,
+        ended,
+        AT_WORK,
+        Strike(Fault.STOP, "worker2", GIVEN_UP_AT - 1, lasts_s=SENT_WITHIN_S * 3),
+    )
+
+
+def test_a_child_that_has_not_ended_is_lost_and_one_that_never_began_is_not() -> None:
+    parent = Story("ok", (9.0,), results=RESULTS)
+
+    assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": AT_WORK}, 3.0).lost == ["1-0-x"]
+    assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0).lost == []
+    assert "jobs that ended otherwise than planned" in broken_of(
+        Books([PARENT], [], [], {"1-0": parent, "1-0-x": Story("")}, 3.0)
+    )

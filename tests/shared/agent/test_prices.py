@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.agent.prices import Prices, prices_from, request_bytes
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.usage import Usage
+
+tokens = st.integers(0, 2_000_000)
+PRICES = Prices()
+
+
+def a_call(model: str = "claude-opus-5-5", system: str = "s", **rest: Any) -> ModelCall:
+    return ModelCall(model=model, system=system, messages=(), max_output_tokens=1_000, **rest)
+
+
+def test_a_known_model_has_its_price_in_micro_dollars() -> None:
+    assert (
+        PRICES.cost_microusd(
+            Usage(input_tokens=1_000_000, output_tokens=1_000_000), "claude-opus-5-5"
+        )
+        == 24_000_000
+    )
+
+
+def test_a_fraction_is_rounded_up() -> None:
+    assert PRICES.cost_microusd(Usage(input_tokens=1), "claude-haiku-5-5") == 1
+
+
+def test_an_unknown_model_has_no_price() -> None:
+    assert PRICES.cost_microusd(Usage(input_tokens=1), "llama-of-mine") is None
+
+
+def test_an_unknown_model_can_be_priced_as_another() -> None:
+    assert (
+        Prices(price_as="claude-opus-5-5").cost_microusd(
+            Usage(input_tokens=1_000_000), "llama-of-mine"
+        )
+        == 4_000_000
+    )
+
+
+def test_the_offline_model_is_free() -> None:
+    assert PRICES.cost_microusd(Usage(input_tokens=1), OFFLINE_MODEL) == 0
+    assert prices_from(Settings(offline=True)).worst(a_call(), 1_000).microusd == 0
+
+
+def test_a_surcharge_is_added() -> None:
+    assert (
+        PRICES.priced(
+            Usage(input_tokens=1_000_000, cost_microusd=10_000), "claude-opus-5-5"
+        ).cost_microusd
+        == 4_010_000
+    )
+
+
+@given(
+    input_tokens=tokens,
+    output_tokens=st.integers(0, 1_000),
+    read=st.floats(0, 1),
+    model=st.sampled_from(["claude-opus-5-5", "claude-haiku-5-5"]),
+)
+def test_the_worst_case_is_never_below_what_a_call_within_it_costs(
+    input_tokens: int, output_tokens: int, read: float, model: str
+) -> None:
+    worst = PRICES.worst(a_call(model), input_tokens)
+    used = min(input_tokens, worst.input_tokens)
+    cached = int(used * read)
+    for parts in ({"cache_read_tokens": cached}, {"cache_write_tokens": cached}, {}):
+        cost = PRICES.cost_microusd(
+            Usage(input_tokens=used, output_tokens=output_tokens, **parts), model
+        )
+        assert cost is not None
+        assert worst.microusd is not None
+        assert cost <= worst.microusd
+
+
+@given(st.text())
+def test_no_token_is_less_than_a_byte(text: str) -> None:
+    assert request_bytes(a_call(system=text)) >= len(text.encode("utf-8", "replace"))
+
+
+def test_searches_by_the_server_are_part_of_the_worst_case() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+    more, less = PRICES.worst(a_call(tools=(search,)), 1_000), PRICES.worst(a_call(), 1_000)
+    assert more.input_tokens >= less.input_tokens + 60_000
+    assert (more.microusd or 0) > (less.microusd or 0) + 20_000
+
+
+def test_the_bytes_of_a_request_count_every_part() -> None:
+    assert request_bytes(a_call(tools=({"name": "x" * 100},))) > request_bytes(a_call()) + 100

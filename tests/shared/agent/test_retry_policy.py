@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.agent.retry_policy import (
+    LONGEST_RETRY_AFTER_S,
+    MOST_TRIES,
+    delay_s,
+    reason_of,
+)
+from handoff_queue.shared.types.errors import (
+    ModelBusy,
+    ModelRefused,
+    ModelRejected,
+    ModelUnreachable,
+    SchemaRejected,
+)
+
+dice = st.floats(0, 1, exclude_max=True)
+retry_after = st.none() | st.floats(allow_nan=False)
+
+
+@given(tries=st.integers(1, MOST_TRIES - 1), dice=dice, after=retry_after)
+def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
+    tries: int, dice: float, after: float | None
+) -> None:
+    delay = delay_s(ModelBusy("x", retry_after_s=after), tries, dice)
+    assert delay is not None
+    assert 0 <= delay <= LONGEST_RETRY_AFTER_S
+
+
+@given(tries=st.integers(1, MOST_TRIES - 1), dice=dice, after=st.floats(0, LONGEST_RETRY_AFTER_S))
+def test_the_server_is_never_asked_again_sooner_than_it_said(
+    tries: int, dice: float, after: float
+) -> None:
+    delay = delay_s(ModelBusy("x", retry_after_s=after), tries, dice)
+    assert delay is not None
+    assert delay >= after
+
+
+@given(tries=st.integers(MOST_TRIES, 1_000_000), dice=dice)
+def test_it_gives_up(tries: int, dice: float) -> None:
+    assert delay_s(ModelUnreachable("x"), tries, dice) is None
+
+
+def test_what_would_fail_again_is_not_tried_again() -> None:
+    assert delay_s(ModelRejected("x"), 1, 0.5) is None
+    assert delay_s(ModelRefused("x"), 1, 0.5) is None
+
+
+def test_delays_grow() -> None:
+    delays = [delay_s(ModelUnreachable("x"), tries, 0.5) for tries in range(1, MOST_TRIES)]
+    assert delays == sorted(delays, key=lambda delay: delay or 0)
+    assert len(set(delays)) == len(delays)
+
+
+def test_a_reason_is_a_few_words() -> None:
+    assert reason_of(ModelBusy("x", status=429)) == "rate limit"
+    assert reason_of(ModelBusy("x", status=529)) == "overloaded"
+    assert reason_of(SchemaRejected("x", status=400)) == "schema refused"
+    assert reason_of(ModelUnreachable("x", status=503)) == "server error 503"
+    assert reason_of(ModelUnreachable("x")) == "connection"

@@ -1,0 +1,73 @@
+"""A worker that leaves a queue out for a while asks Redis anew soon: who waits for one of several queues cannot be told of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.worker import WorkController
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.consumption_control import LOOK_AGAIN_S, Taking
+from handoff_queue.shared.settings.settings import Settings
+
+USUAL_S = 1
+
+
+@pytest.fixture
+def consumer(redis_url: str) -> Iterator[Any]:
+    """Celery's, as it is when its worker has just connected, on two queues."""
+    app: Celery = make_app("test", redis_url, Settings(), ["one", "two"])
+    consumer = WorkController(app=app, hostname="test@here", pool_cls="solo").consumer
+    with app.connection_for_read() as connection:
+        consumer.connection, consumer.hub = connection, None
+        consumer.task_consumer = app.amqp.TaskConsumer(connection)
+        consumer.task_consumer.consume()
+        yield consumer
+    app.close()
+
+
+def taking(consumer: Any, may_take: Callable[[str], bool], *, in_a_hurry: bool = True) -> Taking:
+    taking = Taking()
+    taking.attach(consumer, ["one", "two"], may_take, in_a_hurry=in_a_hurry)
+    consumer.perform_pending_operations()
+    return taking
+
+
+def waits_s(consumer: Any) -> float:
+    """For a message, until it asks Redis again."""
+    return float(consumer.task_consumer.channel.brpop_timeout)
+
+
+def test_with_all_its_queues_it_waits_as_long_as_any_celery_worker(consumer: Any) -> None:
+    taking(consumer, bool)
+
+    assert waits_s(consumer) == USUAL_S
+
+
+def test_without_one_of_them_it_asks_again_soon(consumer: Any) -> None:
+    taking(consumer, lambda queue: queue != "two")
+
+    assert waits_s(consumer) == LOOK_AGAIN_S
+    assert not consumer.task_consumer.consuming_from("two")
+
+
+def test_where_there_is_no_hurry_it_does_not(consumer: Any) -> None:
+    taking(consumer, lambda queue: queue != "two", in_a_hurry=False)
+
+    assert waits_s(consumer) == USUAL_S
+    assert not consumer.task_consumer.consuming_from("two")
+
+
+def test_when_it_takes_from_all_again_it_waits_as_before(consumer: Any) -> None:
+    left_out = {"two"}
+    changing = taking(consumer, lambda queue: queue not in left_out)
+    assert waits_s(consumer) == LOOK_AGAIN_S
+    left_out.clear()
+    changing.changed()
+    consumer.perform_pending_operations()
+
+    assert waits_s(consumer) == USUAL_S
+    assert consumer.task_consumer.consuming_from("two")

@@ -1,0 +1,125 @@
+"""What no message can be made of is put into one; what is a message stays what it is, to the byte."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from kombu import Connection
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.message_validation import (
+    deliverable,
+    problem_with,
+    problem_with_arguments,
+    problem_with_task,
+)
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.store import Ledger
+
+JSON = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats() | some.text(),
+    lambda inner: (
+        some.lists(inner, max_size=3)
+        | some.dictionaries(some.text() | some.just("body"), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+def test_what_celery_publishes_is_a_message_and_stays_as_it_is(
+    ledger: Ledger, redis_url: str
+) -> None:
+    app = make_app("test", redis_url, Settings(), ["known"])
+    body = app.signature("advance", args=("j", []), immutable=True, queue="known").set(task_id="f")
+    app.signature("run", args=("text",), queue="known").apply_async(
+        group_id="g", group_index=0, chord=body
+    )
+    (frame,) = ledger.connection.redis.lrange("known", 0, -1)
+    headers = json.loads(frame)["headers"]
+
+    assert deliverable(frame, "known") == json.loads(frame)
+    assert problem_with_task(headers, "application/json", "utf-8") is None
+    assert problem_with_arguments(json.loads(base64.b64decode(json.loads(frame)["body"]))) is None
+
+
+@given(frame=some.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+def test_of_any_bytes_kombu_makes_a_message_that_says_what_they_were(frame: bytes) -> None:
+    around = json.loads(json.dumps(deliverable(frame, "writer")))
+    channel = Connection("memory://").channel()
+    message = channel.Message(around, channel=channel)
+
+    assert (message.body, message.delivery_info["routing_key"]) == (frame, "writer")
+    assert (
+        problem_with_task(message.headers, message.content_type, message.content_encoding)
+        == message.headers["unreadable"]
+    )
+
+
+HALF = "\ud83d"
+
+
+def a_frame(**properties: Any) -> dict[str, Any]:
+    info = {"exchange": "", "routing_key": "writer"}
+    return {
+        "body": "",
+        "headers": {FOR: "j"},
+        "properties": {"delivery_tag": "t", "delivery_info": info, **properties},
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        a_frame(delivery_tag=HALF),
+        a_frame(delivery_info={"exchange": HALF, "routing_key": "writer"}),
+        a_frame(delivery_info={"exchange": "", "routing_key": HALF}),
+        a_frame() | {"headers": {FOR: f"j-{HALF}"}},
+    ],
+)
+@pytest.mark.parametrize("is_escaped", [True, False])
+def test_what_could_not_be_said_to_redis_again_is_no_message(
+    value: dict[str, Any], is_escaped: bool
+) -> None:
+    frame = json.dumps(value, ensure_ascii=is_escaped).encode("utf-8", "surrogatepass")
+
+    assert problem_with(a_frame()) is None
+    assert "unreadable" in deliverable(frame, "writer")["headers"]
+
+
+def test_a_message_in_another_encoding_than_utf_8_is_none() -> None:
+    assert "unreadable" in deliverable(json.dumps(a_frame()).encode("utf-16"), "writer")["headers"]
+
+
+@given(value=JSON)
+def test_no_value_is_more_than_a_problem(value: object) -> None:
+    headers = value if isinstance(value, dict) else {"task": value, "id": "i", "retries": value}
+
+    assert problem_with(value)
+    assert problem_with_task(headers, "application/json", "utf-8")
+    problem_with_arguments(value)
+    problem_with_arguments([[], {}, headers])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"eta": "2999-01-01"},
+        {"timelimit": [1, 2]},
+        {"stamped_headers": 5},
+        {"group": {}},
+        {"retries": "x"},
+        {"task": "x" * 500},
+    ],
+)
+def test_a_reason_is_one_short_line(headers: dict[str, object]) -> None:
+    said = problem_with_task({"task": [1] * 500, **headers}, "x" * 500, "utf-8")
+
+    assert said
+    assert len(said) < 300
+    assert "\n" not in said

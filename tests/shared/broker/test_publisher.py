@@ -1,0 +1,202 @@
+"""A message of ours is the one that Celery would send, and leaves once for each time that it may not have left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import kombu.transport
+import pytest
+from celery import Celery, signals
+from kombu.exceptions import OperationalError
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.publisher import (
+    Part,
+    TaskMessage,
+    message_in,
+    publish,
+    publish_each,
+    signature_of,
+)
+from handoff_queue.shared.broker.wake_ups import wake_up
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
+from tests.doubles.handoffs import JOB
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[Celery]:
+    app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
+    yield app
+    app.close()
+
+
+def a_wake_up() -> TaskMessage:
+    return wake_up(JobId(JOB))
+
+
+def sent_by_celery(app: Celery, message: TaskMessage) -> None:
+    """The same call, by `send_task`."""
+    part = message.part
+    chord = (
+        {"group_id": part.group_id, "group_index": part.index, "chord": part.body} if part else {}
+    )
+    shown = {"argsrepr": message.shown, "kwargsrepr": "{}", "headers": {FOR: message.is_for}}
+    app.send_task(
+        message.task,
+        args=message.args,
+        queue=message.queue,
+        task_id=message.task_id,
+        ignore_result=True,
+        **shown,
+        **chord,
+    )
+
+
+@pytest.mark.parametrize("is_within_a_task", [True, False])
+@pytest.mark.parametrize("is_part", [True, False])
+def test_a_message_is_the_one_that_celery_would_send(
+    app: Celery, queues: Any, is_part: bool, is_within_a_task: bool
+) -> None:
+    body = signature_of(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
+    part = Part(f"{JOB}:g1", 3, body) if is_part else None
+    message = TaskMessage(
+        "specialist.researcher",
+        f"{JOB}:a.1",
+        SUPERVISOR_QUEUE,
+        ("é",),
+        f"({JOB}, a.1)",
+        f"{JOB}/a.1",
+        part=part,
+    )
+
+    def send() -> None:
+        publish_each(app, [message])
+        publish(app, message)
+        sent_by_celery(app, message)
+
+    if is_within_a_task:
+        app.task(send, name="sends", shared=False).apply(task_id="a-wake-up", throw=True)
+    else:
+        send()
+
+    theirs, *ours = (json.loads(frame) for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
+    for name in ("argsrepr", "kwargsrepr"):
+        theirs["properties"].pop(name)  # said twice
+    assert len({one["properties"].pop("delivery_tag") for one in (theirs, *ours)}) == 3
+    assert [json.dumps(one) for one in ours] == [json.dumps(theirs)] * 2
+    assert theirs["headers"]["parent_id"] == ("a-wake-up" if is_within_a_task else None)
+
+
+def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celery) -> None:
+    message = wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in")
+    how = {
+        "argsrepr": message.shown,
+        "headers": {FOR: JOB},
+        "ignore_result": True,
+        "kwargsrepr": "{}",
+        "declare": (),
+    }
+    theirs = app.signature(
+        message.task,
+        message.args,
+        immutable=True,
+        queue=message.queue,
+        task_id=message.task_id,
+        **how,
+    )
+
+    assert signature_of(message) == dict(theirs)
+    assert message_in(json.loads(json.dumps(signature_of(message)))) == message
+
+
+def test_tracing_hears_of_each_message_before_and_after_and_of_the_next_one_then(
+    app: Celery,
+) -> None:
+    signalled: list[tuple[str, str]] = []
+    with _signals_in(signalled):
+        publish_each(app, [wake_up(JobId(JOB), task_id=name) for name in ("first", "second")])
+        publish(app, wake_up(JobId(JOB), task_id="third"))
+
+    assert signalled == [
+        (when, name) for name in ("first", "second", "third") for when in ("before", "after")
+    ]
+
+
+def test_what_tracing_writes_into_a_message_goes_along(app: Celery, queues: Any) -> None:
+    def before(headers: dict[str, Any], **_: Any) -> None:
+        headers["traceparent"] = "00-1-2-01"
+
+    signals.before_task_publish.connect(before)
+    publish(app, a_wake_up())
+    signals.before_task_publish.disconnect(before)
+
+    assert [
+        json.loads(frame)["headers"]["traceparent"]
+        for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1)
+    ] == ["00-1-2-01"]
+
+
+def test_a_queue_that_nobody_declared_is_refused(app: Celery) -> None:
+    with pytest.raises(KeyError):
+        publish(app, wake_up(JobId(JOB), queue="nobodys"))
+
+
+def test_what_redis_does_not_say_in_time_to_have_is_not_sent_again(
+    redis_url: str, queues: Any
+) -> None:
+    app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
+    app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 0.2}
+    publish(app, a_wake_up())
+    before = queues.info("stats")["total_connections_received"]
+
+    queues.client_pause(1_000)
+    with pytest.raises(OperationalError, match="has not said in time"):
+        publish(app, a_wake_up())
+
+    assert queues.info("stats")["total_connections_received"] == before
+    app.close()
+
+
+def test_what_is_sent_again_has_a_delivery_tag_of_its_own(
+    redis_url: str, queues: Any, armed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kombu.transport, "_transport_cache", {})
+    (armed / f"publish.{SUPERVISOR_QUEUE}.after").write_text("drop")
+    app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
+    app.conf.broker_transport_options = {
+        **app.conf.broker_transport_options,
+        "health_check_interval": 1,
+    }  # with a pool of its own
+    publish(app, a_wake_up())
+
+    assert not (armed / f"publish.{SUPERVISOR_QUEUE}.after").exists()
+    first, again = (
+        json.loads(frame)["properties"] for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1)
+    )
+    assert first.pop("delivery_tag") != again.pop("delivery_tag")
+    assert first == again
+    app.close()
+
+
+@contextmanager
+def _signals_in(found: list[tuple[str, str]]) -> Iterator[None]:
+    """Those that tracing hears of a message."""
+
+    def before(headers: dict[str, Any], **_: Any) -> None:
+        found.append(("before", headers["id"]))
+
+    def after(headers: dict[str, Any], **_: Any) -> None:
+        found.append(("after", headers["id"]))
+
+    signals.before_task_publish.connect(before)
+    signals.after_task_publish.connect(after)
+    yield
+    signals.before_task_publish.disconnect(before)
+    signals.after_task_publish.disconnect(after)

@@ -1,0 +1,284 @@
+"""What kombu and Celery do for every message and every event, done less often."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from celery.worker import WorkController
+from kombu.asynchronous import Hub
+from kombu.exceptions import OperationalError
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.consumer import EVENTS_AT_ONCE, EVENTS_EVERY_S, WorkerConsumer
+from handoff_queue.shared.broker.transport import LastingChannel, SentinelTransport, Transport
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.ids import NAME_PATTERN
+from handoff_queue.shared.types.names import RESERVED
+
+
+class CountingDispatcher:
+    """Celery's event dispatcher as far as the consumer knows it."""
+
+    def __init__(self) -> None:
+        self.flushed = 0
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+
+def consumer_with(dispatcher: Any, hub: Any) -> WorkerConsumer:
+    app = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"])
+    worker = WorkController(app=app, concurrency=1, queues=["known"])
+    consumer = WorkerConsumer(
+        print,
+        init_callback=print,
+        hostname="w",
+        pool=None,
+        app=app,
+        controller=worker,
+        hub=hub,
+        worker_options={},
+    )
+    consumer.event_dispatcher = dispatcher
+    return consumer
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        LastingChannel.unacked_key,
+        LastingChannel.unacked_index_key,
+        LastingChannel.unacked_mutex_key,
+    ],
+)
+def test_no_specialist_can_have_a_queue_in_the_place_of_a_key_of_the_broker(key: str) -> None:
+    assert key in RESERVED
+
+
+def test_celerys_own_queue_and_exchanges_are_no_names_for_a_specialist() -> None:
+    conf = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"]).conf
+    theirs = {
+        conf.task_default_queue,
+        conf.task_default_exchange or "celery",
+        conf.event_exchange,
+        conf.control_exchange,
+    }
+    assert all(
+        name in RESERVED or not re.search(NAME_PATTERN, name) for name in {*theirs, "celery.pidbox"}
+    )
+
+
+def test_events_that_come_together_leave_together() -> None:
+    hub, dispatcher = Hub(), CountingDispatcher()
+    consumer = consumer_with(dispatcher, hub)
+    for _ in range(5):
+        consumer.on_send_event_buffered()
+    while hub._ready:
+        hub._ready.pop()()
+    (entry,) = [scheduled.entry for scheduled in hub.timer.queue]
+    assert dispatcher.flushed == 0
+
+    entry()
+
+    assert dispatcher.flushed == 1
+
+
+def test_after_a_batch_of_events_the_next_one_waits_for_its_own() -> None:
+    hub, dispatcher = Hub(), CountingDispatcher()
+    consumer = consumer_with(dispatcher, hub)
+    for _ in range(2):
+        consumer.on_send_event_buffered()
+        while hub._ready:
+            hub._ready.pop()()
+        hub.timer.queue[-1].entry()
+
+    assert dispatcher.flushed == 2
+    assert EVENTS_EVERY_S <= 1
+
+
+def test_of_many_events_none_waits_for_the_time_of_the_first(redis_url: str, server: Any) -> None:
+    app = make_app("test", redis_url, Settings(), ["known"])
+    with (
+        app.connection_for_write() as connection,
+        app.events.Dispatcher(connection, buffer_group=["task"]) as dispatcher,
+    ):
+        consumer_with(dispatcher, Hub()).create_task_handler()
+        server.config_resetstat()
+        sent = []
+        for _ in range(2 * EVENTS_AT_ONCE):
+            dispatcher.send("task-started", uuid="t")
+            sent.append(server.info("commandstats").get("cmdstat_publish", {"calls": 0})["calls"])
+    app.close()
+
+    assert [sent.count(times) for times in range(3)] == [EVENTS_AT_ONCE - 1, EVENTS_AT_ONCE, 1]
+
+
+def test_events_that_wait_for_company_are_not_lost_with_their_connection(
+    redis_url: str, server: Any
+) -> None:
+    app = make_app("test", redis_url, Settings(), ["known"])
+    with (
+        app.connection_for_write() as connection,
+        app.events.Dispatcher(connection, buffer_group=["task"]) as dispatcher,
+    ):
+        consumer = consumer_with(dispatcher, Hub())
+        consumer.create_task_handler()
+        server.config_resetstat()
+        for _ in range(3):
+            dispatcher.send("task-succeeded", uuid="t")
+        consumer.on_close()
+    app.close()
+
+    assert server.info("commandstats")["cmdstat_publish"]["calls"] == 1
+
+
+def test_a_worker_whose_broker_is_away_tries_again_soon(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = consumer_with(CountingDispatcher(), Hub())
+    consumer.app.conf.broker_connection_max_retries = 2
+
+    with pytest.raises(OperationalError):
+        consumer.connection_for_read()
+
+    assert re.findall(r"Trying again (.+)\.\.\.", caplog.text) == ["now", "in 1.00 second"], (
+        "after half a second, and after a whole one"
+    )
+
+
+def test_one_client_serves_all_messages_of_a_channel(redis_url: str) -> None:
+    app = make_app("test", redis_url, Settings(), ["known"])
+    with app.connection_for_read() as connection:
+        assert isinstance(connection.transport, Transport)
+        channel = connection.default_channel
+        first = channel._create_client()
+
+        assert channel._create_client() is first
+
+
+def test_a_channel_that_has_a_new_pool_has_a_new_client(redis_url: str) -> None:
+    app = make_app("test", redis_url, Settings(), ["known"])
+    with app.connection_for_read() as connection:
+        channel = connection.default_channel
+        first = channel._create_client()
+        channel._disconnect_pools()
+
+        assert channel._create_client().connection_pool is channel.pool
+        assert channel._create_client() is not first
+
+
+@pytest.fixture
+def channel(redis_url: str) -> Iterator[Any]:
+    """With two messages taken out of a queue, and one that waits there."""
+    app = make_app("test", redis_url, Settings(), ["known"])
+    for name in ("first", "second", "third"):
+        app.send_task(name, queue="known", declare=())
+    with app.connection_for_read() as connection:
+        taker = connection.channel()
+        taker.taken = [taker.basic_get("known") for _ in range(2)]
+        yield taker
+    app.close()
+
+
+def waiting(server: Any) -> list[str]:
+    """What is in the queue, whoever is taken first coming first."""
+    return [
+        json.loads(message)["headers"]["task"]
+        for message in reversed(server.lrange("known", 0, -1))
+    ]
+
+
+def test_redis_does_not_hear_of_what_was_taken_nor_of_what_is_done(
+    channel: Any, server: Any
+) -> None:
+    channel.basic_ack(channel.taken[0].delivery_tag)
+
+    assert not server.exists(channel.unacked_key, channel.unacked_index_key)
+    assert waiting(server) == ["third"]
+
+
+def test_what_is_requeued_goes_behind_what_waits(channel: Any, server: Any) -> None:
+    channel.basic_reject(channel.taken[0].delivery_tag, requeue=True)
+
+    assert waiting(server) == ["third", "first"]
+
+
+def test_what_is_not_done_with_at_the_end_of_a_channel_is_put_back_in_front(
+    channel: Any, server: Any
+) -> None:
+    channel.basic_ack(channel.taken[0].delivery_tag)
+    channel.close()
+
+    assert waiting(server) == ["second", "third"]
+
+
+def test_who_is_done_after_the_end_of_the_channel_puts_nothing_back_again(
+    channel: Any, server: Any
+) -> None:
+    channel.close()
+    channel.qos.reject(channel.taken[0].delivery_tag, requeue=True)
+    channel.qos.ack(channel.taken[1].delivery_tag)
+
+    assert sorted(waiting(server)) == ["first", "second", "third"]
+
+
+def test_no_more_is_taken_than_a_process_may_have_in_its_hands(channel: Any) -> None:
+    channel.qos.prefetch_count = 2
+    assert not channel.qos.can_consume()
+
+    channel.basic_ack(channel.taken[0].delivery_tag)
+
+    assert channel.qos.can_consume()
+
+
+class CountingHub(Hub):  # type: ignore[misc]
+    """An event loop that counts how often it was given a socket to watch."""
+
+    given = 0
+
+    def add_reader(self, *args: Any) -> Any:
+        self.given += 1
+        return super().add_reader(*args)
+
+
+def test_an_event_loop_is_given_a_socket_once_and_again_when_it_is_another(redis_url: str) -> None:
+    app, hub, seen = make_app("test", redis_url, Settings(), ["known"]), CountingHub(), list[Any]()
+    with (
+        app.connection_for_read() as connection,
+        app.amqp.TaskConsumer(connection, on_message=seen.append) as consumer,
+    ):
+        connection.transport.register_with_event_loop(connection.transport, hub)
+        given = []
+        for count in range(1, 4):
+            app.send_task("t", queue="known", declare=())
+            while len(seen) < count:
+                hub.run_once()
+            given.append(hub.given)
+            if count == 2:
+                consumer.channel.client.connection.disconnect()
+
+        assert given == [1, 1, 2]
+        hub.close()
+    app.close()
+
+
+def test_sentinels_are_asked_by_their_own_transport() -> None:
+    app = make_app("t", "sentinel://a:1/0", Settings(), [])
+
+    assert isinstance(app.connection_for_read().transport, SentinelTransport)
+
+
+def test_a_tls_broker_is_reached_over_the_same_transport() -> None:
+    connection = make_app("t", "rediss://h:1/0", Settings(), []).connection_for_read()
+
+    assert isinstance(connection.transport, Transport)
+    assert connection.ssl["ssl_cert_reqs"] == "required"

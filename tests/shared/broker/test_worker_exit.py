@@ -1,0 +1,35 @@
+"""Threads that never end do not keep a process whose work is done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+THREAD = "threading.Thread(target=threading.Event().wait).start()"
+EXECUTOR = "ThreadPoolExecutor().submit(threading.Event().wait)"
+SCRIPT = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from handoff_queue.shared.broker.worker_exit import limit_wait_for_threads
+
+{leaves_behind}
+limit_wait_for_threads({exit_code})
+"""
+
+
+def exit_code_of(leaves_behind: str, exit_code: int) -> int:
+    script = SCRIPT.format(leaves_behind=leaves_behind, exit_code=exit_code)
+    return subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaves_behind", [THREAD, EXECUTOR])
+def test_a_process_ends_without_its_threads_and_with_its_exit_code(leaves_behind: str) -> None:
+    assert exit_code_of(leaves_behind, 3) == 3
+
+
+def test_a_process_without_such_threads_ends_as_ever() -> None:
+    assert exit_code_of("", 3) == 0

@@ -1,0 +1,66 @@
+"""Heavy files are read elsewhere: what one of them does to its reader concerns nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.documents.media_types import HTML, PDF
+from handoff_queue.shared.documents.reader_process import HeavyFile, text_elsewhere, texts_elsewhere
+from handoff_queue.shared.documents.refusal import Refused
+from tests.shared.documents.building import pdf_saying
+
+
+def test_a_pdf_in_memory_is_read() -> None:
+    assert text_elsewhere(pdf_saying("Hello from memory"), PDF) == "Hello from memory"
+
+
+def test_a_broken_one_in_memory_is_refused() -> None:
+    with pytest.raises(Refused, match="broken PDF"):
+        text_elsewhere(b"%PDF-1.7 nothing", PDF)
+
+
+def test_outcomes_come_in_order_good_and_bad(tmp_path: Path) -> None:
+    (tmp_path / "1.pdf").write_bytes(pdf_saying("first"))
+    (tmp_path / "2.pdf").write_bytes(b"junk")
+    (tmp_path / "3.pdf").write_bytes(pdf_saying("third"))
+
+    outcomes = list(
+        texts_elsewhere([HeavyFile(str(tmp_path / f"{number}.pdf"), PDF) for number in (1, 2, 3)])
+    )
+
+    assert outcomes[0] == "first"
+    assert isinstance(outcomes[1], Refused)
+    assert outcomes[2] == "third"
+
+
+def test_one_that_takes_too_long_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
+
+    slow = tmp_path / "slow.pdf"
+    slow.write_bytes(_with_very_long_page())
+    (tmp_path / "next.pdf").write_bytes(pdf_saying("next"))
+
+    outcomes = list(
+        texts_elsewhere(
+            [HeavyFile(str(slow), PDF), HeavyFile(str(tmp_path / "next.pdf"), PDF)], timeout_s=2
+        )
+    )
+
+    assert isinstance(outcomes[0], Refused)
+    assert "takes longer than 2 s" in str(outcomes[0])
+    assert outcomes[1] == "next"
+
+
+def _with_very_long_page() -> bytes:
+    """A page of some millions of operators."""
+    return pdf_saying(") Tj (".join("ab" for _ in range(1_500_000)))
+
+
+def test_no_files_need_no_process() -> None:
+    assert list(texts_elsewhere([])) == []
+
+
+def test_a_page_that_its_parser_chokes_on_is_given_up() -> None:
+    with pytest.raises(Refused, match="takes longer than 1 s"):
+        text_elsewhere(b"<div>" * 500_000, HTML, timeout_s=1)

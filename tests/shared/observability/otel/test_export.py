@@ -1,0 +1,129 @@
+"""What is said of a collector that takes nothing."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from handoff_queue.shared.observability.otel.export import (
+    _SAYS_OF_EACH,
+    _SAYS_WHAT_IS_WRONG,
+    Batches,
+    Ids,
+    OneLine,
+    SayingOnce,
+    Sparing,
+    make_provider,
+)
+from handoff_queue.shared.observability.redaction import Redactor
+
+
+@pytest.mark.parametrize("name", _SAYS_OF_EACH)
+def test_the_sdk_has_such_a_logger(name: str) -> None:
+    assert name in logging.root.manager.loggerDict
+
+
+def test_a_service_says_once_a_minute_that_batches_fail() -> None:
+    clock = [0.0]
+    spared = Sparing(lambda: clock[0])
+    record = logging.makeLogRecord({"msg": "Failed to export span batch"})
+
+    said = []
+    for clock[0] in (0.0, 0.5, 59.0, 60.0, 61.0, 200.0):
+        said.append(bool(spared.filter(record)))
+    assert said == [True, False, False, True, False, True]
+    assert spared.filter(logging.makeLogRecord({"msg": "Queue full"})), "another thing"
+
+
+def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers_and_says_what_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        exporter = OTLPSpanExporter(
+            endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", timeout=60
+        )
+        provider = TracerProvider()
+        provider.add_span_processor(Batches(exporter, 0.1))
+        for _ in range(600):  # a batch is 512
+            provider.get_tracer("a").start_span("one of the last").end()
+
+        begun = time.monotonic()
+        provider.shutdown()
+        assert time.monotonic() - begun < 5
+        assert "the last 600 are lost" in caplog.text
+
+
+class Refusing(SpanExporter):
+    """Refuses the first batch at once, and never answers for the second."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self.is_over = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.refused:
+            self.is_over.wait(30)
+        self.refused += len(spans)
+        return SpanExportResult.FAILURE
+
+
+def test_a_command_says_in_one_line_that_batches_failed_and_that_spans_are_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("opentelemetry", "opentelemetry.exporter.otlp"):
+        caplog.set_level(logging.WARNING, name)  # so that the levels are restored
+    refusing, line = Refusing(), OneLine()
+    provider = TracerProvider()
+    provider.add_span_processor(Batches(SayingOnce(refusing, line), 0.1, line))
+    for _ in range(600):  # a batch is 512
+        provider.get_tracer("a").start_span("one of the last").end()
+
+    provider.shutdown()
+    refusing.is_over.set()
+
+    assert (
+        len(
+            [
+                one
+                for one in caplog.records
+                if one.name == "handoff_queue.shared.observability.otel.export"
+            ]
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_EXPORT_TIMEOUT"]
+)
+def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(name, "soon")
+    Batches(OTLPSpanExporter(), 0.1).shutdown()
+
+    (said,) = [one for one in caplog.records if one.name == _SAYS_WHAT_IS_WRONG]
+    assert name in said.getMessage()
+    assert logging.Formatter().format(said) == said.getMessage()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    ["x-api-key: hny-4711-secret", "Authorization: Bearer hny-4711-secret", "a=b,hny-4711-secret"],
+)
+def test_headers_that_cannot_be_read_are_one_line_that_does_not_quote_them(
+    headers: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    make_provider("a", Redactor([]), Ids(), keeps_errors=False, flush_s=None).shutdown()
+
+    assert "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood" in caplog.text
+    assert "4711" not in caplog.text

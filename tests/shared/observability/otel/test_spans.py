@@ -1,0 +1,230 @@
+"""What a span says, and what it keeps to itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from handoff_queue.chaos.messages_server import calls
+from handoff_queue.shared.observability.otel.export import Ids, Redacting
+from handoff_queue.shared.observability.otel.spans import OpenTelemetry
+from handoff_queue.shared.observability.redaction import HIDDEN, Redactor
+from handoff_queue.shared.observability.telemetry import Telemetry, _chosen
+from handoff_queue.shared.observability.trace_ids import (
+    Kept,
+    Lifetime,
+    handoff_span,
+    job_span,
+    place_of,
+)
+from handoff_queue.shared.types.errors import LedgerUnavailable, ModelRejected
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.ids import JobId
+from tests.doubles.handoffs import JOB, a_handoff, a_result, a_tool
+from tests.doubles.runs import answers, running
+
+SECRET = "canary-2f81bb"
+SAID = "mellifluous"
+
+
+class Told:
+    """The form that tells, and what it has told."""
+
+    def __init__(self, *, captures: bool = False) -> None:
+        self._kept = InMemorySpanExporter()
+        ids = Ids()
+        self.provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
+        self.provider.add_span_processor(
+            SimpleSpanProcessor(Redacting(self._kept, Redactor([SECRET]), keeps_errors=captures))
+        )
+        self.telemetry = OpenTelemetry(self.provider, ids, "anthropic", captures=captures)
+
+    @property
+    def spans(self) -> dict[str, ReadableSpan]:
+        return {span.name: span for span in self._kept.get_finished_spans()}
+
+    def named(self, beginning: str) -> list[ReadableSpan]:
+        return [span for span in self._kept.get_finished_spans() if span.name.startswith(beginning)]
+
+
+@contextmanager
+def in_force(form: Telemetry) -> Iterator[None]:
+    """As if this process had been started with it."""
+    before = _chosen[:]
+    _chosen[:] = [form]
+    try:
+        yield
+    finally:
+        _chosen[:] = before
+
+
+@pytest.fixture(params=[False, True], ids=["content-off", "content-on"])
+def captures(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def ran(told: Told, *replies: Any, tool: Callable[[dict[str, Any]], str] | None = None) -> None:
+    """A handoff whose task, tool and answer have something to hide."""
+    tools = (a_tool("look", tool or (lambda _: f"It is {SAID}: {SECRET}")),)
+    with (
+        in_force(told.telemetry),
+        told.telemetry.handoff(a_handoff(), "claude-haiku-5-5", None) as span,
+    ):
+        handoff = a_handoff(task_description=f"Be {SAID} about {SECRET}.")
+        span.finished(running(*replies, handoff=handoff, tools=tools).go())
+
+
+def test_content_is_told_only_where_that_was_asked_for_and_never_a_secret(captures: bool) -> None:
+    told = Told(captures=captures)
+    ran(told, calls(("look", {"q": f"{SAID} {SECRET}"})), answers(f"{SAID} {SECRET}"))
+
+    texts = {
+        span.name: [repr(value) for value in (span.attributes or {}).values()]
+        for span in told.spans.values()
+    }
+    assert set(texts) == {"invoke_agent researcher", "chat claude-haiku-5-5", "execute_tool look"}
+    assert any(SAID in text for text in texts["chat claude-haiku-5-5"]) == captures
+    assert any(SAID in text for text in texts["execute_tool look"]) == captures
+    assert not any(SECRET in text for of_span in texts.values() for text in of_span)
+    assert any(HIDDEN in text for of_span in texts.values() for text in of_span) == captures
+
+
+def test_a_call_that_fails_says_which_kind_of_error_and_not_in_which_words() -> None:
+    told = Told()
+    ran(told, ModelRejected(f"{SAID} is not a model", status=400))
+
+    chat = told.spans["chat claude-haiku-5-5"]
+    assert (chat.attributes or {})["error.type"] == "ModelRejected"
+    assert SAID not in chat.to_json()
+    agent = told.spans["invoke_agent researcher"]
+    assert (agent.attributes or {})["error.type"] == StopReason.MODEL_ERROR
+
+
+def test_what_a_model_says_that_it_could_not_do_is_failed_and_not_finished() -> None:
+    told = Told()
+    ran(told, answers("", status="failed", problem=SAID))
+
+    attributes = told.spans["invoke_agent researcher"].attributes or {}
+    assert attributes["error.type"] == "failed"
+    assert str(attributes["gen_ai.response.finish_reasons"]) in ("['finished']", "('finished',)")
+
+
+def test_a_tool_that_a_model_has_made_up_is_not_named() -> None:
+    told = Told()
+    ran(told, calls((SAID, {})), answers())
+
+    assert [span.name for span in told.named("execute_tool")] == ["execute_tool an unknown tool"]
+
+
+def test_an_error_of_a_users_own_span_goes_out_without_its_text() -> None:
+    told = Told()
+    with (
+        pytest.raises(ValueError, match=SAID),
+        told.provider.get_tracer("mine").start_as_current_span("mine"),
+    ):
+        raise ValueError(SAID)
+
+    (event,) = told.spans["mine"].events
+    assert dict(event.attributes or {}) == {
+        "exception.type": "ValueError",
+        "exception.escaped": "False",
+    }
+    assert SAID not in told.spans["mine"].to_json()
+
+
+def test_turns_of_a_claim_that_came_to_nothing_are_below_the_handoff_that_another_ends() -> None:
+    told = Told()
+    with told.telemetry.handoff(a_handoff(), None, None):
+        told.telemetry._tracer.start_span("of the first").end()
+    with told.telemetry.handoff(a_handoff(), None, 1_000.5) as span:
+        span.finished(a_result())
+
+    (agent,) = told.named("invoke_agent")
+    first = told.spans["of the first"]
+    assert agent.context is not None
+    assert first.parent is not None
+    assert (
+        first.parent.span_id == agent.context.span_id == handoff_span(JOB, a_handoff().handoff_id)
+    )
+    assert agent.start_time == 1_000_500_000_000, "of its first claim"
+
+
+def test_a_handoff_that_is_not_wanted_any_more_is_told_of_for_its_calls_are_below_it() -> None:
+    told = Told()
+    with told.telemetry.handoff(a_handoff(), None, None) as span:
+        span.dropped()
+
+    attributes = told.spans["invoke_agent researcher"].attributes or {}
+    assert (attributes["handoff.status"], attributes["error.type"]) == ("dropped", "cancelled")
+
+
+@pytest.mark.parametrize(("earlier_s", "is_within"), [(0.0, True), (60.0, False)])
+def test_a_handoff_is_below_what_runs_it_unless_it_was_begun_before_that(
+    earlier_s: float, is_within: bool
+) -> None:
+    told, place = Told(), place_of(JOB, lambda _: Kept())
+    began_at = time.time() - earlier_s
+    run, handoff = (
+        told.telemetry._tracer.start_as_current_span("run"),
+        told.telemetry.handoff(a_handoff(), None, began_at),
+    )
+    with told.telemetry.within(JOB), run as runs, handoff as span:
+        span.finished(a_result())
+
+    (agent,) = told.named("invoke_agent")
+    assert agent.parent is not None
+    assert agent.parent.span_id == (runs.get_span_context().span_id if is_within else place.span_id)
+
+
+def life(retries: int = 0) -> Lifetime:
+    return Lifetime(
+        JOB, "team", "ok", is_failed=False, started_at=10.0, ended_at=12.0, retries=retries
+    )
+
+
+def test_a_job_that_nobody_was_told_of_at_first_is_the_root_of_its_trace() -> None:
+    told = Told()
+    told.telemetry.job_ended(life())
+
+    (job,) = told.named("invoke_workflow")
+    assert job.context is not None
+    assert (job.parent, job.context.trace_id, job.context.span_id) == (
+        None,
+        place_of(JOB, lambda _: Kept()).trace_id,
+        job_span(JOB),
+    )
+    assert (job.start_time, job.end_time) == (10_000_000_000, 12_000_000_000)
+
+
+def test_a_job_that_ends_again_after_a_retry_is_told_below_its_first_end() -> None:
+    told = Told()
+    told.telemetry.job_ended(life())
+    told.telemetry.job_ended(life(retries=1))
+
+    first, again = told.named("invoke_workflow")
+    assert first.context is not None
+    assert again.context is not None
+    assert again.parent is not None
+    assert again.parent.span_id == first.context.span_id != again.context.span_id
+
+
+def test_a_ledger_that_is_away_takes_nothing_but_the_place_in_a_callers_trace() -> None:
+    told = Told()
+
+    def away(_: JobId) -> Kept:
+        raise LedgerUnavailable("away")
+
+    told.telemetry.reads(away)
+    with told.telemetry.within(JOB):
+        told.telemetry._tracer.start_span("published").end()
+
+    parent = told.spans["published"].parent
+    assert parent is not None
+    assert parent.span_id == job_span(JOB)

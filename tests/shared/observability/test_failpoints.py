@@ -1,0 +1,131 @@
+"""A failpoint fires once over all processes, does what its file says, and costs nothing where there is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.observability import failpoints
+from handoff_queue.shared.observability.failpoints import FAILPOINTS
+from tests.waiting import wait_until
+
+PASSING = """
+from handoff_queue.shared.observability.failpoints import around
+
+class Lost(Exception): pass
+
+done = []
+try:
+    around("script", "turn", lambda: done.append("done"), Lost)
+    print(*done, "told")
+except Lost:
+    print(*done, "lost")
+"""
+
+
+def pass_by(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PASSING],
+        env={**os.environ, FAILPOINTS: str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outcome(folder: Path) -> tuple[int, str]:
+    with pass_by(folder) as process:
+        said = process.communicate(timeout=30)[0].strip()
+        return process.returncode, said
+
+
+def test_a_process_without_failpoints_has_none() -> None:
+    assert failpoints.folder() is None
+    assert failpoints.around("script", "turn", lambda: "answer", KeyError) == "answer"
+
+
+def test_an_armed_point_fires_in_one_process_only_however_many_pass_it(tmp_path: Path) -> None:
+    (tmp_path / "script.turn.before").write_text("kill")
+
+    with ThreadPoolExecutor(3) as pool:
+        outcomes = list(pool.map(outcome, [tmp_path] * 3))
+
+    assert sorted(outcomes) == [(-signal.SIGKILL, ""), (0, "done told"), (0, "done told")]
+    assert [path.name.partition("@")[0] for path in tmp_path.iterdir()] == ["script.turn.before"], (
+        "and it says who it was"
+    )
+
+
+def test_a_dropped_answer_is_that_of_something_that_was_done(tmp_path: Path) -> None:
+    (tmp_path / "script.turn.after").write_text("drop")
+
+    assert outcome(tmp_path) == (0, "done lost")
+
+
+def test_a_defect_of_ours_is_an_error_that_nobody_expects(tmp_path: Path) -> None:
+    (tmp_path / "script.turn.before").write_text("defect")
+
+    code, said = outcome(tmp_path)
+
+    assert (code, said) == (1, "")
+
+
+def test_a_point_can_kill_another_process(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        (tmp_path / "script.turn.after").write_text(f"kill {other.pid}")
+
+        assert outcome(tmp_path) == (0, "done told")
+        assert other.wait(10) == -signal.SIGKILL
+
+
+def test_a_stopped_process_goes_on_when_it_is_told_to(tmp_path: Path) -> None:
+    (tmp_path / "script.turn.before").write_text("stop")
+    with pass_by(tmp_path) as process:
+        wait_until(
+            lambda: os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT),
+            what="the stop",
+        )
+        os.kill(process.pid, signal.SIGCONT)
+
+        assert process.communicate(timeout=30)[0].strip() == "done told"
+
+
+def test_a_frozen_process_goes_on_after_its_time(tmp_path: Path) -> None:
+    (tmp_path / "script.turn.before").write_text("freeze 0.6")
+    began = time.monotonic()
+
+    assert outcome(tmp_path) == (0, "done told")
+    assert time.monotonic() - began > 0.6
+
+
+@pytest.mark.parametrize("order", ["dance", "drop"])
+def test_what_cannot_be_done_there_is_an_error_and_not_a_fault_that_never_was(
+    tmp_path: Path, order: str
+) -> None:
+    (tmp_path / "script.turn.before").write_text(order)
+
+    assert outcome(tmp_path)[0] == 1
+
+
+def test_who_looks_for_what_was_taken_may_take_it_away_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a process whose answer was dropped would fail as nobody does, and its handoff with it."""
+    (tmp_path / "script.turn.after").write_text("drop")
+    rename = Path.rename
+
+    def taken_away_at_once(self: Path, target: Path) -> Path:
+        taken = rename(self, target)
+        target.unlink()
+        return taken
+
+    monkeypatch.setattr(Path, "rename", taken_away_at_once)
+    monkeypatch.setattr(failpoints, "folder", lambda: tmp_path)
+    with pytest.raises(TimeoutError, match="the answer is lost"):
+        failpoints.at("script.turn.after", TimeoutError)

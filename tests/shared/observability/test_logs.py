@@ -1,0 +1,222 @@
+"""Every line is one event, says which job it belongs to, and keeps secrets."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery.exceptions import Reject
+
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_threads import ToolThreads
+from handoff_queue.shared.observability.logs import configure_logging, log_of, logged_as
+from handoff_queue.shared.settings.settings import Settings
+from tests.doubles.handoffs import a_tool_context
+
+CANARY = "canary-8b1d77"
+
+
+@pytest.fixture
+def out(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """Logging set up as in a process with a secret in its environment; as it was, afterwards."""
+    monkeypatch.setenv("SOME_API_KEY", CANARY)
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = io.StringIO()
+    configure_logging(Settings(), stream=stream)
+    yield stream
+    logging.captureWarnings(False)
+    root.handlers = handlers
+    root.setLevel(level)
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_line_says_which_job_and_handoff_it_belongs_to(out: io.StringIO) -> None:
+    with logged_as(job_id="j1", handoff_id="h1"):
+        log_of("workers.any").info("claimed", fence=2)
+    log_of("workers.any").info("idle")
+
+    claimed, idle = lines(out)
+    assert (claimed["job_id"], claimed["handoff_id"], claimed["fence"], claimed["event"]) == (
+        "j1",
+        "h1",
+        2,
+        "claimed",
+    )
+    assert "job_id" not in idle
+
+
+def test_the_libraries_loggers_come_out_the_same_way(out: io.StringIO) -> None:
+    with logged_as(job_id="j1"):
+        logging.getLogger("celery.worker").warning(
+            "Task %s[%s] raised", "specialist.researcher", "h1"
+        )
+
+    assert lines(out)[0]["event"] == "Task specialist.researcher[h1] raised"
+    assert lines(out)[0]["job_id"] == "j1"
+
+
+def test_celerys_lines_about_a_message_say_whose_it_is(out: io.StringIO) -> None:
+    about = {
+        "name": "specialist.researcher",
+        "id": "j-0123456789ab:find.2",
+        "args": "(j-0123456789ab, find.2, Find it)",
+    }
+    wake = {"name": "supervisor.advance", "id": "9c1e5a1c", "args": "(j-0123456789ab)"}
+    for data in (about, wake):
+        logging.getLogger("celery.app.trace").error(
+            "Task %(name)s[%(id)s] raised", data, extra={"data": data}
+        )
+
+    handoff, look = lines(out)
+    assert (handoff["job_id"], handoff["handoff_id"]) == ("j-0123456789ab", "find.2")
+    assert (look["job_id"], "handoff_id" in look) == ("j-0123456789ab", False)
+
+
+def test_a_message_that_is_handed_back_is_no_failure_with_a_traceback(out: io.StringIO) -> None:
+    """The task has said it in a line of its own."""
+    celerys = logging.getLogger("celery.app.trace")
+    for error in (Reject("its worker shuts down", requeue=True), ValueError("a defect")):
+        try:
+            raise error
+        except (Reject, ValueError):
+            celerys.warning("Task ended", exc_info=True)
+
+    (line,) = lines(out)
+    assert "ValueError" in line["exception"]
+
+
+def test_what_a_tool_logs_says_whose_it_is(out: io.StringIO) -> None:
+    def logs(_arguments: dict[str, Any], _context: object) -> str:
+        log_of("tools.mine").info("asked")
+        return "done"
+
+    tool = Tool(name="mine", description="", input_schema={"type": "object"}, run=logs)
+    with logged_as(job_id="j1", handoff_id="h1"):
+        list(
+            ToolThreads({"mine": tool}, a_tool_context()).results_of(
+                [{"id": "t1", "name": "mine", "input": {}}], lambda: None
+            )
+        )
+
+    assert (lines(out)[0]["job_id"], lines(out)[0]["handoff_id"]) == ("j1", "h1")
+
+
+def test_the_key_of_a_collector_is_a_secret(
+    monkeypatch: pytest.MonkeyPatch, out: io.StringIO
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=canary-5521aa,x-key=canary-90f3e1")
+    configure_logging(Settings(), stream=out)
+    log_of("any").info("sent with canary-90f3e1")
+
+    assert "canary-90f3e1" not in out.getvalue()
+
+
+def test_a_canary_appears_nowhere(out: io.StringIO) -> None:
+    log = log_of("any")
+    log.info("with %s", CANARY)
+    log.info("field", value=f"x{CANARY}", nested={"deep": [CANARY]}, error=ValueError(CANARY))
+    logging.getLogger("kombu").error("connection to redis://:%s@host lost", CANARY)
+    try:
+        raise RuntimeError(CANARY)
+    except RuntimeError:
+        log.exception("failed")
+        logging.getLogger("celery").exception("failed")
+
+    assert CANARY not in out.getvalue()
+    assert len(lines(out)) == 5
+
+
+def test_how_many_tokens_were_used_is_no_secret(out: io.StringIO) -> None:
+    log_of("any").info("handoff finished", input_tokens=1_200, output_tokens=34)
+
+    (line,) = lines(out)
+    assert (line["input_tokens"], line["output_tokens"]) == (1_200, 34)
+
+
+def test_a_traceback_stays_on_its_line(out: io.StringIO) -> None:
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError:
+        log_of("any").exception("failed")
+
+    (line,) = lines(out)
+    assert "RuntimeError: boom" in line["exception"]
+
+
+def test_what_some_take_for_the_end_of_a_line_is_none_in_json(out: io.StringIO) -> None:
+    log_of("any").info("said", text="one\u2028two\u2029three\x85four")
+
+    assert len(out.getvalue().splitlines()) == 1
+    assert lines(out)[0]["text"] == "one\u2028two\u2029three\x85four"
+
+
+def test_warnings_are_log_lines(out: io.StringIO) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        warnings.warn("old", UserWarning, stacklevel=1)
+
+    assert lines(out)[0]["logger"] == "py.warnings"
+
+
+def test_a_level_from_the_command_line_only_ever_shows_more(out: io.StringIO) -> None:
+    configure_logging(Settings(log_level="INFO"), stream=out, at_most=logging.WARNING)
+    log_of("any").info("still here")
+    configure_logging(Settings(log_level="INFO"), stream=out, at_most=logging.DEBUG)
+    log_of("any").debug("more")
+
+    assert [line["event"] for line in lines(out)] == ["still here", "more"]
+
+
+def test_a_terminal_gets_readable_lines_without_secrets(out: io.StringIO) -> None:
+    configure_logging(Settings(), stream=out, as_json=False)
+    log_of("any").info("hello", value=CANARY)
+
+    assert "hello" in out.getvalue()
+    assert CANARY not in out.getvalue()
+
+
+def test_celery_does_not_say_that_a_message_came_and_went_but_what_only_it_knows_and_all_of_it_at_debug(
+    out: io.StringIO,
+) -> None:
+    def all_said() -> list[str]:
+        logging.getLogger("celery.worker.strategy").info("received")
+        logging.getLogger("celery.app.trace").info("succeeded")
+        logging.getLogger("celery.app.trace").error("raised")
+        return [line["event"] for line in lines(out)]
+
+    assert all_said() == ["raised"]
+    configure_logging(Settings(), stream=out, at_most=logging.DEBUG)
+    assert all_said() == ["raised", "received", "succeeded", "raised"]
+    configure_logging(Settings(), stream=out)
+
+
+class Terminal(io.StringIO):
+    """As a terminal says of itself."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "is_coloured"), [(None, True), ("", True), ("1", False)])
+def test_a_terminal_gets_no_colours_where_its_user_wants_none(
+    out: io.StringIO, monkeypatch: pytest.MonkeyPatch, no_color: str | None, is_coloured: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    terminal = Terminal()
+    configure_logging(Settings(), stream=terminal)
+    log_of("any").info("hello")
+    configure_logging(Settings(), stream=out)
+
+    assert ("\x1b[" in terminal.getvalue()) is is_coloured

@@ -1,0 +1,109 @@
+"""Secrets do not get out: not by value, not by name, not by shape."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+
+from handoff_queue.shared.observability.redaction import HIDDEN, Redactor, secrets_of
+from handoff_queue.shared.settings.settings import Settings
+
+CANARY = "canary-5f0c1e"
+
+
+def test_a_secret_inside_a_text_is_hidden_and_the_rest_stays() -> None:
+    assert (
+        Redactor([CANARY]).text(f"calling with {CANARY}, twice") == f"calling with {HIDDEN}, twice"
+    )
+
+
+def test_a_short_secret_is_hidden_only_where_it_is_the_whole_value() -> None:
+    redactor = Redactor(["abc"])
+
+    assert redactor.text("abc") == HIDDEN
+    assert redactor.text("abcdef") == "abcdef"
+
+
+def test_a_secret_that_contains_another_leaves_no_tail() -> None:
+    assert Redactor([CANARY, f"{CANARY}-and-more"]).text(f"{CANARY}-and-more") == HIDDEN
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["api_key", "x-api-key", "ANTHROPIC_AUTH_TOKEN", "password", "webhook_secret", "Authorization"],
+)
+def test_what_a_name_calls_secret_is_hidden_whatever_it_is(name: str) -> None:
+    assert Redactor([]).value({name: "anything"}) == {name: HIDDEN}
+
+
+@pytest.mark.parametrize("name", ["input_tokens", "max_tokens", "routing_key", "keyboard", "queue"])
+def test_names_that_only_look_like_it_are_left_alone(name: str) -> None:
+    assert Redactor([]).value({name: "researcher"}) == {name: "researcher"}
+
+
+def test_figures_are_never_secrets() -> None:
+    assert Redactor(["12"]).value({"token": 12, "ok": True, "none": None}) == {
+        "token": 12,
+        "ok": True,
+        "none": None,
+    }
+
+
+def test_nested_values_and_objects_are_searched() -> None:
+    hidden = Redactor([CANARY]).value({"a": [{"b": ValueError(CANARY)}], CANARY: 1})
+
+    assert CANARY not in repr(hidden)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://:hunter2hunter2@db:6379/0",
+        "sk-ant-api03-abcdefghijklmnop",
+        "Authorization: Bearer abcdefghijklmnop",
+        "https://me:pw@host/x",
+    ],
+)
+def test_credentials_are_known_by_their_shape(text: str) -> None:
+    shown = Redactor([]).text(text)
+
+    assert HIDDEN in shown
+    assert not any(part in shown for part in ("hunter2", "abcdefgh", "me:pw"))
+
+
+def test_secrets_come_from_telling_variables_from_settings_and_from_urls() -> None:
+    settings = Settings(redis_url=SecretStr("redis://:p%40ss-word@h/0"))
+    environment = {
+        "MY_TOKEN": CANARY,
+        "FLOWER_BASIC_AUTH": "admin:flower-pw",
+        "BACKUP": "https://u:url-pw@h",
+        "BROKER": "sentinel://a?sentinel_password=query-pw;sentinel://b",
+        "PATH": "/usr/bin",
+    }
+
+    found = secrets_of(settings, environment)
+
+    assert {CANARY, "p@ss-word", "flower-pw", "url-pw", "query-pw"} <= found
+    assert "/usr/bin" not in found
+
+
+def test_a_password_is_hidden_also_where_it_is_percent_encoded() -> None:
+    redactor = Redactor(["p@ss-word"])
+
+    assert redactor.text("p%40ss-word") == HIDDEN
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "x-api-key=hny-4711",
+        "a=b, x-api-key: hny-4711",
+        "hny-4711",
+        "Authorization: Bearer hny-4711",
+        "x-api-key hny-4711",
+    ],
+)
+def test_a_collectors_key_is_a_secret_however_its_headers_are_written(headers: str) -> None:
+    found = secrets_of(Settings(), {"OTEL_EXPORTER_OTLP_HEADERS": headers})
+
+    assert "4711" not in Redactor(found).text(f"sent with hny-4711, out of {headers}")

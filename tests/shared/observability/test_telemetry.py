@@ -1,0 +1,159 @@
+"""Nothing is told, loaded or paid for unless it was asked for; and what is missing for it is one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from handoff_queue.shared.observability.otel.variables import problems_of_exporter
+from handoff_queue.shared.observability.telemetry import Telemetry, is_wanted, telemetry
+from handoff_queue.shared.types.ids import JobId
+from tests.running_system import ROOT
+
+START = """
+import sys
+{first}
+import handoff_queue.supervisor.app, handoff_queue.workers.app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.observability.telemetry import start_telemetry, telemetry
+start_telemetry("handoff", Settings())
+start_telemetry("handoff", Settings())
+theirs = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.instrumentation")
+ours = ("handoff_queue.shared.observability.otel", "google.protobuf", *theirs)
+loaded = sorted(name for name in sys.modules if name.startswith(ours))
+print(telemetry().is_on, loaded)
+"""
+WITHOUT_THE_EXTRA = "sys.modules.update({'opentelemetry.sdk': None, 'opentelemetry.exporter': None, 'opentelemetry.instrumentation': None})"
+
+
+def started(first: str = "", **environment: str) -> tuple[str, list[str]]:
+    """What a process says that has started: on stdout, and the lines on stderr."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    done = subprocess.run(
+        [sys.executable, "-c", START.format(first=first)],
+        env={**clean, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.strip(), done.stderr.splitlines()
+
+
+@pytest.mark.slow
+def test_without_the_variable_nothing_of_it_is_loaded() -> None:
+    assert started() == ("False []", [])
+
+
+@pytest.mark.slow
+def test_with_the_variable_and_without_the_extra_one_line_says_so_and_all_goes_on() -> None:
+    out, lines = started(WITHOUT_THE_EXTRA, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+
+    assert out.startswith("False")
+    (line,) = lines
+    assert line.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but no spans are sent")
+    assert "install handoff-queue[otel]" in line
+
+
+@pytest.mark.slow
+def test_with_both_it_is_on() -> None:
+    assert started(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces")[0].startswith(
+        "True"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"OTEL_PROPAGATORS": "b3"},
+        {"OTEL_BSP_MAX_QUEUE_SIZE": "0"},
+        {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"},
+    ],
+    ids=lambda refused: next(iter(refused)),
+)
+def test_what_the_sdk_refuses_is_one_line_and_all_goes_on(refused: dict[str, str]) -> None:
+    out, lines = started(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", **refused)
+
+    assert out.startswith("False")
+    (line,) = lines
+    assert line.startswith(
+        "no spans are sent: OpenTelemetry's SDK refuses one of the variables OTEL_"
+    )
+    assert next(iter(refused)) in line.partition("(ValueError: ")[0]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "canary"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:canary@host:port"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "canary"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "canary"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "nan"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "-1"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1e9"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/canary"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "canary\x01"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "canary"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+    ],
+)
+def test_a_bad_value_of_the_exporter_is_named_by_its_variable_and_not_shown(
+    variable: str, value: str
+) -> None:
+    usable = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+
+    (problem,) = problems_of_exporter({**usable, variable: value})
+
+    assert problem.startswith(f"{variable}: ")
+    assert "canary" not in problem
+
+
+def test_values_that_the_exporter_can_use_are_no_problem() -> None:
+    assert not [
+        *problems_of_exporter(
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector.example:4318/otlp",
+                "OTEL_EXPORTER_OTLP_TIMEOUT": "2.5",
+                "OTEL_EXPORTER_OTLP_CERTIFICATE": __file__,
+                "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            }
+        )
+    ]
+
+
+@pytest.mark.slow
+def test_a_process_with_a_bad_endpoint_says_so_in_one_line_and_goes_on() -> None:
+    out, lines = started(OTEL_EXPORTER_OTLP_ENDPOINT="collector.example")
+
+    assert out.startswith("False")
+    assert lines == [
+        "no spans are sent: OTEL_EXPORTER_OTLP_ENDPOINT: must begin with http:// or https://; it looks like https://host.example/path"
+    ]
+
+
+@pytest.mark.parametrize(
+    "switch", [{"OTEL_SDK_DISABLED": "True"}, {"OTEL_TRACES_EXPORTER": "none"}]
+)
+def test_the_standards_own_switches_turn_it_off(
+    monkeypatch: pytest.MonkeyPatch, switch: dict[str, str]
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    assert is_wanted()
+    for name, value in switch.items():
+        monkeypatch.setenv(name, value)
+
+    assert not is_wanted()
+
+
+def test_the_form_that_tells_nothing_keeps_nothing_and_marks_no_line() -> None:
+    assert type(telemetry()) is Telemetry
+    with telemetry().submitting(JobId("j-000000000001")) as traceparent:
+        assert traceparent is None
+    assert telemetry().ids() == {}

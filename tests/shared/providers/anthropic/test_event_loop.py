@@ -1,0 +1,169 @@
+"""An event loop in a thread of its own, whatever becomes of the thread."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from handoff_queue.shared.providers.anthropic.event_loop import (
+    LONGEST_BREATH_S,
+    EventLoop,
+    Unhurried,
+)
+from handoff_queue.shared.types.model import pulse_every_s
+
+IN_A_CHILD = """
+import os
+from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
+
+async def work():
+    pass
+
+loop = EventLoop("reading")
+loop.run(work()).result(10)
+if child := os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+loop.run(work()).result(10)
+os._exit(7)
+"""
+
+
+@pytest.fixture
+def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        yield patched
+
+
+def test_work_is_done_once_there_may_be_a_thread_again(no_more_threads: pytest.MonkeyPatch) -> None:
+    loop, done = EventLoop("reading"), list[str]()
+
+    async def work() -> None:
+        done.append("it")
+
+    with pytest.raises(RuntimeError):
+        loop.run(work())
+    no_more_threads.undo()
+    loop.run(work()).result(10)
+
+    assert done == ["it"]
+
+
+def test_a_child_of_a_fork_has_a_loop_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IN_A_CHILD],
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+class Breaths:
+    """A clock that stands still but for who takes a breath."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.taken = list[float]()
+
+    def sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def breaths() -> Breaths:
+    return Breaths()
+
+
+@pytest.fixture
+def look_at(breaths: Breaths) -> Iterator[Callable[[int], Unhurried]]:
+    """A selector that so many connections have something for."""
+    with ExitStack() as stack:
+
+        def connected(connections: int) -> Unhurried:
+            selector = stack.enter_context(Unhurried(lambda: breaths.now, breaths.sleep))
+            ours, theirs = map(stack.enter_context, socket.socketpair())
+            for _ in range(connections):
+                selector.register(stack.enter_context(ours.dup()), selectors.EVENT_READ)
+            theirs.send(b"word")
+            return selector
+
+        yield connected
+
+
+def test_who_reads_one_connection_looks_again_at_once(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
+    selector = look_at(1)
+
+    found = [len(selector.select(1.0)) for _ in range(3)]
+
+    assert (found, breaths.taken) == ([1, 1, 1], [])
+
+
+def test_who_has_read_many_lets_more_come_before_it_looks_again(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
+    selector = look_at(50)
+
+    found = [len(selector.select(1.0)) for _ in range(2)]
+
+    assert found == [50, 50]
+    assert breaths.taken == pytest.approx([0.02])
+
+
+def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
+    selector = look_at(50)
+    many = list(selector.get_map().values())
+
+    selector.select(1.0)
+    for key in many[2:]:
+        selector.unregister(key.fileobj)
+    found = [len(selector.select(0.0)), len(selector.select(1.0))]
+
+    assert found == [2, 2]
+    assert breaths.taken == pytest.approx([0.02])
+
+
+def test_nobody_is_kept_waiting_longer_than_he_asked_for(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
+    selector = look_at(50)
+
+    selector.select(1.0)
+    found = [len(selector.select(seconds)) for seconds in (0.001, 0.0, -1.0)]
+
+    assert (found, breaths.taken) == ([50, 50, 50], [0.001])
+
+
+def test_however_many_are_read_a_breath_has_its_bound(
+    breaths: Breaths, look_at: Callable[[int], Unhurried]
+) -> None:
+    selector = look_at(600)
+
+    selector.select(None)
+    selector.select(None)
+
+    assert breaths.taken == [LONGEST_BREATH_S]
+
+
+@pytest.mark.parametrize(("waiting", "seconds"), [(1, 0.25), (125, 0.25), (500, 1.0), (5_000, 2.0)])
+def test_the_more_wait_for_replies_the_less_often_each_looks_up(
+    waiting: int, seconds: float
+) -> None:
+    assert pulse_every_s(waiting) == pytest.approx(seconds)

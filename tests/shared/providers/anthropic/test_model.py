@@ -1,0 +1,285 @@
+"""AnthropicModel over real HTTP, against a server that misbehaves in every way that has been seen."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, fails, in_turn, says
+from handoff_queue.shared.types.errors import (
+    Draining,
+    LimitReached,
+    ModelBusy,
+    ModelRejected,
+    ModelUnreachable,
+    NeverSent,
+    SchemaRejected,
+)
+from handoff_queue.shared.types.model import ModelCall, Pulse
+from tests.doubles.served_model import model_at
+from tests.shared.agent.serving import CALL, TOOL, Serve, error_of, ignore
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
+def test_a_call_that_would_fail_again_is_rejected(serve: Serve, status: int) -> None:
+    error = error_of(
+        serve, fails(status, "key sk-canary-0123456789 is bad", "authentication_error")
+    )
+    assert isinstance(error, ModelRejected)
+    assert error.status == status
+
+
+def test_a_bad_key_says_how_to_mend_it(serve: Serve) -> None:
+    assert "set ANTHROPIC_API_KEY" in str(error_of(serve, fails(401)))
+
+
+def test_an_unknown_model_says_how_to_mend_it(serve: Serve) -> None:
+    assert "--model" in str(error_of(serve, fails(404)))
+
+
+@pytest.mark.parametrize("status", [429, 529])
+def test_a_busy_server_may_say_when_to_come_back(serve: Serve, status: int) -> None:
+    error = error_of(serve, fails(status, retry_after="7"))
+    assert isinstance(error, ModelBusy)
+    assert error.retry_after_s == 7
+
+
+@pytest.mark.parametrize("header", ["nan", "inf", "-inf", "soon"])
+def test_a_time_that_is_none_is_no_time_to_wait(serve: Serve, header: str) -> None:
+    assert error_of(serve, fails(429, retry_after=header)).retry_after_s is None
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
+def test_a_failing_server_is_unreachable(serve: Serve, status: int) -> None:
+    error = error_of(
+        serve,
+        Reply(
+            status=status, body="<html>Bad gateway</html>", headers={"content-type": "text/html"}
+        ),
+    )
+    assert isinstance(error, ModelUnreachable)
+    assert error.status == status
+    assert "html" not in str(error)
+
+
+def test_an_error_body_without_its_outer_object_is_read(serve: Serve) -> None:
+    assert "too many tokens" in str(
+        error_of(serve, Reply(status=422, body='{"error": {"message": "too many tokens"}}'))
+    )
+
+
+@pytest.mark.parametrize("events", [0, 1, 3, 5])
+def test_a_stream_cut_in_the_middle_is_unreachable(serve: Serve, events: int) -> None:
+    assert isinstance(
+        error_of(serve, says("A text that never ends well", cut_after_events=events)),
+        ModelUnreachable,
+    )
+
+
+def test_the_words_of_a_stream_that_breaks_off_are_known_before_it_is_known_that_it_did(
+    serve: Serve,
+) -> None:
+    model, _ = serve(in_turn(says("A text that never ends well", cut_after_events=5)))
+    pulses: list[Pulse] = []
+    with pytest.raises(ModelUnreachable):
+        model.reply(CALL, pulses.append)
+
+    assert pulses[-1].text == "A text that never ends w"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        'event: message_start\ndata: {"type": "message_start", "mess\n\n',
+        "event: content_block_delta\ndata: []\n\n",
+        'event: content_block_delta\ndata: {"type": "content_block_delta", "delta": 7}\n\n',
+        'event: content_block_start\ndata: {"type": "content_block_start", "index": 0, "content_block": null}\n\n',
+    ],
+)
+def test_a_stream_of_garbage_is_unreachable(serve: Serve, garbage: str) -> None:
+    assert isinstance(error_of(serve, says("x", raw_events=(garbage,))), ModelUnreachable)
+
+
+@pytest.mark.parametrize("body", ["", "not json", "[]", '{"content": null}', '{"type": "message"}'])
+def test_garbage_instead_of_a_stream_is_unreachable(serve: Serve, body: str) -> None:
+    assert isinstance(error_of(serve, Reply(body=body)), ModelUnreachable)
+
+
+def test_an_error_event_in_a_stream_is_told_by_its_type(serve: Serve) -> None:
+    event = 'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}\n\n'
+    assert isinstance(error_of(serve, says("x", raw_events=(event,))), ModelBusy)
+
+
+def test_silence_is_unreachable_after_the_time_out(serve: Serve) -> None:
+    never = threading.Event()
+    call = ModelCall(
+        model="m", system="s", messages=CALL.messages, max_output_tokens=1, timeout_s=0.2
+    )
+    error = error_of(serve, says("x", stall=never, stall_before_headers=True), call)
+    never.set()
+    assert isinstance(error, ModelUnreachable)
+
+
+def test_no_server_at_all_was_certainly_not_paid() -> None:
+    with MessagesServer(lambda _request: says("x")) as server:
+        url = server.url
+    with model_at(url) as model, pytest.raises(NeverSent):
+        model.reply(CALL, ignore)
+
+
+@pytest.mark.parametrize("before_headers", [True, False])
+def test_a_silent_server_can_be_left_at_any_moment(serve: Serve, before_headers: bool) -> None:
+    never = threading.Event()
+    model, _ = serve(in_turn(says("Some text", stall=never, stall_before_headers=before_headers)))
+    pulses = 0
+
+    def drain_at_the_third(_pulse: Pulse) -> None:
+        nonlocal pulses
+        pulses += 1
+        if pulses >= 3:
+            raise Draining("stop")
+
+    with pytest.raises(Draining):
+        model.reply(CALL, drain_at_the_third)
+    never.set()
+
+
+def test_the_words_that_came_before_a_silence_are_known_while_it_lasts(serve: Serve) -> None:
+    go_on = threading.Event()
+    model, _ = serve(in_turn(says("Some text that takes its time", stall=go_on)))
+
+    def go_on_once_all_words_are_known(pulse: Pulse) -> None:
+        if pulse.text == "Some text that takes its time":
+            go_on.set()
+
+    model.reply(replace(CALL, progress_s=5.0), go_on_once_all_words_are_known)
+    assert go_on.is_set()
+
+
+def test_a_limit_that_a_pulse_raises_passes_through(serve: Serve) -> None:
+    def too_late(_pulse: Pulse) -> None:
+        raise LimitReached("deadline")
+
+    never = threading.Event()
+    model, _ = serve(
+        in_turn(says("Some text" * 100, stall=never))
+    )  # a reply that is whole already would be taken
+    with pytest.raises(LimitReached):
+        model.reply(CALL, too_late)
+    never.set()
+
+
+def test_a_server_that_ignores_streaming_is_understood(serve: Serve) -> None:
+    model, _ = serve(in_turn(says("whole", as_json=True)))
+    assert model.reply(CALL, ignore).content == ({"type": "text", "text": "whole"},)
+
+
+def test_arguments_that_were_cut_stay_text(serve: Serve) -> None:
+    model, _ = serve(
+        in_turn(
+            Reply(
+                blocks=({"type": "tool_use", "id": "t", "name": "look", "input": '{"a": "b'},),
+                stop_reason="max_tokens",
+            )
+        )
+    )
+    assert model.reply(CALL, ignore).content[0]["input"] == '{"a": "b'
+
+
+def test_blocks_of_unknown_types_are_kept_as_they_came(serve: Serve) -> None:
+    block = {"type": "something_new", "data": {"x": [1]}}
+    model, _ = serve(in_turn(Reply(blocks=(block,))))
+    assert model.reply(CALL, ignore).content == (block,)
+
+
+def test_the_stable_prefix_and_the_end_are_cached(serve: Serve) -> None:
+    model, server = serve(in_turn(says("x")))
+    model.reply(CALL, ignore)
+    request = server.requests[0]
+    assert request["system"] == [
+        {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
+    ]
+    assert request["messages"][-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert request["stream"] is True
+
+
+def test_schemas_that_can_be_strict_are(serve: Serve) -> None:
+    model, server = serve(in_turn(says("x")))
+    model.reply(CALL, ignore)
+    assert server.requests[0]["tools"][0]["strict"] is True
+    assert server.requests[0]["output_config"]["format"]["schema"]["additionalProperties"] is False
+
+
+def test_a_free_form_schema_is_told_in_words_instead(serve: Serve) -> None:
+    model, server = serve(in_turn(says("x")))
+    free = {"type": "object", "properties": {"output": {"type": "object"}}}
+    model.reply(
+        ModelCall(
+            model="m", system="s", messages=CALL.messages, max_output_tokens=1, output_schema=free
+        ),
+        ignore,
+    )
+    assert "output_config" not in server.requests[0]
+    assert "JSON Schema" in server.requests[0]["system"][1]["text"]
+
+
+def test_a_server_that_refuses_strictness_is_asked_plainly_next_time(serve: Serve) -> None:
+    model, server = serve(
+        in_turn(fails(400, "output_config: unknown field", "invalid_request_error"), says("x"))
+    )
+    with pytest.raises(SchemaRejected):
+        model.reply(CALL, ignore)
+    model.reply(CALL, ignore)
+    assert "output_config" not in server.requests[1]
+    assert "strict" not in server.requests[1]["tools"][0]
+
+
+def test_tools_that_may_not_be_called_stay_defined(serve: Serve) -> None:
+    model, server = serve(in_turn(says("x")))
+    model.reply(
+        ModelCall(
+            model="m",
+            system="s",
+            messages=CALL.messages,
+            max_output_tokens=1,
+            tools=(TOOL,),
+            may_call_tools=False,
+        ),
+        ignore,
+    )
+    assert server.requests[0]["tool_choice"] == {"type": "none"}
+    assert server.requests[0]["tools"]
+
+
+def test_searches_by_the_server_cost_extra(serve: Serve) -> None:
+    model, _ = serve(
+        in_turn(
+            says(
+                "x",
+                usage={
+                    "input_tokens": 1,
+                    "output_tokens": 1,
+                    "server_tool_use": {"web_search_requests": 2},
+                },
+            )
+        )
+    )
+    assert model.reply(CALL, ignore).usage.cost_microusd == 20_000
+
+
+def test_many_threads_share_one_client(serve: Serve) -> None:
+    model, _ = serve(lambda request: calls(("look", {"a": request["system"][0]["text"]})))
+    found: dict[str, str] = {}
+
+    def ask(name: str) -> None:
+        call = ModelCall(model="m", system=name, messages=CALL.messages, max_output_tokens=1)
+        found[name] = model.reply(call, ignore).content[0]["input"]["a"]
+
+    threads = [threading.Thread(target=ask, args=(str(n),)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {str(n): str(n) for n in range(16)}

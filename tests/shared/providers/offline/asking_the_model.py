@@ -1,0 +1,304 @@
+"""Driving the offline model through the real SDK client, with two small search tools over a folder: no doubles of our own code."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anthropic
+
+from handoff_queue.shared.providers.offline.transport import OfflineTransport
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "vector-databases"
+MOST_TURNS = 6
+
+PLAN_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "steps": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "specialist": {
+                        "type": "string",
+                        "enum": ["analyst", "generalist", "researcher", "writer"],
+                    },
+                    "task": {"type": "string"},
+                    "depends_on": {"type": "array", "items": {"type": "string"}},
+                    "fallback": {"type": "string"},
+                },
+                "required": ["id", "specialist", "task", "depends_on", "fallback"],
+                "additionalProperties": False,
+            },
+        },
+        "synthesis": {"type": "string", "enum": ["merge", "reconcile"]},
+        "why": {"type": "string"},
+    },
+    "required": ["steps", "synthesis", "why"],
+    "additionalProperties": False,
+}
+VERDICT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "verdict": {"type": "string", "enum": ["PASS", "REVISE"]},
+        "revisions": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"step": {"type": "string"}, "problem": {"type": "string"}},
+                "required": ["step", "problem"],
+                "additionalProperties": False,
+            },
+        },
+        "open_points": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["verdict", "revisions", "open_points"],
+    "additionalProperties": False,
+}
+
+
+def envelope_schema(output: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The answer envelope of docs/design.md."""
+    source = {
+        "type": "object",
+        "properties": {"source": {"type": "string"}, "quote": {"type": "string"}},
+        "required": ["source", "quote"],
+    }
+    claim = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "text": {"type": "string"},
+            "sources": {"type": "array", "items": source},
+        },
+        "required": ["id", "text", "sources"],
+    }
+    nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    properties = {
+        "status": {"type": "string", "enum": ["ok", "partial", "failed", "needs_input"]},
+        "output": dict(output or {"type": "string"}),
+        "claims": {"type": "array", "items": claim},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+        "needs": nullable,
+        "problem": nullable,
+    }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def client() -> anthropic.Anthropic:
+    """The real client; only the network is missing."""
+    http = anthropic.DefaultHttpxClient(transport=OfflineTransport())
+    return anthropic.Anthropic(
+        api_key="offline", base_url="http://offline.invalid", max_retries=0, http_client=http
+    )
+
+
+@dataclass
+class Library:
+    """The two document tools, as simple as they can be: a passage counts by which of the query's words it has, and how rare they are."""
+
+    texts: dict[str, str]
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, folder: Path) -> Library:
+        return cls(
+            {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+        )
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        search = {"query": {"type": "string"}, "limit": {"type": "integer"}}
+        read = {"source": {"type": "string"}, "offset": {"type": "integer"}}
+        return [
+            {
+                "name": "search_documents",
+                "description": "Full-text search.",
+                "input_schema": _object(search, ["query"]),
+            },
+            {
+                "name": "read_document",
+                "description": "Reads a document.",
+                "input_schema": _object(read, ["source"]),
+            },
+        ]
+
+    def run(self, name: str, arguments: Mapping[str, Any]) -> str:
+        self.calls.append((name, dict(arguments)))
+        return json.dumps(
+            self._search(**arguments) if name == "search_documents" else self._read(**arguments)
+        )
+
+    def _search(self, query: str, limit: int = 8) -> dict[str, Any]:
+        passages = [
+            (source, found)
+            for source, text in self.texts.items()
+            for found in re.finditer(r"\S.*(?:\n\S.*)*", text)
+        ]
+        bags = [set(re.findall(r"\w+", found.group().lower())) for _, found in passages]
+        rarity = {
+            word: math.log(1 + len(bags) / (1 + sum(word in bag for bag in bags)))
+            for word in re.findall(r"\w+", query.lower())
+        }
+        scored = [
+            (sum(weight for word, weight in rarity.items() if word in bag), each)
+            for bag, each in zip(bags, passages, strict=True)
+        ]
+        best = sorted(
+            (each for each in scored if each[0]),
+            key=lambda each: (-each[0], each[1][0], each[1][1].start()),
+        )
+        hits = [
+            {
+                "source": source,
+                "start": found.start(),
+                "end": found.end(),
+                "snippet": found.group(),
+                "score": round(score, 3),
+            }
+            for score, (source, found) in best[:limit]
+        ]
+        return {"hits": hits, "searched": len(self.texts)}
+
+    def _read(self, source: str, offset: int = 0) -> dict[str, Any]:
+        text = self.texts[source]
+        return {
+            "source": source,
+            "offset": offset,
+            "total_chars": len(text),
+            "text": text[offset : offset + 12_000],
+        }
+
+
+def ask(
+    content: str,
+    schema: Mapping[str, Any] | None = None,
+    *,
+    system: str = "You are one of several specialists.",
+    **more: Any,
+) -> Any:
+    """One request, and its answer parsed as JSON (as text without a schema)."""
+    if schema is not None:
+        more["output_config"] = {"format": {"type": "json_schema", "schema": dict(schema)}}
+    message = client().messages.create(
+        model="offline",
+        max_tokens=8_192,
+        system=system,
+        messages=[{"role": "user", "content": content}],
+        **more,
+    )
+    text = "".join(block.text for block in message.content if block.type == "text")
+    return json.loads(text) if schema is not None else text
+
+
+def work(
+    content: str, library: Library, *, schema: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A whole tool loop, streamed, until the final text."""
+    messages: list[Any] = [{"role": "user", "content": content}]
+    for _ in range(MOST_TURNS):
+        with client().messages.stream(
+            model="offline",
+            max_tokens=8_192,
+            system="You are the researcher.",
+            messages=messages,
+            tools=library.tools,  # type: ignore[arg-type]
+            output_config={
+                "format": {"type": "json_schema", "schema": dict(schema or envelope_schema())}
+            },
+        ) as stream:
+            message = stream.get_final_message()
+        if message.stop_reason != "tool_use":
+            answer = json.loads(
+                "".join(block.text for block in message.content if block.type == "text")
+            )
+            assert isinstance(answer, dict)
+            return answer
+        results = [
+            {
+                "type": "tool_result",
+                "tool_use_id": block.id,
+                "content": library.run(block.name, block.input),
+            }
+            for block in message.content
+            if block.type == "tool_use"
+        ]
+        messages += [
+            {"role": "assistant", "content": message.to_param()["content"]},
+            {"role": "user", "content": results},
+        ]
+    raise AssertionError(f"no answer after {MOST_TURNS} turns")
+
+
+def as_result(step: str, answer: Mapping[str, Any]) -> str:
+    """An answer as the next step is shown it: ids and markers qualified with the step."""
+    output = re.sub(r"\[(c\d+)\]", rf"[{step}.\1]", answer["output"])
+    claims = [{**claim, "id": f"{step}.{claim['id']}"} for claim in answer["claims"]]
+    data = json.dumps({"output": output, "claims": claims}, ensure_ascii=False).replace(
+        "</", "<\\/"
+    )
+    return f'<result step="{step}" status="{answer["status"]}"> <data>{data}</data> </result>'
+
+
+@dataclass(frozen=True)
+class Job:
+    """What came of a whole request: plan, researchers, writer, reviewer."""
+
+    plan: dict[str, Any]
+    results: dict[str, dict[str, Any]]
+    answer: dict[str, Any]
+    verdict: dict[str, Any]
+
+
+def run_job(request: str, library: Library) -> Job:
+    """The main job without queues: every call goes through the SDK."""
+    brief = f"Make the plan for the request below, with at most 20 steps.\n\nRequest:\n{request}"
+    plan = ask(f"<task>{brief}</task>", PLAN_SCHEMA)
+    results: dict[str, dict[str, Any]] = {}
+    context: dict[str, str] = {}
+    for step in plan["steps"]:
+        given = "\n\n".join(
+            [f"<task>{step['task']}</task>", *(context[each] for each in step["depends_on"])]
+        )
+        if step["depends_on"]:
+            results[step["id"]] = ask(given, envelope_schema())
+            data = {"output": results[step["id"]]["output"], "claims": _carried(results)}
+            context[step["id"]] = (
+                f'<result step="{step["id"]}" status="ok"> <data>{json.dumps(data)}</data> </result>'
+            )
+        else:
+            results[step["id"]] = work(given, library)
+            context[step["id"]] = as_result(step["id"], results[step["id"]])
+    brief = f"Judge the results of round 1 against the request below (work may be sent back 2 more times).\n\nRequest:\n{request}"
+    judged = f"<task>{brief}</task>\n\n" + "\n\n".join(context.values())
+    return Job(plan, results, results[plan["steps"][-1]["id"]], ask(judged, VERDICT_SCHEMA))
+
+
+def _carried(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {**claim, "id": f"{step}.{claim['id']}"}
+        for step, result in results.items()
+        for claim in result["claims"]
+    ]
+
+
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }

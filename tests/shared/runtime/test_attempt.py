@@ -1,0 +1,465 @@
+"""However an attempt goes wrong, its handoff ends: with a result that says why, and not by being tried for ever."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from handoff_queue.chaos.messages_server import calls
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.broker.attempt_outcome import Ended, Ending
+from handoff_queue.shared.observability.logs import logged_as, merge_whose
+from handoff_queue.shared.runtime.agent_setup import Consequences, Fitting
+from handoff_queue.shared.runtime.attempt import Attempts
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.runtime.payload_cache import JobLibrary, Library
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claims import MAX_CLAIMS
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.leases import Leases
+from handoff_queue.shared.store.payloads import packed
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import Called
+from handoff_queue.shared.types.errors import InvalidTool, LedgerUnavailable, MissingCredentials
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    ContextResult,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+    ref,
+)
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.model import Model
+from handoff_queue.shared.types.results import UNREADABLE as RESULT_UNREADABLE
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from tests.doubles.handoffs import a_handoff, a_spec, a_tool
+from tests.doubles.jobs import a_job, version_of
+from tests.doubles.model import ScriptedModel, one_by_one
+from tests.doubles.runs import answers
+
+SETTINGS = Settings(lease_s=3_600, offline=True)
+
+
+def a_model(_settings: Settings) -> Model:
+    return ScriptedModel(one_by_one(answers("Rust.", claims=[])))
+
+
+@pytest.fixture(autouse=True)
+def at_info(caplog: pytest.LogCaptureFixture) -> None:
+    """As processes log."""
+    caplog.set_level(logging.INFO)
+
+
+@pytest.fixture
+def attempts(ledger: Ledger, redis_url: str) -> Iterator[Attempts]:
+    leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
+    yield Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, a_model))
+    leases.stop()
+
+
+def handed_out(
+    ledger: Ledger,
+    limits: HandoffLimits | None = None,
+    spec: SpecialistSpec | None = None,
+    context: tuple[ContextResult, ...] = (),
+    **of_job: int,
+) -> AgentHandoff:
+    """Return a handoff that the ledger knows, with its specialist."""
+    job_id = a_job(ledger, **of_job)
+    text = (spec or a_spec()).to_json()
+    handoff = a_handoff(
+        limits=limits,
+        job_id=job_id,
+        specialist=digest_of(text),
+        context=context,
+    )
+    event = HandoffIssued(
+        handoff_id=handoff.handoff_id,
+        step_id=handoff.step_id,
+        attempt=1,
+        assigned_to="researcher",
+        handoff=ref(handoff.to_json()),
+        specialist=handoff.specialist,
+        group="g1",
+    )
+    due_at = ledger.connection.now() + 3_600
+    ledger.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=version_of(ledger, job_id),
+            events=[event],
+            payloads=[text],
+            due_at=due_at,
+        )
+    )
+    return handoff
+
+
+def fit(handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary) -> Fitting:
+    return Fitting(
+        EnvelopeReading(
+            handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
+        )
+    )
+
+
+def result_of(ended: Ended) -> HandoffResult:
+    assert ended.how is Ending.FINISHED
+    assert ended.result is not None
+    return ended.result
+
+
+def test_an_attempt_ends_with_the_models_answer(ledger: Ledger, attempts: Attempts) -> None:
+    handoff = handed_out(ledger)
+
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).output == "Rust."
+
+
+def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
+    ledger: Ledger, redis_url: str
+) -> None:
+    name, text = "tool:find.1/orders#1", "order B is shipped"
+    claim = {"id": "c1", "text": "Shipped.", "sources": [{"source": name, "quote": text}]}
+    script = one_by_one(calls(("orders", {"q": "B"})), answers("Shipped [c1].", claims=[claim]))
+    orders = replace(a_tool("orders", lambda _: text), is_source=True)
+    leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
+    models = Models(SETTINGS, lambda _: ScriptedModel(script))
+    attempts = Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), models)
+    handoff = handed_out(ledger, spec=a_spec("orders"))
+
+    def with_tool(
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+    ) -> Fitting:
+        return replace(fit(handoff, spec, loaded, books), tools=(orders,))
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, with_tool))
+    leases.stop()
+
+    (document,) = ledger.blobs.fetched(handoff.job_id)
+    assert (document.path, result.claims[0].sources[0].source) == (name, name)
+    assert ledger.blobs.documents([document.digest]) == {document.digest: text}
+
+
+def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts: Attempts) -> None:
+    """What a model was told and said would stay in memory until that comes by, and to look for it costs all threads."""
+    handoffs = [handed_out(ledger) for _ in range(2)]
+    attempts.attempt(handoffs[0].to_json(), handoffs[0], fit)  # what is made once
+    gc.collect()
+    gc.disable()
+    try:
+        attempts.attempt(handoffs[1].to_json(), handoffs[1], fit)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {
+            type(one).__qualname__
+            for one in gc.garbage
+            if type(one).__module__.startswith("shared.")
+        }
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+    assert left == set()
+
+
+def test_one_line_says_what_came_of_it_and_what_it_took(
+    ledger: Ledger, attempts: Attempts, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    handoff = handed_out(ledger)
+    with capture_logs() as lines:
+        used = result_of(attempts.attempt(handoff.to_json(), handoff, fit)).usage
+
+    (line,) = (one for one in lines if one["event"] == "handoff finished")
+    assert (line["specialist"], line["status"], line["stop_reason"], line["turns"]) == (
+        "researcher",
+        "ok",
+        "finished",
+        1,
+    )
+    assert (line["input_tokens"], line["output_tokens"], line["cost_usd"]) == (
+        used.input_tokens,
+        used.output_tokens,
+        used.cost_usd,
+    )
+    assert 0 <= line["seconds"] < 60
+    assert "why" not in line
+
+
+@pytest.mark.parametrize(("claims", "why"), [(0, "failed"), (MAX_CLAIMS, "too_many_claims")])
+def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
+    ledger: Ledger, redis_url: str, caplog: pytest.LogCaptureFixture, claims: int, why: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
+    model = ScriptedModel(
+        one_by_one(answers("", status="failed", problem="No access to the secret vault."))
+    )
+    failing = Attempts(
+        ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, lambda _: model)
+    )
+    handoff = handed_out(ledger)
+    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
+    with capture_logs() as lines:
+        failing.attempt(handoff.to_json(), handoff, fit)
+    leases.stop()
+
+    (line,) = (one for one in lines if one["event"] == "handoff finished")
+    assert (line["status"], line["why"]) == ("failed", why)
+    assert "vault" not in str(lines)
+
+
+def test_who_waits_for_budget_at_the_deadline_ends_with_it(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    late = ledger.connection.now() + 0.3
+    handoff = handed_out(ledger, HandoffLimits(deadline=late), max_turns=1)
+    ledger.connection.redis.hset(keys.job(handoff.job_id), "reserved_turns", 1)
+
+    assert (
+        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        is StopReason.DEADLINE
+    )
+
+
+def test_the_seconds_that_a_handoff_may_take_run_from_its_first_claim(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    handoff = handed_out(ledger, HandoffLimits(max_seconds=60))
+    a_minute_ago = int(ledger.connection.now() * 1000) - 60_000
+    ledger.connection.redis.hset(
+        keys.handoff(handoff.job_id, handoff.handoff_id), "started_at", a_minute_ago
+    )
+
+    assert (
+        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        is StopReason.DEADLINE
+    )
+
+
+UNREADABLE = [
+    pytest.param(b'={"kind": "of another version"}', id="not ours"),
+    pytest.param(b"znot compressed", id="not compressed"),
+]
+
+
+@pytest.mark.parametrize("stored", UNREADABLE)
+def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(
+    ledger: Ledger, attempts: Attempts, stored: bytes
+) -> None:
+    handoff = handed_out(ledger)
+    ledger.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
+
+    assert result.status is ResultStatus.FAILED
+    assert "checkpoints of its earlier claims cannot be read" in (result.error or "")
+
+
+@pytest.mark.parametrize("stored", UNREADABLE)
+def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(
+    ledger: Ledger, attempts: Attempts, stored: bytes
+) -> None:
+    handoff = handed_out(ledger)
+    ledger.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
+    ledger.connection.redis.hset(
+        keys.handoff(handoff.job_id, handoff.handoff_id), "claims", MAX_CLAIMS
+    )
+
+    assert (
+        result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
+        is StopReason.TOO_MANY_CLAIMS
+    )
+
+
+@pytest.mark.parametrize("claims", [0, MAX_CLAIMS])
+def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_claim(
+    ledger: Ledger, attempts: Attempts, claims: int
+) -> None:
+    handoff = handed_out(ledger)
+    turns = keys.turns(handoff.job_id, handoff.handoff_id)
+    ledger.connection.redis.rpush(turns, packed(Called(tool_use_id="t1").to_json()))
+    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
+
+    assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).acted
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (InvalidTool("tool grep takes a name twice"), "tool grep takes a name twice"),
+        (MissingCredentials("there is no key: set ANTHROPIC_API_KEY"), "set ANTHROPIC_API_KEY"),
+        (KeyError("sk-secret"), "KeyError"),
+    ],
+    ids=["a tool", "no key", "a defect"],
+)
+def test_what_goes_wrong_before_the_claim_ends_it_with_the_reason_and_no_secret(
+    ledger: Ledger, attempts: Attempts, error: Exception, said: str
+) -> None:
+    handoff = handed_out(ledger)
+
+    def cannot_fit(*_: object) -> Fitting:
+        raise error
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, cannot_fit))
+
+    assert result.status is ResultStatus.FAILED
+    assert said in (result.error or "")
+    assert "sk-secret" not in result.to_json()
+
+
+def test_without_a_ledger_nothing_is_begun_and_the_message_goes_back(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    handoff = handed_out(ledger)
+
+    def is_away(*_: object) -> Fitting:
+        raise LedgerUnavailable("Redis cannot be reached")
+
+    assert attempts.attempt(handoff.to_json(), handoff, is_away).how is Ending.HANDED_BACK
+    assert (
+        ledger.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
+    )
+
+
+@pytest.mark.parametrize("defects", [1, 2], ids=["of this answer", "of any answer"])
+def test_a_defect_in_what_follows_from_an_answer_ends_it_as_failed(
+    ledger: Ledger, attempts: Attempts, defects: int
+) -> None:
+    handoff = handed_out(ledger)
+    seen: list[HandoffResult] = []
+
+    def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
+        seen.append(result)
+        if len(seen) <= defects:
+            raise KeyError("sk-secret")
+        return Consequences(payloads=("what follows from a failed one",))
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit, conclude))
+
+    assert [one.status for one in seen] == [ResultStatus.OK, ResultStatus.FAILED]
+    assert result.status is ResultStatus.FAILED
+    assert "KeyError" in (result.error or "")
+    assert "sk-secret" not in result.to_json()
+    assert result.turns == 1
+
+
+def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
+    made, together = [], threading.Barrier(4)
+
+    def make(_settings: Settings) -> Model:
+        made.append(1)
+        with suppress(threading.BrokenBarrierError):
+            others.wait(0.2)
+        return ScriptedModel(one_by_one(answers()))
+
+    others = threading.Barrier(2)
+    attempts.models.make = make
+
+    def ask(_n: int) -> Model:
+        together.wait()
+        return attempts.models.of("some-model")
+
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(ask, range(4)))
+    assert len(made) == 1
+    assert len(set(map(id, models))) == 1
+
+
+def test_what_was_paid_is_stored_where_the_ledger_fails_before_the_result_is_told(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    handoff = handed_out(ledger)
+
+    def is_away(*_: object) -> Consequences:
+        raise LedgerUnavailable("for a moment")
+
+    with pytest.raises(LedgerUnavailable):
+        attempts.attempt(handoff.to_json(), handoff, fit, is_away)
+
+    assert ledger.connection.redis.llen(keys.turns(handoff.job_id, handoff.handoff_id)) == 1
+
+
+def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    """Also where another handoff is just ended, and this one is made ready to go on with its job."""
+    handoff = handed_out(ledger)
+
+    def breaks(*_: object) -> Fitting:
+        raise RuntimeError
+
+    with (
+        logged_as(job_id=handoff.job_id, handoff_id="another.1"),
+        capture_logs([merge_whose]) as lines,
+    ):
+        attempts.ready(handoff.to_json(), handoff, breaks)
+
+    assert [line["handoff_id"] for line in lines] == [handoff.handoff_id]
+
+
+def test_a_poisoned_spec_ends_the_handoff_as_failed_and_runs_nothing(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    handoff = handed_out(ledger)
+    poisoned = a_spec().model_copy(update={"tools": ("fetch_url",)}).to_json()
+    ledger.connection.redis.hset(keys.blobs(handoff.job_id), handoff.specialist, packed(poisoned))
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
+
+    assert (result.status, result.turns) == (ResultStatus.FAILED, 0)
+    assert "does not match its digest" in (result.error or "")
+
+
+def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends_on_it(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    missing = ContextResult(step_id=StepId("earlier"), result=ref("not stored"))
+    handoff = handed_out(ledger, context=(missing,))
+    loaded_results: list[HandoffResult] = []
+
+    def notes_results(
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+    ) -> Fitting:
+        loaded_results.extend(loaded.results.values())
+        return fit(handoff, spec, loaded, books)
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, notes_results))
+
+    assert result.status is ResultStatus.OK
+    assert [(one.status, one.error) for one in loaded_results] == [
+        (ResultStatus.FAILED, RESULT_UNREADABLE)
+    ]
+
+
+def test_an_agent_is_fitted_with_no_more_than_the_file_of_its_process_names(
+    ledger: Ledger, attempts: Attempts
+) -> None:
+    handoff = handed_out(ledger, spec=a_spec("fetch_url", "now"))
+    fitted_with = []
+
+    def notes_tools(
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
+    ) -> Fitting:
+        fitted_with.append(spec.tools)
+        return fit(handoff, spec, loaded, books)
+
+    own = a_spec("now")
+    attempts.attempt(handoff.to_json(), handoff, notes_tools, own=own)
+
+    assert fitted_with == [("now",)]

@@ -1,0 +1,83 @@
+"""A process records the outcome of its newest model calls, by model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from handoff_queue.shared.runtime.model_calls import ModelCallLog, RecordedModel
+from handoff_queue.shared.types.errors import LimitReached, ModelBusy, ModelUnreachable
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.presence import MOST_MODELS, MOST_WORDS
+from handoff_queue.shared.types.usage import NOTHING_USED
+
+
+@dataclass
+class OneOutcome:
+    """A model that ends each call in the same way."""
+
+    outcome: ModelReply | Exception
+
+    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+REPLY = ModelReply(content=(), stop_reason="end_turn", usage=NOTHING_USED, model="m")
+
+
+def call(log: ModelCallLog, outcome: ModelReply | Exception, model: str = "m") -> None:
+    request = ModelCall(model=model, system="", messages=(), max_output_tokens=1)
+    recorded = RecordedModel(OneOutcome(outcome), log)
+    if isinstance(outcome, Exception):
+        with pytest.raises(type(outcome)):
+            recorded.reply(request, lambda _pulse: None)
+    else:
+        assert recorded.reply(request, lambda _pulse: None) is outcome
+
+
+def test_failures_in_a_row_are_counted_with_the_servers_words_and_their_times() -> None:
+    times = iter([10.0, 20.0, 30.0])
+    log = ModelCallLog(lambda: next(times))
+
+    call(log, REPLY)
+    call(log, ModelBusy("overloaded (529)"))
+    call(log, ModelUnreachable("no connection\nto the server" + "x" * 1_000))
+
+    (calls,) = log.newest()
+    assert (calls.failures, calls.is_busy) == (2, False)
+    assert (calls.succeeded_at, calls.failing_since, calls.failed_at) == (10.0, 20.0, 30.0)
+    assert calls.error.startswith("no connection to the server")
+    assert len(calls.error) == MOST_WORDS
+
+
+def test_a_call_that_succeeds_clears_the_failures_before_it() -> None:
+    log = ModelCallLog(lambda: 5.0)
+
+    call(log, ModelUnreachable("no connection"))
+    call(log, REPLY)
+
+    (calls,) = log.newest()
+    assert (calls.failures, calls.error, calls.succeeded_at) == (0, "", 5.0)
+
+
+def test_a_call_that_this_side_cuts_says_nothing_about_the_server() -> None:
+    log = ModelCallLog()
+
+    call(log, LimitReached("deadline"))
+
+    assert log.newest() == ()
+
+
+def test_only_the_models_that_were_called_last_are_kept() -> None:
+    log = ModelCallLog()
+
+    for number in range(MOST_MODELS + 3):
+        call(log, REPLY, model=f"m{number}")
+
+    assert [calls.model for calls in log.newest()] == [
+        f"m{number}" for number in range(3, MOST_MODELS + 3)
+    ]

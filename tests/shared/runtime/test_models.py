@@ -1,0 +1,72 @@
+"""One name decides which client answers a handoff, and whether anybody counts its calls."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+
+from handoff_queue.shared.runtime.models import Models, provider_models
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.types.errors import MissingCredentials, UserError
+from handoff_queue.shared.types.model import Model
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from tests.doubles.handoffs import a_spec
+from tests.doubles.model import ScriptedModel, one_by_one
+
+WITH_KEY = Settings(anthropic_api_key=SecretStr("sk-0123456789"))
+
+
+def specialist(model: str | None) -> SpecialistSpec:
+    return a_spec().model_copy(update={"model": model})
+
+
+@pytest.mark.parametrize(
+    ("of_handoff", "of_spec"),
+    [(OFFLINE_MODEL, None), (None, OFFLINE_MODEL), (OFFLINE_MODEL, "some-model")],
+)
+def test_who_names_the_offline_model_asks_no_provider(
+    of_handoff: str | None, of_spec: str | None
+) -> None:
+    made: list[bool] = []
+
+    def make(settings: Settings) -> Model:
+        made.append(settings.is_offline)
+        return ScriptedModel(one_by_one())
+
+    models = Models(WITH_KEY, make)
+    name = models.name_of(of_handoff, specialist(of_spec))
+    models.of(name)
+
+    assert (name, made, models.lane_of(name)) == (OFFLINE_MODEL, [True], None)
+
+
+def test_a_handoffs_model_comes_before_its_specialists() -> None:
+    models = Models(WITH_KEY)
+    assert models.name_of("asked-for", specialist("usual")) == "asked-for"
+    assert models.name_of(None, specialist("usual")) == "usual"
+    assert (models.lane_of("usual") or "").endswith(":usual")
+
+
+def test_without_a_key_a_model_that_was_asked_for_is_refused_and_a_specialists_own_is_not() -> None:
+    models = Models(Settings(offline=True))
+    assert models.name_of(None, specialist("usual")) == OFFLINE_MODEL
+    with pytest.raises(MissingCredentials, match="asked-for was asked for"):
+        models.name_of("asked-for", a_spec())
+
+
+@pytest.mark.parametrize("role", ["assessor", "judge"])
+def test_who_judges_the_work_of_others_has_a_model_of_his_own_if_the_settings_name_one(
+    role: str,
+) -> None:
+    judging = specialist(None).model_copy(update={"name": role})
+    models = Models(WITH_KEY.model_copy(update={"reviewer_model": "second-opinion"}))
+
+    assert models.name_of("asked-for", judging) == "second-opinion"
+    assert models.name_of(OFFLINE_MODEL, judging) == OFFLINE_MODEL
+    assert models.name_of("asked-for", specialist(None)) == "asked-for"
+    assert Models(WITH_KEY).name_of("asked-for", judging) == "asked-for"
+
+
+def test_a_process_whose_provider_lacks_settings_is_told_at_its_start() -> None:
+    with pytest.raises(UserError, match="HANDOFF_MODEL_PROVIDER=foundry"):
+        provider_models(Settings.model_validate({"model_provider": "foundry"}))

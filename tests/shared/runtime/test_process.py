@@ -1,0 +1,40 @@
+"""What a process sets up for itself, once."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from handoff_queue.shared.runtime.process import allow_files
+
+
+def test_a_process_opens_as_many_files_as_its_system_lets_it_ask_for() -> None:
+    """1,024 is what most systems begin with."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
+    )
+    code = f"{said}; from handoff_queue.shared.runtime.process import allow_files; allow_files(); print(*r.getrlimit(r.RLIMIT_NOFILE))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == [
+        str(min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536),
+        str(hard),
+    ]
+
+
+def test_where_the_system_refuses_more_files_a_line_says_so_and_the_process_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(_which: int, _limits: tuple[int, int]) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (256, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", refuses)
+    allow_files()
+
+    assert "not let this process open more than 256 files" in caplog.text

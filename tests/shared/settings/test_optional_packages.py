@@ -1,0 +1,89 @@
+"""Optional packages: what each extra has, and what is said where one is missing."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib import import_module
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.settings.optional_packages import PACKAGES, check_extra
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.cli.commands import STARTS_PROCESSES, loaded
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, guarded
+
+ROOT = Path(__file__).parents[3]
+DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OWN = "handoff-queue"
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=]", requirement)[0] for requirement in requirements}
+
+
+def declared_in(extra: str) -> set[str]:
+    """Return the distributions of an extra that the base install lacks, with those of the extras that it includes."""
+    requirements = DECLARED["optional-dependencies"][extra]
+    names = names_of(requirements) - names_of(DECLARED["dependencies"]) - {OWN}
+    for requirement in requirements:
+        if requirement.startswith(f"{OWN}["):
+            for included in requirement.removeprefix(f"{OWN}[").removesuffix("]").split(","):
+                names |= declared_in(included)
+    return names
+
+
+@pytest.mark.parametrize("extra", PACKAGES)
+def test_the_packages_of_an_extra_are_those_that_pyproject_declares(extra: str) -> None:
+    distributions = packages_distributions()
+
+    assert {distributions[name][0] for name in PACKAGES[extra]} == declared_in(extra)
+
+
+def test_the_extra_all_has_every_other_extra() -> None:
+    others = set(DECLARED["optional-dependencies"]) - {"all"}
+
+    assert declared_in("all") == set().union(*map(declared_in, others))
+
+
+@pytest.fixture
+def without_anthropic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let imports of a package of the extra `worker` fail, as Python marks it."""
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    loaded.cache_clear()
+
+
+@pytest.mark.usefixtures("without_anthropic")
+@pytest.mark.parametrize("command", sorted(STARTS_PROCESSES))
+def test_a_command_that_starts_processes_names_the_package_that_they_lack(
+    command: str,
+) -> None:
+    with pytest.raises(UserError) as refused:
+        loaded(command)
+
+    line = f"handoff {command} needs the package anthropic: install handoff-queue[all]"
+    assert str(refused.value) == line
+
+
+@pytest.mark.usefixtures("without_anthropic")
+def test_a_command_without_processes_needs_no_package_of_a_worker() -> None:
+    assert loaded("list").name == "list"
+
+
+@pytest.mark.usefixtures("without_anthropic")
+def test_a_package_that_a_command_misses_on_its_way_is_named_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        guarded(lambda: import_module("anthropic"))
+
+    line = "handoff: this command needs the package anthropic: install handoff-queue[all]\n"
+    assert (ended.value.code, capsys.readouterr().err) == (BAD_INPUT, line)
+
+
+def test_an_extra_that_is_installed_is_no_problem() -> None:
+    for extra in PACKAGES:
+        check_extra(extra, "a test")

@@ -1,0 +1,211 @@
+"""Settings out of the environment: lists of folders, and complaints that name the variable."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from annotated_types import Ge, Gt, Le
+from pydantic.fields import FieldInfo
+
+from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.types.errors import UserError
+from tests.bounds import bounds_of
+
+
+def _kinds(field: FieldInfo) -> set[Any]:
+    return {getattr(kind, "__origin__", None) for kind in get_args(field.annotation)}
+
+
+def test_folders_are_separated_as_in_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANDOFF_TOOLS_DIRS", os.pathsep.join(["/srv/tools", "mine"]))
+    assert load_settings().tools_dirs == (Path("/srv/tools"), Path("mine"))
+
+
+def test_a_json_list_of_folders_is_understood_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANDOFF_SPECIALISTS_DIRS", '["/srv/with:colon"]')
+    assert load_settings().specialists_dirs == (Path("/srv/with:colon"),)
+
+
+def test_a_wrong_setting_is_named_by_its_variable_without_its_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HANDOFF_LEASE_S", "canary")
+    with pytest.raises(UserError, match="HANDOFF_LEASE_S") as raised:
+        load_settings()
+    assert "canary" not in "".join(traceback.format_exception(raised.value)), (
+        "Celery shows all of it where an app cannot be loaded"
+    )
+
+
+DURATIONS = [name for name in Settings.model_fields if name.endswith("_s")]
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_a_setting_in_seconds_takes_units(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    variable = f"HANDOFF_{name.upper()}"
+
+    monkeypatch.setenv(variable, "1h30m")
+    assert getattr(load_settings(), name) == 5_400
+    monkeypatch.setenv(variable, "90")
+    assert getattr(load_settings(), name) == 90
+    monkeypatch.setenv(variable, "10 minutes")
+    assert f"{variable}: must be a number of seconds, or a duration such as" in refusal()
+
+
+@pytest.mark.parametrize("amount", ["inf", "nan", "1e300", "0", "0.0000001", "-1"])
+def test_a_days_cap_is_an_amount_that_the_books_can_count(
+    monkeypatch: pytest.MonkeyPatch, amount: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_DAY_USD", amount)
+    with pytest.raises(UserError, match="HANDOFF_DAY_USD"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "foo",
+        "http://canary@h/0",
+        "redis://:canary@h:99999/0",
+        "redis://h:1/canary",
+        "redis://:can/ary@h:1/0",
+        "redis://[::1",
+    ],
+)
+def test_a_url_of_no_redis_is_refused_without_any_part_of_it(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", url)
+    with pytest.raises(UserError, match=r"HANDOFF_REDIS_URL.*it looks like") as raised:
+        load_settings()
+    assert "can" not in str(raised.value).replace("can be used", "").replace("cannot", "")
+    assert "canary" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h",
+        "rediss://:p@h:6379/3?ssl_cert_reqs=none",
+        "sentinel://:p@a:26379/0?master_name=m;sentinel://b:26379",
+    ],
+)
+def test_a_url_of_a_redis_is_taken(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", url)
+    assert load_settings().redis_url is not None
+
+
+def test_a_list_that_is_no_json_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANDOFF_TOOLS_DIRS", "[/srv/tools")
+    with pytest.raises(UserError, match="HANDOFF_TOOLS_DIRS"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    "url", ["canary", "http://canary@h/0", "redis://:canary@h:99999/0", "redis://:can ary@h/0"]
+)
+def test_a_url_of_no_broker_is_refused_without_any_part_of_it(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_ON_END_BROKER_URL", url)
+    with pytest.raises(UserError, match=r"HANDOFF_ON_END_BROKER_URL.*such as redis://") as raised:
+        load_settings()
+    told = "".join(traceback.format_exception(raised.value))
+    assert "canary" not in told
+    assert "can ary" not in told
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:pw@h:6379/0", "amqp://u:pw@h//", "sqs://", "sentinel://h:26379/0"]
+)
+def test_a_url_of_a_broker_is_taken_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_ON_END_BROKER_URL", url)
+    settings = load_settings()
+
+    assert settings.on_end_broker_url is not None
+    assert settings.on_end_broker_url.get_secret_value() == url
+    assert "pw" not in repr(settings)
+
+
+NUMBERS = {
+    f"HANDOFF_{name.upper()}": field
+    for name, field in Settings.model_fields.items()
+    if {int, float} & {field.annotation, *get_args(field.annotation), *_kinds(field)}
+}
+SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "HANDOFF_WEBHOOK_SECRET")
+
+
+@pytest.mark.parametrize("variable", NUMBERS)
+def test_every_number_has_a_lower_and_an_upper_bound(variable: str) -> None:
+    bounds = {type(bound) for bound in bounds_of(NUMBERS[variable])}
+
+    assert bounds & {Ge, Gt}
+    assert Le in bounds
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "-1", "9" * 23, "9" * 5_000, "x"])
+@pytest.mark.parametrize("variable", NUMBERS)
+def test_a_number_outside_its_bounds_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    assert variable in refusal()
+
+
+@pytest.mark.parametrize("value", ["canary\n", "canary\r\n", " canary", "can\nary", "canarý"])
+@pytest.mark.parametrize("variable", SECRETS)
+def test_a_secret_that_no_header_can_hold_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    assert variable in refusal()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ANTHROPIC_BASE_URL", "canary.example"),
+        ("ANTHROPIC_BASE_URL", "https://user:canary@h.example/?x=1"),
+        ("ANTHROPIC_CUSTOM_HEADERS", "X-Key: can\0ary".replace("\0", "\x01")),
+        ("ANTHROPIC_CUSTOM_HEADERS", "canary"),
+        ("ANTHROPIC_FOUNDRY_API_KEY", "canary\n"),
+        ("AWS_BEARER_TOKEN_BEDROCK", "canary "),
+        ("ANTHROPIC_VERTEX_BASE_URL", "canary"),
+        ("HTTPS_PROXY", "http://user:canary@p:port"),
+        ("HANDOFF_SUPERVISOR_MODEL", "can\nary"),
+        ("HANDOFF_SUPERVISOR_MODEL", "canary" * 100),
+    ],
+)
+def test_a_text_that_no_request_can_be_made_with_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-a-test")
+    monkeypatch.setenv(variable, value)
+
+    assert variable in refusal()
+
+
+def test_no_secret_is_in_the_settings_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in SECRETS:
+        monkeypatch.setenv(variable, "canary")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://team:canary@gateway.example")
+    monkeypatch.setenv("HANDOFF_REDIS_URL", "redis://:canary@h/0")
+
+    assert "canary" not in f"{load_settings()!r} {load_settings()}"
+
+
+def refusal() -> str:
+    with pytest.raises(UserError) as refused:
+        load_settings()
+    told = "".join(traceback.format_exception(refused.value))
+    assert "canary" not in told
+    assert "\n" not in str(refused.value)
+    return str(refused.value)

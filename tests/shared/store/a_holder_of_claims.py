@@ -1,0 +1,41 @@
+"""A process that holds three claims under the watchdog, for tests of how it ends: `python -m ... URL LEASE_S lives|freezes`.
+
+Prints `held`; when told to go on, it prints `alive` after twice the watchdog's time, or freezes with the interpreter lock held.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from contextlib import ExitStack
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
+from handoff_queue.shared.store.leases import Leases
+from handoff_queue.shared.store.store import open_ledger
+from tests.doubles.jobs import a_job, granted, issue
+
+NAMES = ("find.1", "look.1", "read.1")
+
+
+def main(url: str, lease_s: float, ending: str) -> None:
+    ledger = open_ledger(url, Settings(lease_s=lease_s))
+    leases = Leases(url, lease_s, watchdog=True)
+    leases.start()
+    job_id = a_job(ledger)
+    issue(ledger, job_id, *NAMES)
+    with ExitStack() as held:
+        for name in NAMES:
+            held.enter_context(leases.held(granted(ledger, job_id, name)))
+        print("held", flush=True)
+        sys.stdin.readline()
+        if ending == "freezes":
+            re.match("(a+)+$", "a" * 40 + "b")
+        threading.Event().wait(2 * FROZEN_AFTER_LEASES * lease_s)
+        print("alive", flush=True)
+    leases.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,206 @@
+"""What goes wrong with Redis is said in one line that tells how to mend it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from handoff_queue.shared.store.redis.connection import (
+    MAX_CONNECTIONS,
+    Connection,
+    in_our_words,
+    insisted,
+)
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable, UserError
+from tests.doubles.jobs import a_job, granted, issue
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def admin(redis_url: str) -> Iterator[redis.Redis]:
+    """Sets the server's configuration; afterwards it is as it was."""
+    with redis.Redis.from_url(redis_url) as client:
+        before = client.config_get("maxmemory")
+        yield client
+        client.config_set("maxmemory", before["maxmemory"])
+        client.replicaof("NO", "ONE")
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(LedgerUnavailable, match="is it running"):
+        Connection("redis://127.0.0.1:1/0").now()
+
+
+def test_the_wrong_password(redis_url: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="password"):
+        Connection("redis://:wrong@" + redis_url.split("@")[1]).now()
+
+
+def test_no_password(redis_url: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="HANDOFF_REDIS_URL"):
+        Connection("redis://" + redis_url.split("@")[1]).now()
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:6379", "http://localhost", "", "sentinel://h/abc", "redis://h/0?foo=bar"]
+)
+def test_what_is_no_redis_url(url: str) -> None:
+    with pytest.raises(UserError, match="HANDOFF_REDIS_URL"):
+        Connection(url)
+
+
+def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
+    with pytest.raises(UserError, match=r"database of this number.* HANDOFF_REDIS_URL") as raised:
+        Connection(f"{redis_url.rpartition('/')[0]}/99").now()
+
+    assert isinstance(raised.value, LedgerError)
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.exceptions.ClusterCrossSlotError("Keys in request don't hash to the same slot"),
+        redis.exceptions.MovedError("3999 127.0.0.1:6381"),
+        redis.ResponseError(
+            "Script attempted to access a non local key in a cluster node script: 0a, on @user_script:1."
+        ),
+        redis.ResponseError("SELECT is not allowed in cluster mode"),
+        redis.exceptions.ClusterDownError("Hash slot not served"),
+        redis.ResponseError("CLUSTERDOWN Hash slot not served, on @user_script:1."),
+    ],
+    ids=[
+        "several slots",
+        "another node's key",
+        "another node's key in a script",
+        "a database",
+        "no slots",
+        "no slots in a script",
+    ],
+)
+def test_a_cluster_is_refused_by_its_name_whatever_it_says_first(
+    error: redis.ResponseError,
+) -> None:
+    with (
+        pytest.raises(
+            UserError, match=r"Redis Cluster, which is not supported.* HANDOFF_REDIS_URL"
+        ) as raised,
+        in_our_words(),
+    ):
+        raise error
+
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize("place", ["nowhere", "a-file"])
+def test_a_folder_of_cas_that_is_none(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a-file").touch()
+    with pytest.raises(UserError, match="ssl_ca_path cannot be read"):
+        Connection(f"rediss://127.0.0.1:1/0?ssl_ca_path={tmp_path / place}")
+
+
+def test_a_full_server(ledger: Ledger, admin: redis.Redis) -> None:
+    admin.config_set("maxmemory", 1)
+
+    with pytest.raises(LedgerUnavailable, match="full"):
+        a_job(ledger)
+
+
+def test_a_replica(ledger: Ledger, admin: redis.Redis) -> None:
+    admin.replicaof("127.0.0.1", "1")
+
+    with pytest.raises(LedgerUnavailable, match="read-only"):
+        a_job(ledger)
+
+
+def test_a_command_that_is_refused_is_a_defect_of_ours(ledger: Ledger) -> None:
+    ledger.connection.redis.set("handoff:due", "not a sorted set", ex=5)
+
+    with pytest.raises(LedgerError, match="did not do what was asked"):
+        ledger.jobs.sweep()
+
+
+def test_scripts_are_loaded_again_after_the_server_forgot_them(ledger: Ledger) -> None:
+    ledger.jobs.sweep()
+    ledger.connection.redis.script_flush()
+
+    assert ledger.jobs.sweep().due == {}
+
+
+@pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE"])
+def test_what_passes_by_itself_is_no_defect_of_ours(ledger: Ledger, code: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="just now"), in_our_words():
+        ledger.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)
+
+
+@pytest.mark.parametrize(
+    "openssl",
+    [
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+        "TLSV1_ALERT_UNKNOWN_CA",
+        "SSLV3_ALERT_BAD_CERTIFICATE",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    ],
+)
+def test_a_redis_that_asks_for_a_certificate_is_told_from_one_without_tls(openssl: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="wants a certificate of ours"), in_our_words():
+        raise redis.ConnectionError(
+            f"Error while reading from h:1 : (1, '[SSL: {openssl}] no (_ssl.c:2580)')"
+        )
+
+
+def test_one_call_of_many_that_fails_leaves_the_others_alone(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "find.1", "look.1")
+    first, second = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
+    keys_, args = first.renewal()
+
+    failed, done = ledger.connection.script_for_each(
+        "renew", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()]
+    )
+
+    assert isinstance(failed, LedgerError)
+    assert done == b"ok"
+
+
+def test_a_process_that_uses_all_its_connections_is_told_so(redis_url: str) -> None:
+    connection = Connection(redis_url, timeout_s=0.2)
+    pool = connection.redis.connection_pool
+    taken = [pool.get_connection() for _ in range(MAX_CONNECTIONS)]
+
+    with pytest.raises(LedgerUnavailable, match="are in use"):
+        connection.now()
+    for one in taken:
+        pool.release(one)
+    connection.close()
+
+
+def test_what_is_closed_has_no_socket_open(redis_url: str, admin: redis.Redis) -> None:
+    """A socket that nobody closed is a warning when Python tidies up, and by then it names nobody."""
+    before = len(admin.client_list())
+    connection = Connection(redis_url)
+    connection.redis.ping()
+    connection.waiting.ping()
+    assert len(admin.client_list()) == before + 2
+
+    connection.close()
+
+    wait_until(lambda: len(admin.client_list()) == before, what="the end of both")
+
+
+def test_what_was_said_to_redis_until_it_answered_is_forgotten(ledger: Ledger) -> None:
+    def say() -> float:
+        return ledger.connection.now()
+
+    insisted(say, lambda: True)
+    said = weakref.ref(say)
+    del say
+    gc.collect()
+
+    assert said() is None

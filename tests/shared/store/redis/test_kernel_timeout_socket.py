@@ -1,0 +1,194 @@
+"""A socket that leaves its timeouts to the system fails as Python's does: after as long, and with the same error."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.redis.clients import client_for
+from handoff_queue.shared.store.redis.fast_path import DirectConnection, ManagedConnection
+from handoff_queue.shared.store.redis.kernel_timeout_socket import PatientSocket, patient
+
+TIMEOUT_S = 0.05
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Ours, and the other end."""
+    plain, other = socket.socketpair()
+    plain.settimeout(TIMEOUT_S)
+    ours = patient(plain)
+    yield ours, other
+    ours.close()
+    other.close()
+
+
+def test_what_the_other_end_says_is_read(pair: Pair) -> None:
+    ours, other = pair
+    read = bytearray(10)
+    other.sendall(b"said")
+
+    assert (ours.recv_into(read), bytes(read[:4])) == (4, b"said")
+
+
+def test_an_other_end_that_says_nothing_is_a_timeout(pair: Pair) -> None:
+    ours, _ = pair
+
+    with pytest.raises(TimeoutError):
+        ours.recv_into(bytearray(10))
+
+
+def test_an_other_end_that_takes_nothing_is_a_timeout(pair: Pair) -> None:
+    ours, _ = pair
+
+    with pytest.raises(TimeoutError):
+        ours.sendall(bytes(10_000_000))
+
+
+def test_an_other_end_that_takes_some_and_then_no_more_is_a_timeout_after_the_time_that_was_set(
+    pair: Pair,
+) -> None:
+    ours, _ = pair
+    ours.settimeout(2.0)
+    began = time.monotonic()
+
+    with pytest.raises(TimeoutError):
+        ours.sendall(bytes(10_000_000))
+    assert time.monotonic() - began < 3.8, "the time is for all of it"
+
+
+def test_all_arrives_where_the_other_end_takes_its_time(pair: Pair) -> None:
+    ours, other = pair
+    ours.settimeout(30)
+    whole, read = bytes(range(256)) * 4000, bytearray()
+
+    with ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(ours.sendall, whole)
+        while len(read) < len(whole):
+            read += other.recv(50_000)
+        sending.result(30)
+
+    assert bytes(read) == whole
+    assert ours.gettimeout() is None
+
+
+@pytest.mark.parametrize("seconds", [None, 30.0])
+def test_who_is_cut_off_by_another_thread_learns_of_it(pair: Pair, seconds: float | None) -> None:
+    ours, _ = pair
+    ours.settimeout(seconds)
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(ours.recv_into, bytearray(1))
+        ours.shutdown(socket.SHUT_RDWR)
+
+        assert reading.result(30) == 0
+
+
+def test_the_shortest_time_is_not_for_ever(pair: Pair) -> None:
+    ours, _ = pair
+    ours.settimeout(1e-9)
+
+    with pytest.raises(TimeoutError):
+        ours.recv_into(bytearray(1))
+
+
+def test_less_than_no_time_is_refused(pair: Pair) -> None:
+    ours, _ = pair
+
+    with pytest.raises(ValueError, match="out of range"):
+        ours.settimeout(-1)
+
+
+def test_who_is_not_to_wait_is_told_so_and_not_of_a_timeout(pair: Pair) -> None:
+    ours, _ = pair
+    ours.settimeout(0)
+
+    with pytest.raises(BlockingIOError):
+        ours.recv_into(bytearray(10))
+    with pytest.raises(BlockingIOError):
+        ours.sendall(bytes(10_000_000))
+
+
+def test_a_timeout_can_be_set_again(pair: Pair) -> None:
+    ours, _ = pair
+    ours.settimeout(0)
+    ours.settimeout(TIMEOUT_S)
+
+    with pytest.raises(TimeoutError):
+        ours.recv_into(bytearray(10))
+
+
+def test_python_is_asked_to_keep_none(pair: Pair) -> None:
+    ours, _ = pair
+
+    assert isinstance(ours, PatientSocket)
+    assert ours.gettimeout() is None
+
+
+def test_a_socket_that_is_not_to_wait_stays_what_it_is() -> None:
+    with socket.socket() as plain:
+        plain.setblocking(False)
+
+        assert patient(plain) is plain
+
+
+class ForeignSocket:
+    """As gevent's: it has all that a socket has, and is none of Python's."""
+
+    def gettimeout(self) -> float:
+        return TIMEOUT_S
+
+
+def test_a_socket_that_is_not_pythons_stays_what_it_is() -> None:
+    foreign: Any = ForeignSocket()
+
+    assert patient(foreign) is foreign
+
+
+class RefusingSocket(socket.socket):
+    """Of a system that takes no timeout."""
+
+    def setsockopt(self, *_: Any) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_where_the_system_takes_no_timeout_python_keeps_it() -> None:
+    with RefusingSocket() as plain:
+        plain.settimeout(TIMEOUT_S)
+
+        assert patient(plain) is plain
+        assert plain.gettimeout() == TIMEOUT_S
+
+
+def test_the_connection_goes_on_and_the_old_socket_is_let_go() -> None:
+    plain, other = socket.socketpair()
+    with other, patient(plain) as ours:
+        other.sendall(b"a")
+
+        assert plain.fileno() == -1
+        assert ours.recv_into(bytearray(1)) == 1
+
+
+KINDS = (
+    ("redis://127.0.0.1:6379/0", DirectConnection),
+    ("sentinel://127.0.0.1:26379/0?master_name=one", ManagedConnection),
+)
+
+
+@pytest.mark.parametrize(("url", "kind"), KINDS)
+def test_the_ledgers_connections_are_patient(url: str, kind: type) -> None:
+    assert client_for(url, 30.0, 3).connection_pool.connection_class is kind
+
+
+@pytest.mark.parametrize(("url", "kind"), KINDS)
+def test_those_of_messages_are_patient(url: str, kind: type) -> None:
+    with make_app("patient", url, Settings(), ["q"]).connection_for_write() as connection:
+        assert connection.get_transport_cls().Channel.connection_class is kind

@@ -1,0 +1,148 @@
+"""A prefix of the fleet: every key in Redis has it, and nothing else is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.publisher import TaskMessage, publish, publish_each
+from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.redis.prefix import NO_KEY, with_prefix
+from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.types.ids import new_job_id
+from handoff_queue.shared.types.presence import Announcement
+from tests.doubles.handoffs import a_spec
+from tests.doubles.jobs import a_job, finish, granted, issue, replied
+from tests.doubles.sweeps import QUEUE
+
+
+@pytest.fixture
+def url(redis_url: str) -> str:
+    return f"{redis_url}?prefix=billing"
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+def use(ledger: Ledger) -> None:
+    """Do a bit of everything."""
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "a.1")
+    claim = granted(ledger, job_id, "a.1")
+    claim.checkpoint(replied())
+    claim.renew()
+    finish(claim)
+    ledger.roles.announce(
+        Announcement(worker="w", specialists=(a_spec(),), slots=1, model="offline")
+    )
+    ledger.roles.announce_supervisor("s")
+    ledger.dead.add("researcher", "garbage", "{")
+    ledger.jobs.sweep()
+    assert ledger.journal.follow(job_id, 0, 0.1)
+    assert ledger.journal.follow_each({job_id: 0}, 0.1)[job_id]
+    assert ledger.roles.announcements()
+    assert ledger.dead.newest()
+
+
+def test_every_key_of_the_ledger_has_the_prefix(url: str, server: Any) -> None:
+    ledger = open_ledger(url, Settings(lease_s=3_600))
+
+    use(ledger)
+
+    names = server.keys()
+    assert names
+    assert [key for key in names if not key.startswith(b"billing:handoff:")] == []
+    ledger.connection.close()
+
+
+def test_every_key_of_the_queues_has_the_prefix(url: str, server: Any) -> None:
+    app = make_app("test", url, Settings(), [QUEUE])
+    jobs = [f"{new_job_id()}/a.1" for _ in range(9)]
+    messages = [TaskMessage("specialist.x", job, QUEUE, (), "()", job) for job in jobs]
+    app.send_task("specialist.x", queue=QUEUE, ignore_result=True)
+    publish(app, messages[0])
+    publish_each(app, messages[1:])
+
+    keys = server.keys()
+    names = [key.decode() for key in keys]
+    assert server.llen(f"billing:{QUEUE}") == 10
+    assert [name for name in names if not name.startswith("billing:")] == []
+
+    taken = []
+    with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
+        queue.get(timeout=5).requeue()
+        for _ in range(10):
+            message = queue.get(timeout=5)
+            taken.append(message.headers.get(FOR))
+            message.ack()
+    assert sorted(filter(None, taken)) == sorted(jobs)
+    assert app.control.purge() == 0
+    app.close()
+
+
+def test_fleets_with_different_prefixes_do_not_see_each_other(redis_url: str, url: str) -> None:
+    first, second = (open_ledger(one, Settings()) for one in (url, f"{redis_url}?prefix=search"))
+    plain = open_ledger(redis_url, Settings())
+
+    use(first)
+
+    for other in (second, plain):
+        assert other.jobs.newest(9) == []
+        assert other.roles.announcements() == []
+        other.connection.close()
+    first.connection.close()
+
+
+def test_control_messages_and_events_have_exchanges_of_their_own() -> None:
+    names = [
+        make_app("test", f"redis://h{query}", Settings(), []).conf[name]
+        for query in ("", "?prefix=a", "?prefix=b")
+        for name in ("control_exchange", "event_exchange")
+    ]
+
+    assert len({*names, "celery", "celeryev"}) == 8
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("GET", "a"),
+        ("HSET", "a", "f", "v"),
+        ("DEL", "a", "b"),
+        ("MGET", "a", "b"),
+        ("SET", "a", "1", "EX", 5),
+        ("ZADD", "a", "1", "m"),
+        ("XRANGE", "a", "-", "+"),
+        ("XREAD", "COUNT", 1, "BLOCK", 1, "STREAMS", "a", "b", "0-0", "1-0"),
+        ("XREAD", b"COUNT", b"1", b"STREAMS", "a", "0-0"),
+    ],
+)
+def test_redis_agrees_which_arguments_are_keys(server: Any, command: tuple[Any, ...]) -> None:
+    found = server.execute_command("COMMAND GETKEYS", *with_prefix("p:", command))
+
+    assert set(found) <= {"p:a", "p:b"}
+    assert len(found) == len(server.execute_command("COMMAND GETKEYS", *command))
+
+
+@pytest.mark.parametrize("name", sorted(NO_KEY - {"EVALSHA"}))
+def test_redis_agrees_which_commands_have_no_key(server: Any, name: str) -> None:
+    info = server.execute_command("COMMAND", "INFO", name)
+    first_key = info[name.lower()]["first_key_pos"]
+
+    assert first_key == 0
+    assert with_prefix("p:", (name, "x")) == (name, "x")
+
+
+@pytest.mark.parametrize("prefix", ["", "a+b", "a'b", "{a}", "a%s", "x" * 65])
+def test_a_prefix_that_cannot_be_used_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="prefix"):
+        read_address(f"redis://h?prefix={prefix.replace('%', '%25')}")

@@ -1,0 +1,76 @@
+"""What Redis gets as a script: the parts that it uses, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from handoff_queue.shared.store.redis.script_sources import PARTS, source_of
+from handoff_queue.shared.store.store import Ledger
+
+SCRIPTS = sorted(
+    path.name.removesuffix(".lua")
+    for path in (files("handoff_queue.shared.store") / "lua").iterdir()
+    if path.name.endswith(".lua") and path.name.removesuffix(".lua") not in PARTS
+)
+LUAS_OWN = set(
+    "and function if in ipairs next not or pairs pcall return tonumber type unpack".split()
+)
+
+
+def without_texts(source: str) -> str:
+    return re.sub(r"'[^']*'", "''", source)
+
+
+def defined_in(source: str) -> list[str]:
+    """Names of what stands by itself, and not inside of something, in their order."""
+    return re.findall(
+        r"\w+", " ".join(re.findall(r"^local (?:function )?([\w, ]+)", source, re.MULTILINE))
+    )
+
+
+SHARED_NAMES = {
+    name
+    for part in PARTS
+    for name in defined_in(
+        (files("handoff_queue.shared.store") / "lua" / f"{part}.lua").read_text()
+    )
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_redis_takes_every_script_and_none_calls_what_nobody_defines(
+    ledger: Ledger, name: str
+) -> None:
+    source = source_of(name)
+    ledger.connection.redis.script_load(source)
+
+    called = set(re.findall(r"(?<![.:\w])([a-z_]\w*)\(", without_texts(source)))
+    defined = set(
+        re.findall(r"\w+", " ".join(re.findall(r"local (?:function )?([\w, ]+)", source)))
+    )
+    assert called - defined - LUAS_OWN == set()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_a_script_uses_of_the_parts_is_defined_once_and_before_it_is_used(name: str) -> None:
+    source = without_texts(source_of(name))
+    known, missing = set[str](), set[str]()
+    for piece in re.split(r"^(?=local )", source, flags=re.MULTILINE):
+        known |= set(defined_in(piece))
+        own = set(re.findall(r"^ +local (?:function )?(\w+)", piece, re.MULTILINE))
+        missing |= (SHARED_NAMES & set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", piece))) - known - own
+
+    assert missing == set()
+    assert [
+        name
+        for name in defined_in(source)
+        if defined_in(source).count(name) > 1 and name in SHARED_NAMES
+    ] == []
+
+
+def test_a_script_brings_along_only_what_it_uses() -> None:
+    assert "local function settle(" in source_of("finish")
+    assert "local function settle(" not in source_of("look")

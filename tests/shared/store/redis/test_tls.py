@@ -1,0 +1,150 @@
+"""Contexts of TLS: who is trusted, and how often one is made. Real connections over TLS: tests/e2e/test_tls.py, test_sentinels.py."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+import redis
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.redis import tls
+from handoff_queue.shared.store.redis.clients import client_for
+from tests.doubles.tls_door import a_certificate
+
+pytestmark = pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")
+
+
+A_TEST_S = 20.0
+
+
+class Plain:
+    """A connected socket, of which only the context wants something, and that keeps which timeouts it was given."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float] = []
+
+    def settimeout(self, seconds: float) -> None:
+        self.timeouts.append(seconds)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
+    """The contexts of connections, as OpenSSL gets them."""
+    found: list[ssl.SSLContext] = []
+
+    def wrap_socket(context: ssl.SSLContext, plain: Plain, **_: str) -> Plain:
+        found.append(context)
+        return plain
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_socket)
+    return found
+
+
+def connection(**options: Any) -> Any:
+    """Return a connection of a pool of ours."""
+    kind: Any = redis.SSLConnection
+    pool = redis.ConnectionPool(kind, **options)
+    tls.share_contexts(pool)
+    return pool.connection_class(**options)
+
+
+def connect(**options: str) -> None:
+    """Make a connection's handshake."""
+    connection(host="localhost", **options)._wrap_socket_with_ssl(Plain())
+
+
+def test_a_ca_of_ones_own_is_trusted_instead_of_the_systems(
+    made: list[ssl.SSLContext], tmp_path: Path
+) -> None:
+    certificate, _ = a_certificate(tmp_path, "redis")
+    connect(ssl_ca_certs=str(certificate))
+
+    (context,) = made
+    assert context.cert_store_stats()["x509"] == 1
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_connections_with_the_same_files_share_a_context_until_one_of_them_is_written_anew(
+    made: list[ssl.SSLContext], tmp_path: Path
+) -> None:
+    certificate, key = a_certificate(tmp_path, "redis")
+    files = {
+        "ssl_ca_certs": str(certificate),
+        "ssl_certfile": str(certificate),
+        "ssl_keyfile": str(key),
+    }
+    connect(**files)
+    connect(**files)
+    certificate, key = a_certificate(tmp_path, "redis")
+    os.utime(certificate, ns=(1, 1))
+    connect(**files)
+
+    first, second, third = made
+    assert first is second
+    assert third is not first
+
+
+def test_a_handshake_has_the_time_of_a_connect_and_what_is_said_then_that_of_an_answer(
+    made: list[ssl.SSLContext],
+) -> None:
+    plain = Plain()
+    made_here = connection(host="localhost", socket_connect_timeout=5, socket_timeout=30)
+    made_here._wrap_socket_with_ssl(plain)
+
+    assert plain.timeouts == [5, 30]
+
+
+def test_who_speaks_no_tls_is_not_waited_for_as_long_as_for_an_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = dict(zip(("host", "port"), silent.getsockname(), strict=True))
+        waiting = connection(**address, socket_connect_timeout=0.2, socket_timeout=A_TEST_S)
+        since = time.monotonic()
+        with pytest.raises(redis.TimeoutError):
+            waiting.connect()
+
+    assert time.monotonic() - since < A_TEST_S / 2
+
+
+def test_what_is_not_to_be_checked_is_not(made: list[ssl.SSLContext]) -> None:
+    connect(ssl_cert_reqs="none")
+
+    (context,) = made
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+
+
+def test_connections_of_others_in_the_process_stay_redis_pys(
+    made: list[ssl.SSLContext], tmp_path: Path
+) -> None:
+    certificate, _ = a_certificate(tmp_path, "redis")
+    kind: Any = redis.SSLConnection
+    before = kind._wrap_socket_with_ssl
+
+    connect(ssl_ca_certs=str(certificate))
+    for _ in range(2):
+        kind(host="localhost", ssl_ca_certs=str(certificate))._wrap_socket_with_ssl(Plain())
+
+    assert kind._wrap_socket_with_ssl is before
+    assert len({id(context) for context in made}) == 3
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "sentinel"])
+def test_every_connection_over_tls_of_ours_shares_contexts(scheme: str) -> None:
+    url = f"{scheme}://127.0.0.1:1/0" + ("?ssl=true" if scheme == "sentinel" else "")
+    app = make_app("test", url, Settings(), [])
+    pools = [client_for(url, 1.0, most).connection_pool for most in (None, 3)]
+    pools.append(app.backend.client.connection_pool)
+
+    for pool in pools:
+        sentinels = getattr(getattr(pool, "sentinel_manager", None), "sentinels", [])
+        for each in (pool, *(sentinel.connection_pool for sentinel in sentinels)):
+            kind: Any = each.connection_class
+            assert kind._wrap_socket_with_ssl is not redis.SSLConnection._wrap_socket_with_ssl
+    app.close()

@@ -1,0 +1,294 @@
+"""Whatever happens to the handoffs of any jobs, in whatever order: the books balance at every level, and no cap is overspent by a cent."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.daily_budget import Caps
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    finish,
+    issue,
+    issue_to_a_child,
+    let_lease_run_out,
+    replied,
+    version_of,
+    words,
+)
+from tests.draws import draws
+
+TENANTS = ("ours", "ours", "theirs", "ours", "ours")
+"""Of each job."""
+PARENTS = {3: 0, 4: 3}
+"""The fourth job is a child of the first, and has a child of its own."""
+TEAM = HandoffId("team.1")
+HANDOFFS = ("a.1", "b.1", "c.1")
+NAMES = [(job, handoff) for job in range(len(TENANTS)) for handoff in HANDOFFS]
+OF_HANDOFF = {"max_usd": 200}
+OF_JOB = {"max_turns": 12, "max_tokens": 3_000, "max_usd": 300}
+OF_TENANT = {"max_tokens": 4_000, "max_usd": 450}
+OF_DAY = {"max_tokens": 6_000, "max_usd": 600}
+CALLS = st.builds(WorstCase, st.integers(0, 900), st.integers(0, 300), st.integers(0, 120))
+Name = tuple[int, str]
+
+
+class Books(RuleBasedStateMachine):
+    """Handoffs of several jobs and tenants reserve, settle, die, are handed back, dropped and finished in any order."""
+
+    ledger: Ledger
+
+    @initialize()
+    def begin(self) -> None:
+        self.number = int(self.ledger.connection.now()) // 86_400
+        self.day = keys.day(self.number)
+        self.ledger.connection.redis.delete(
+            self.day, *(keys.day(self.number, tenant) for tenant in TENANTS)
+        )
+        caps = Caps(
+            OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"]
+        )
+        self.ledger.days.set_caps(caps)
+        self.jobs: list[JobId] = []
+        for number, tenant in enumerate(TENANTS):
+            above = (self.jobs[PARENTS[number]], TEAM) if number in PARENTS else None
+            if above:
+                issue_to_a_child(self.ledger, *above)
+            self.jobs.append(a_job(self.ledger, tenant, above, **OF_JOB))
+            issue(self.ledger, self.jobs[-1], *HANDOFFS, max_microusd=OF_HANDOFF["max_usd"])
+        self.running: dict[Name, Claim] = {}
+        self.in_the_air: dict[Name, WorstCase] = {}
+        self.unsettled: set[Name] = set()
+        """Whose worker died with a call in the air: it stays set aside until somebody looks."""
+
+    @rule(name=st.sampled_from(NAMES), first=st.none() | CALLS)
+    def claim_one(self, name: Name, first: WorstCase | None) -> None:
+        claimed = claim(self.ledger, self.jobs[name[0]], name[1], first=first)
+        if claimed.verdict.value in ("granted", "exhausted"):
+            assert name not in self.running
+            self.running[name] = claimed
+            self.unsettled.discard(name)
+            if claimed.reserved and first:
+                self.in_the_air[name] = first
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), worst=CALLS)
+    def call(self, data: st.DataObject, worst: WorstCase) -> None:
+        name = data.draw(st.sampled_from(sorted(self.running)))
+        if name in self.in_the_air:
+            return
+        never = self.never(name, worst)
+        said = words(self.running[name], worst)
+        if said[0] == b"ok":
+            self.in_the_air[name] = worst
+            assert never == []
+        elif said[0] == b"wait":
+            assert self.in_the_air or self.unsettled, "nobody is there to wait for"
+            assert never == []
+        else:
+            assert (said[0], [said[1].decode(), said[2].decode()]) in [
+                (b"limit", each) for each in never
+            ]
+            has_begun = _spent(self.read()[keys.handoff(self.jobs[name[0]], HandoffId(name[1]))])[
+                "max_turns"
+            ]
+            if said[1] in (b"tenant", b"installation") and not has_begun:
+                assert self.ledger.days.spent_up(TENANTS[name[0]]), (
+                    "a job that could not begin would be taken"
+                )
+
+    @precondition(lambda self: self.in_the_air)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.in_the_air)))
+        worst = self.in_the_air.pop(name)
+        tokens_in, tokens_out, microusd = (
+            data.draw(st.integers(0, most))
+            for most in (worst.input_tokens, worst.output_tokens, worst.microusd or 0)
+        )
+        self.running[name].reserved = False
+        stop_reason = data.draw(st.sampled_from(["end_turn", "tool_use"]))
+        self.running[name].checkpoint(replied(tokens_in, tokens_out, microusd, stop_reason))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), how=st.sampled_from(["die", "release", "finish", "drop"]))
+    def end(self, data: st.DataObject, how: str) -> None:
+        name = data.draw(st.sampled_from(sorted(self.running)))
+        claimed = self.running.pop(name)
+        was_in_the_air = self.in_the_air.pop(name, None) is not None
+        if how == "die":
+            if was_in_the_air:
+                self.unsettled.add(name)
+            let_lease_run_out(self.ledger, claimed)
+            return
+        if how == "release":
+            claimed.release()
+        elif how == "finish":
+            assert finish(claimed) is not None
+        else:
+            self.drop(claimed.job_id, claimed.handoff_id)
+
+    @rule()
+    def sweep(self) -> None:
+        """The calls of the dead are settled at their worst."""
+        self.ledger.jobs.sweep()
+        self.unsettled.clear()
+
+    @invariant()
+    def nothing_is_overspent_and_each_level_is_the_sum_of_those_below_it(self) -> None:
+        if not hasattr(self, "jobs"):
+            return
+        now = self.read()
+        for key, limits in {
+            key: limits for name in NAMES for key, limits in self.levels(*name)
+        }.items():
+            assert all(value >= 0 for value in now[key].values())
+            spent, aside = (
+                _spent(now[key]),
+                {
+                    limit: now[key].get("reserved_" + limit.removeprefix("max_"), 0)
+                    for limit in limits
+                },
+            )
+            assert all(spent[limit] + aside[limit] <= most for limit, most in limits.items()), (
+                key,
+                now[key],
+            )
+            assert now[key].get("cut_calls", 0) <= spent["max_turns"]
+            assert now[key].get("cut_tokens", 0) <= spent["max_tokens"]
+            assert now[key].get("cut_usd", 0) <= spent["max_usd"]
+        for name in (
+            "turns",
+            "input_tokens",
+            "output_tokens",
+            "usd",
+            "reserved_turns",
+            "reserved_tokens",
+            "reserved_usd",
+        ):
+            of_day = now[self.day].get(name, 0)
+            assert of_day == sum(
+                now[keys.job(job_id)].get(name, 0)
+                for number, job_id in enumerate(self.jobs)
+                if number not in PARENTS
+            )
+            assert of_day == sum(
+                now[keys.day(self.number, tenant)].get(name, 0) for tenant in set(TENANTS)
+            )
+        for child, parent in PARENTS.items():
+            of_child, of_handoff = (
+                now[keys.job(self.jobs[child])],
+                now[keys.handoff(self.jobs[parent], TEAM)],
+            )
+            counted = (
+                "turns",
+                "input_tokens",
+                "output_tokens",
+                "usd",
+                "cut_calls",
+                "cut_tokens",
+                "cut_usd",
+            )
+            assert {name: of_child.get(name, 0) for name in counted} == {
+                name: of_handoff.get(name, 0) for name in counted
+            }
+
+    def teardown(self) -> None:
+        """When all is over, nothing is reserved."""
+        if not hasattr(self, "jobs"):
+            return
+        for job_id in self.jobs:
+            self.drop(job_id, *map(HandoffId, HANDOFFS))
+        assert not any(
+            value
+            for book in self.read().values()
+            for name, value in book.items()
+            if name.startswith("reserved")
+        )
+
+    def drop(self, job_id: JobId, *handoffs: HandoffId) -> None:
+        version = version_of(self.ledger, job_id)
+        self.ledger.journal.commit(
+            Commit(job_id=job_id, expected=version, events=[CancelRequested()], drop=list(handoffs))
+        )
+
+    def never(self, name: Name, worst: WorstCase) -> list[list[str]]:
+        """Levels and limits that leave no room for this call, whatever the others give back."""
+        asked = {
+            "max_turns": 1,
+            "max_tokens": worst.input_tokens + worst.output_tokens,
+            "max_usd": worst.microusd or 0,
+        }
+        now = self.read()
+        levels = self.levels(*name)
+        names = ["handoff", "job", *["above"] * (len(levels) - 4), "tenant", "installation"]
+        return [
+            [level, limit]
+            for level, (key, limits) in zip(names, levels, strict=True)
+            for limit, most in limits.items()
+            if _spent(now[key])[limit] + asked[limit] > most
+        ]
+
+    def levels(self, job: int, handoff: str) -> list[tuple[str, dict[str, int]]]:
+        """The keys and limits of a handoff, its job and those above it, its tenant's day and the day."""
+        tenant, jobs = TENANTS[job], [job]
+        while jobs[-1] in PARENTS:
+            jobs.append(PARENTS[jobs[-1]])
+        own = (keys.handoff(self.jobs[job], HandoffId(handoff)), OF_HANDOFF)
+        of_jobs = [(keys.job(self.jobs[one]), OF_JOB) for one in jobs]
+        return [own, *of_jobs, (keys.day(self.number, tenant), OF_TENANT), (self.day, OF_DAY)]
+
+    def read(self) -> dict[str, dict[str, int]]:
+        """All books, in one round trip."""
+        teams = [keys.handoff(self.jobs[parent], TEAM) for parent in PARENTS.values()]
+        wanted = list(
+            dict.fromkeys([*teams, *(key for name in NAMES for key, _ in self.levels(*name))])
+        )
+        pipe = self.ledger.connection.redis.pipeline(transaction=False)
+        for key in wanted:
+            pipe.hgetall(key)
+        return {key: _figures(book) for key, book in zip(wanted, pipe.execute(), strict=True)}
+
+
+def _figures(book: dict[bytes, bytes]) -> dict[str, int]:
+    return {
+        name.decode(): int(value)
+        for name, value in book.items()
+        if value.isdigit() or value[:1] == b"-"
+    }
+
+
+def _spent(book: dict[str, int]) -> dict[str, int]:
+    tokens = book.get("input_tokens", 0) + book.get("output_tokens", 0)
+    return {"max_turns": book.get("turns", 0), "max_tokens": tokens, "max_usd": book.get("usd", 0)}
+
+
+def test_whatever_happens_the_books_balance_and_no_limit_at_any_level_is_passed(
+    ledger: Ledger,
+) -> None:
+    class OnThisLedger(Books):
+        pass
+
+    OnThisLedger.ledger = ledger
+    run_state_machine_as_test(
+        OnThisLedger,
+        settings=settings(
+            draws(60), stateful_step_count=40, suppress_health_check=list(HealthCheck)
+        ),
+    )

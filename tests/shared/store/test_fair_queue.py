@@ -1,0 +1,276 @@
+"""The fair order of a queue's messages: what is taken next, what that costs, where processes die, and beside those that know no order."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import count
+from statistics import fmean
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import (
+    ALONE,
+    DEQUEUE,
+    ENQUEUE,
+    FIRST,
+    FOR,
+    TAKE,
+    dequeue_order,
+    enqueue_order,
+    take_order,
+)
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.priority import Priority
+from tests.doubles.sweeps import QUEUE
+
+TENANTS = ("ann", "bob", "cyd")
+BATCH, INTERACTIVE = Priority.BATCH, Priority.INTERACTIVE
+
+
+class Queue:
+    """One queue of a Redis, by the scripts alone."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._numbers = count()
+
+    def put(
+        self, tenant: str = "ann", priority: Priority = INTERACTIVE, *, is_first: bool = False
+    ) -> str:
+        """Publish a message of a job of theirs; its tag."""
+        (tag,) = self.put_each([(tenant, priority)], is_first=is_first)
+        return tag
+
+    def put_each(
+        self, whose: Sequence[tuple[str, Priority]], *, is_first: bool = False
+    ) -> list[str]:
+        """The same of several, in one step."""
+        messages = list[dict[str, Any]]()
+        for tenant, priority in whose:
+            job_id = JobId(f"j-{tenant}{priority}")
+            self.client.hset(
+                keys.job(job_id), mapping={"tenant": tenant, "priority": priority.value}
+            )
+            self.client.expire(keys.job(job_id), 600)
+            message = message_for(f"{job_id}/a.1", f"{tenant}-{priority}-{next(self._numbers)}")
+            message["headers"] |= {FIRST: True} if is_first else {}
+            messages.append(message)
+        self.client.eval(ENQUEUE.text, *enqueue_order(QUEUE, messages, is_first=is_first))
+        return [message["properties"]["delivery_tag"] for message in messages]
+
+    def take(self) -> str:
+        """The tag of what a worker gets for an element that it has popped."""
+        return self._taken_for(self.client.rpop(QUEUE))
+
+    def take_at_once(self, most: int) -> list[str]:
+        """The tags of what it gets where it pops and takes in one step."""
+        queue, messages, element, left = self.client.eval(TAKE.text, *take_order({QUEUE: most}))
+        assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
+        return [
+            *(tag_of(text) for text in messages),
+            *([self._taken_for(element)] if element else []),
+        ]
+
+    def _taken_for(self, element: bytes) -> str:
+        if element.endswith(ALONE):
+            return tag_of(element)
+        return tag_of(
+            self.client.eval(DEQUEUE.text, *dequeue_order(QUEUE, json.loads(element))) or element
+        )
+
+
+def tag_of(message: bytes) -> str:
+    return str(json.loads(message)["properties"]["delivery_tag"])
+
+
+def message_for(member: str, tag: str) -> dict[str, Any]:
+    info = {"exchange": "", "routing_key": QUEUE}
+    return {
+        "body": "",
+        "headers": {FOR: member},
+        "properties": {"delivery_tag": tag, "delivery_info": info},
+    }
+
+
+@pytest.fixture
+def queue(redis_url: str) -> Iterator[Queue]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield Queue(client)
+
+
+class Model:
+    """Start-time fair queueing as its paper has it, but that the virtual time is that of the first who waits: nothing is ever forgotten
+    while a class has messages, and all of it when it has none.
+    """
+
+    def __init__(self) -> None:
+        self.start: dict[str, tuple[int, int]] = {}
+        self.next: dict[Priority, dict[str, int]] = defaultdict(dict)
+
+    def put(self, tag: str, tenant: str, priority: Priority, *, is_first: bool) -> None:
+        rank = list(Priority).index(priority)
+        if is_first:
+            self.start[tag] = (rank, 0)
+            return
+        virtual_time = min(
+            (start for its, start in self.start.values() if its == rank and start), default=1
+        )
+        self.start[tag] = (rank, max(virtual_time, self.next[priority].get(tenant, 0)))
+        self.next[priority][tenant] = self.start[tag][1] + 1
+
+    def take(self, tag: str) -> None:
+        rank, start = self.start.pop(tag)
+        assert (rank, start) <= min(self.start.values(), default=(rank, start))
+        if not any(its == rank and start for its, start in self.start.values()):
+            self.next[list(Priority)[rank]].clear()
+
+
+WHOSE = st.tuples(st.sampled_from(TENANTS), st.sampled_from(Priority))
+PUT = st.tuples(
+    st.lists(WHOSE, min_size=1, max_size=3), st.sampled_from([False, False, False, True])
+)
+
+
+@given(st.lists(PUT | st.integers(0, 5), max_size=60))
+def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
+    redis_server: str, deeds: list[tuple[list[tuple[str, Priority]], bool] | int]
+) -> None:
+    """A tenant's own are taken in their order, too: no two of them have the same place, but those that go ahead. And what is put there at
+    once has the places that it would have one by one.
+
+    Deeds: what is put there at once, or how many are taken at once; 0: one, in two steps.
+    """
+    with redis.Redis.from_url(redis_server) as client:
+        client.flushall()
+        queue, model = Queue(client), Model()
+        for deed in [*deeds, *([0, 1] * 3 * len(deeds))]:
+            if not isinstance(deed, int):
+                whose, is_first = deed
+                for tag, (tenant, priority) in zip(
+                    queue.put_each(whose, is_first=is_first), whose, strict=True
+                ):
+                    model.put(tag, tenant, priority, is_first=is_first)
+            elif model.start:
+                taken = queue.take_at_once(deed) if deed else [queue.take()]
+                assert len(taken) <= max(1, deed)
+                for tag in taken:
+                    model.take(tag)
+            assert client.llen(QUEUE) == len(model.start)
+            assert client.zcard(keys.FAIR + QUEUE) in (
+                {0, 1} if len(model.start) == 1 else {len(model.start)}
+            )
+        assert not client.keys(f"{keys.FAIR}*")
+        client.flushall()
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
+def test_who_takes_at_once_knows_the_place_of_an_element_however_its_json_is_written(
+    queue: Queue, separators: tuple[str, str]
+) -> None:
+    tags = [queue.put() for _ in range(3)]
+    for place in range(3):
+        element = json.loads(queue.client.lindex(QUEUE, place).rstrip())
+        queue.client.lset(QUEUE, place, json.dumps(element, separators=separators))
+
+    taken = list[str]()
+    while len(taken) < len(tags):
+        taken += queue.take_at_once(5)
+
+    assert taken == tags
+    assert not queue.client.keys(f"{keys.FAIR}*")
+    assert queue.client.zcard(keys.OUT + QUEUE) == 1, "one job's member, taken three times"
+
+
+def test_who_takes_at_once_leaves_other_processes_their_part(queue: Queue) -> None:
+    for _ in range(16):
+        queue.put()
+
+    assert [len(queue.take_at_once(most)) for most in (20, 20, 2, 20)] == [4, 3, 2, 2]
+
+
+def test_tenants_of_unequal_crowds_take_turns(queue: Queue) -> None:
+    crowd = [queue.put("ann") for _ in range(1_000)]
+    few = [queue.put("bob") for _ in range(10)]
+    taken = [queue.take() for _ in range(20)]
+
+    assert {*taken} == {*crowd[:10], *few}
+    for tenant in ("ann", "bob"):
+        of_tenant = [tag for tag in taken if tag.startswith(tenant)]
+        assert of_tenant == (crowd[:10] if tenant == "ann" else few), "each in its own order"
+
+
+def test_tenants_who_came_one_after_the_other_wait_as_long(queue: Queue) -> None:
+    for tenant in TENANTS:
+        for _ in range(100):
+            queue.put(tenant)
+    places: dict[str, list[int]] = defaultdict(list)
+    for place in range(300):
+        places[queue.take().partition("-")[0]].append(place)
+    means = [fmean(of_tenant) for of_tenant in places.values()]
+
+    assert max(means) < 1.02 * min(means)
+
+
+def test_who_publishes_whenever_something_was_taken_gets_his_turn_and_no_more(queue: Queue) -> None:
+    for _ in range(100):
+        queue.put("ann")
+    taken: Counter[str] = Counter()
+    for _ in range(100):
+        queue.put("bob")
+        taken[queue.take().partition("-")[0]] += 1
+
+    assert abs(taken["ann"] - taken["bob"]) <= 2
+
+
+def test_thousands_of_batch_are_not_taken_while_one_waits_whose_user_does(queue: Queue) -> None:
+    for _ in range(2_000):
+        queue.put("ann", BATCH)
+    lost = queue.put("ann", BATCH, is_first=True)
+    for tenant in ("ann", "bob"):
+        assert queue.put(tenant) == queue.take()
+
+    assert queue.take() == lost, "ahead of the others of its class, and of no other"
+
+
+def test_a_handoff_that_a_worker_of_the_version_before_has_put_back_is_on_nobodys_hands_once_its_element_is_popped(
+    queue: Queue,
+) -> None:
+    """Such a worker pops an element as it comes, and puts it back without a place; what waits before it is taken in its stead."""
+    mine, theirs = "j-ann/a.1", queue.put("bob")
+    queue.put("bob")
+    element = json.dumps(message_for(mine, "put back")).encode()
+    queue.client.zadd(keys.WAITING + QUEUE, {mine: 1})
+    queue.client.rpush(QUEUE, element)
+
+    assert queue.take() == theirs
+    assert queue.client.zscore(keys.OUT + QUEUE, mine), "the sweeper publishes it again"
+
+
+def test_what_nobody_waits_for_is_not_noted_when_another_is_taken_in_its_stead(
+    queue: Queue,
+) -> None:
+    queue.put("bob")
+    queue.put("bob")
+    queue.client.rpush(QUEUE, json.dumps(message_for("j-ann/a.1", "put back")))
+    queue.take()
+
+    assert not queue.client.zscore(keys.OUT + QUEUE, "j-ann/a.1")
+
+
+@pytest.mark.parametrize("element", [b"garbage ", b'{"a": 1} ', b"7 ", b'{"headers": []} '])
+def test_a_strangers_element_keeps_no_message_out_of_its_queue(
+    queue: Queue, element: bytes
+) -> None:
+    queue.client.rpush(QUEUE, element)
+    tags = [queue.put(), queue.put()]
+
+    assert queue.client.lindex(QUEUE, -1) == element
+    queue.client.rpop(QUEUE)
+    assert [queue.take(), queue.take()] == tags

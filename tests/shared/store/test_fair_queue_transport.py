@@ -1,0 +1,267 @@
+"""What a worker has of the fair order: messages that are out, come back, died with their processes, or know of no order."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from redis.exceptions import ConnectionError  # noqa: A004
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.publisher import TaskMessage, publish_each
+from handoff_queue.shared.broker.transport import MOST_AT_ONCE
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.jobs import LOST_AFTER_S
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.ids import HandoffId, new_job_id
+from handoff_queue.shared.types.priority import Priority
+from tests.doubles.jobs import a_job, granted
+from tests.doubles.queued import send, step_of, taking
+from tests.doubles.sweeps import QUEUE, issued_ago, time_passes
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[Celery]:
+    app = make_app("test", redis_url, Settings(), [QUEUE])
+    yield app
+    app.close()
+
+
+def test_what_was_taken_is_out_until_it_is_claimed(app: Celery, ledger: Ledger) -> None:
+    send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
+    with taking(app) as queue:
+        for _ in range(2):
+            queue.get(timeout=5).ack()
+    client = ledger.connection.redis
+
+    assert client.zrange(keys.OUT + QUEUE, 0, -1) == [
+        f"{job_id}/a.1".encode(),
+        f"{job_id}/b.1".encode(),
+    ]
+    granted(ledger, job_id, "b.1")
+    assert client.zrange(keys.OUT + QUEUE, 0, -1) == [f"{job_id}/a.1".encode()]
+
+
+def test_a_message_that_waits_beside_others_costs_one_round_trip_more_and_one_that_is_alone_none(
+    app: Celery, ledger: Ledger
+) -> None:
+    job_id, client = a_job(ledger), ledger.connection.redis
+    with taking(app) as queue:
+        for steps, scripts in ((["a.1"], 0), (["b.1", "c.1"], 2), (["d.1"], 0)):
+            send(app, ledger, job_id, *steps)
+            client.config_resetstat()
+            taken = [queue.get(timeout=5) for _ in steps]
+            assert (
+                client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"] == scripts
+            )
+            assert [step_of(message) for message in taken] == steps
+            for message in taken:
+                message.ack()
+
+
+def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_it_was_taken(
+    app: Celery, ledger: Ledger
+) -> None:
+    send(app, ledger, job_id := a_job(ledger), "a.1")
+    issued_ago(ledger, job_id, 7_200, "a.1")
+    assert ledger.jobs.sweep().due == {}
+    with taking(app) as queue:
+        message = queue.get(timeout=5)
+
+        assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+        message.ack()
+
+
+def test_what_its_worker_did_not_acknowledge_is_taken_next_of_its_class(
+    app: Celery, ledger: Ledger
+) -> None:
+    send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
+    with taking(app) as queue:
+        assert step_of(queue.get(timeout=5)) == "a.1"
+    assert (
+        ledger.connection.redis.llen(QUEUE) == ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 3
+    )
+
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(3)]
+        assert [step_of(message) for message in taken] == ["a.1", "b.1", "c.1"]
+        assert [bool(message.headers.get("redelivered")) for message in taken] == [
+            True,
+            False,
+            False,
+        ]
+        for message in taken:
+            message.ack()
+
+
+def test_what_is_handed_back_goes_behind_the_others(app: Celery, ledger: Ledger) -> None:
+    send(app, ledger, a_job(ledger), "a.1", "b.1")
+    with taking(app) as queue:
+        queue.get(timeout=5).reject(requeue=True)
+        taken = [queue.get(timeout=5) for _ in range(2)]
+
+        assert [step_of(message) for message in taken] == ["b.1", "a.1"]
+        for message in taken:
+            message.ack()
+
+
+def test_an_element_that_died_with_who_popped_it_costs_its_message_one_sweep(
+    app: Celery, ledger: Ledger
+) -> None:
+    """Between BRPOP and what takes a message for it: the message itself stands in its place."""
+    send(app, ledger, a_job(ledger), "a.1", "b.1")
+    ledger.connection.redis.rpop(QUEUE)
+
+    assert ledger.jobs.sweep().due == {}
+    assert ledger.connection.redis.llen(QUEUE) == 2
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(2)]
+        assert [step_of(message) for message in taken] == ["a.1", "b.1"]
+        for message in taken:
+            message.ack()
+
+
+def test_a_message_that_died_with_who_took_it_is_lost_whatever_waits(
+    app: Celery, ledger: Ledger
+) -> None:
+    send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
+    with taking(app) as queue:
+        queue.get(timeout=5)
+        time_passes(ledger, LOST_AFTER_S + 1)
+
+        assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+
+
+def test_what_waits_in_its_place_for_hours_is_not_lost_whoever_is_taken_meanwhile(
+    app: Celery, ledger: Ledger
+) -> None:
+    batch, other = a_job(ledger), a_job(ledger)
+    ledger.connection.redis.hset(keys.job(batch), "priority", Priority.BATCH.value)
+    send(app, ledger, batch, *(names := [f"s{n}.1" for n in range(100)]))
+    issued_ago(ledger, batch, 7_200, *names)
+    send(app, ledger, other, "a.1")
+    with taking(app) as queue:
+        message = queue.get(timeout=5)
+        granted(ledger, other, step_of(message))
+        message.ack()
+
+    assert ledger.jobs.sweep().due == {}
+
+
+def test_messages_of_the_version_before_are_delivered_as_they_come(
+    app: Celery, ledger: Ledger
+) -> None:
+    """They have no place: each stands for itself."""
+    app.send_task("specialist.x", args=["old"], queue=QUEUE, ignore_result=True)
+    send(app, ledger, a_job(ledger), "a.1")
+    app.send_task("specialist.x", args=["older"], queue=QUEUE, ignore_result=True)
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(3)]
+        assert [message.headers.get(FOR, "").partition("/")[2] for message in taken] == [
+            "",
+            "a.1",
+            "",
+        ]
+        for message in taken:
+            message.ack()
+
+
+def test_what_the_version_before_took_and_ran_leaves_its_place(app: Celery, ledger: Ledger) -> None:
+    send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
+    client = ledger.connection.redis
+    client.rpop(QUEUE)
+    granted(ledger, job_id, "a.1")
+    ledger.jobs.sweep()
+    assert [entry.decode().split()[0] for entry in client.zrange(keys.FAIR + QUEUE, 0, -1)] == [
+        f"{job_id}/b.1"
+    ]
+    assert client.llen(QUEUE) == 1
+
+    client.rpop(QUEUE)
+    granted(ledger, job_id, "b.1")
+    ledger.jobs.sweep()
+    assert not client.keys(f"{keys.FAIR}*")
+
+
+def test_an_element_too_many_brings_what_it_is_itself(app: Celery, ledger: Ledger) -> None:
+    """A second copy: its claim says so."""
+    send(app, ledger, a_job(ledger), "a.1")
+    client = ledger.connection.redis
+    client.rpush(QUEUE, client.lindex(QUEUE, 0))
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(2)]
+        assert [step_of(message) for message in taken] == ["a.1", "a.1"]
+        for message in taken:
+            message.ack()
+
+
+def test_a_purge_empties_the_queue_and_what_is_still_wanted_is_found(
+    app: Celery, ledger: Ledger
+) -> None:
+    send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
+
+    assert app.control.purge() == 2
+    assert not ledger.connection.redis.exists(
+        QUEUE, keys.FAIR + QUEUE, f"{keys.FAIR}{QUEUE}:messages", f"{keys.FAIR}{QUEUE}:next"
+    )
+    assert ledger.jobs.sweep().due == {}
+    time_passes(ledger, LOST_AFTER_S + 1)
+    assert {*ledger.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
+
+
+def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(
+    app: Celery, ledger: Ledger
+) -> None:
+    job_id = new_job_id()
+    ledger.connection.redis.script_flush()
+    publish_each(
+        app,
+        [
+            TaskMessage("specialist.x", step, QUEUE, (step,), "()", f"{job_id}/{step}")
+            for step in ("a.1", "b.1")
+        ],
+    )
+
+    assert ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 2
+
+
+def test_where_the_connection_breaks_nothing_is_taken_twice(
+    app: Celery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks then has taken some in either way: popped first, and at once."""
+    send(app, ledger, a_job(ledger), *(f"s{n}.1" for n in range(2 + 5 * MOST_AT_ONCE)))
+    with taking(app) as queue:
+        for _ in range(2 + MOST_AT_ONCE):
+            queue.get(timeout=5).ack()
+        connection = queue.channel.client.connection
+        send_command = connection.send_command
+
+        def lose_the_answer_to_a_script(*command: Any, **how: Any) -> None:
+            send_command(*command, **how)
+            if command[0] == "EVALSHA":
+                connection.read_response()
+                connection._sock.shutdown(socket.SHUT_RDWR)
+
+        monkeypatch.setattr(connection, "send_command", lose_the_answer_to_a_script)
+        with pytest.raises(ConnectionError):
+            queue.get(timeout=5)
+
+        assert ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 3 * MOST_AT_ONCE
+
+
+def test_who_takes_a_message_brings_the_script_to_a_redis_that_has_forgotten_it(
+    app: Celery, ledger: Ledger
+) -> None:
+    send(app, ledger, a_job(ledger), "a.1", "b.1")
+    ledger.connection.redis.script_flush()
+
+    with taking(app) as queue:
+        taken = [queue.get(timeout=5) for _ in range(2)]
+        assert [step_of(message) for message in taken] == ["a.1", "b.1"]
+        for message in taken:
+            message.ack()

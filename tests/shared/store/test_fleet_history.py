@@ -1,0 +1,149 @@
+"""What a handoff's end tells of it to whoever asks what the next ones will take."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.fleet_history import MOST
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.usage import Usage
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    ended,
+    finish,
+    granted,
+    issue,
+    replied,
+    result_of,
+    text_of,
+)
+from tests.waiting import wait_until
+
+WORST = WorstCase(1_000, 1_000, 0)
+LANE = "account:some-model"
+EXPECTED = Expected(LANE, 400, 500)
+AN_HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def job_id(ledger: Ledger) -> JobId:
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "a.1", "b.1")
+    return job_id
+
+
+def newest(ledger: Ledger) -> dict[str, Any]:
+    return ledger.history.read(["researcher"])[0]["researcher"][0]
+
+
+def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    claimed = ledger.claims.claim(
+        Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+    )
+    claimed.checkpoint(replied())
+    used = Usage(input_tokens=1_200, cache_read_tokens=200, output_tokens=50)
+    result = result_of(claimed).model_copy(update={"usage": used})
+    ended(claimed, result)
+
+    sample = newest(ledger)
+    assert (sample["turns"], sample["waited_ms"]) == (1, 0)
+    assert sample["lane"] == {"name": LANE, "input": 1_000, "output": 50}
+
+
+def test_a_handoff_whose_calls_nobody_counts_has_no_lane(ledger: Ledger, job_id: JobId) -> None:
+    finish(granted(ledger, job_id, "a.1"))
+
+    assert newest(ledger)["lane"] is None
+
+
+def test_what_is_waited_for_the_provider_is_told_apart_from_work_also_over_a_park(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    first, waiting = granted(ledger, job_id, "a.1"), granted(ledger, job_id, "b.1")
+    assert first.reserve(WORST, EXPECTED) is None
+    first.heard(RateLimits(requests=Allowance(1, 0)))
+    assert waiting.reserve(WORST, EXPECTED) is not None
+    for since in ("waits_since", "started_at"):
+        ledger.connection.redis.hincrby(
+            keys.handoff(job_id, waiting.handoff_id), since, -AN_HOUR_MS
+        )
+    assert waiting.park(0.001, "rate limit")
+    first.heard(RateLimits(requests=Allowance(100, 100)))
+
+    def back() -> Claim | None:
+        again = claim(ledger, job_id, "b.1")
+        return again if again.verdict is ClaimVerdict.GRANTED else None
+
+    again = wait_until(back, what="the end of the park")
+    assert again is not None
+    assert again.reserve(WORST, EXPECTED) is None
+    assert not ledger.connection.redis.hexists(
+        keys.handoff(job_id, waiting.handoff_id), "waits_since"
+    )
+    finish(again)
+
+    sample = newest(ledger)
+    assert AN_HOUR_MS <= sample["waited_ms"] <= sample["ms"]
+
+
+def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    claimed = ledger.claims.claim(
+        Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+    )
+    claimed.checkpoint(replied())
+    used = Usage(input_tokens=10**17, output_tokens=10**17, cost_microusd=None)
+    ended(claimed, result_of(claimed).model_copy(update={"usage": used}))
+
+    assert newest(ledger)["lane"] == {"name": LANE, "input": MOST, "output": MOST}
+
+
+UNREADABLE = [
+    b"",
+    b"{",
+    b"42",
+    b"[]",
+    b"null",
+    b"\xff",
+    b"{}",
+    *(
+        b'{"at": 5, "usd": %s, "ms": 7, "waited_ms": 0, "turns": 1, "lane": %s}' % wrong
+        for wrong in (
+            (b"NaN", b"null"),
+            (b"1e999", b"null"),
+            (b'"1"', b"null"),
+            (b"1" + b"0" * 400, b"null"),
+            (b"1", b'"a lane"'),
+        )
+    ),
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("line", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_a_line_that_is_no_sample_and_no_score_is_skipped(ledger: Ledger, line: bytes) -> None:
+    redis = ledger.connection.redis
+    sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "lane": None}
+    score_line = '{"cost_likely": null, "cost_most": 1.5, "time_likely": 0.5, "time_most": 2}'
+    redis.rpush(keys.history("researcher"), line, json.dumps(sample))
+    redis.rpush(keys.SCORES, line, score_line)
+
+    samples, scores = ledger.history.read(["researcher"])
+
+    assert samples["researcher"] == [sample]
+    assert [score["cost_most"] for score in scores] == [1.5]
+    redis.delete(keys.history("researcher"), keys.SCORES)

@@ -1,0 +1,98 @@
+"""Garbage in a key that is only statistics stops no job: a handoff is claimed, makes a call, and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.usage import Usage
+from tests.doubles.jobs import a_job, ended, issue, replied, result_of, text_of
+
+LANE = "account:some-model"
+ROLE = "researcher"
+GARBAGE = [b"", b"\xff", b"{", b"nan", b"inf", b"1e999", b"9" * 400, b"-", b"null"]
+DAY_FIELDS = ("turns", "input_tokens", "output_tokens", "usd", "reserved_turns", "reserved_tokens")
+LANE_FIELDS = (
+    *("known", "until", "strikes", "going", "going_until", "cleared", "output_mean", "at"),
+    *("requests", "requests_level", "input", "input_level", "output", "output_level", "why"),
+)
+Break = Callable[[Any, bytes], None]
+
+
+def in_fields(key: Callable[[], str], fields: tuple[str, ...]) -> Break:
+    def write(redis: Any, garbage: bytes) -> None:
+        redis.hset(key(), mapping=dict.fromkeys(fields, garbage))
+
+    return write
+
+
+def today() -> str:
+    return keys.day(TODAY[0])
+
+
+TODAY = [0]
+BREAKS: dict[str, Break] = {
+    "history": lambda redis, garbage: redis.lpush(keys.history(ROLE), garbage),
+    "history of another type": lambda redis, garbage: redis.set(keys.history(ROLE), garbage),
+    "scores": lambda redis, garbage: redis.lpush(keys.SCORES, garbage),
+    "the day": in_fields(today, DAY_FIELDS),
+    "the tenant's day": in_fields(lambda: keys.day(TODAY[0], "default"), DAY_FIELDS),
+    "day of another type": lambda redis, garbage: redis.set(today(), garbage),
+    "pace": in_fields(lambda: keys.pace(LANE), LANE_FIELDS),
+    "pace of another type": lambda redis, garbage: redis.set(keys.pace(LANE), garbage),
+    "silence": in_fields(lambda: keys.SILENCE, ("heard", "since", "until", "times")),
+    "presence": lambda redis, garbage: redis.zadd(keys.SERVING, {garbage: 2**52}),
+    "an announcement": lambda redis, garbage: redis.set(keys.worker("w"), garbage),
+}
+
+
+@pytest.fixture
+def shared(ledger: Ledger) -> Iterator[Ledger]:
+    """The ledger. The test removes all shared keys at its end."""
+    TODAY[0] = int(ledger.connection.now() // 86_400)
+    yield ledger
+    ledger.connection.redis.delete(
+        *(keys.history(ROLE), keys.SCORES, today(), keys.day(TODAY[0], "default")),
+        *(keys.pace(LANE), keys.LANES, keys.SILENCE, keys.SERVING, keys.worker("w")),
+    )
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_handoff_is_done_whatever_stands_in(shared: Ledger, what: str, garbage: bytes) -> None:
+    job_id = a_job(shared)
+    issue(shared, job_id, "a.1")
+    BREAKS[what](shared.connection.redis, garbage)
+
+    claiming = Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w")
+    claimed = shared.claims.claim(claiming)
+    assert claimed.reserve(WorstCase(1_000, 1_000, 5), Expected(LANE, 400, 500)) is None
+    claimed.heard(RateLimits(requests=Allowance(100, 100)))
+    claimed.checkpoint(replied())
+    ended(claimed, result_of(claimed).model_copy(update={"usage": Usage(input_tokens=5)}))
+
+    samples, _ = shared.history.read([ROLE])
+    assert len(samples[ROLE]) == 1, "the sample of this handoff can be read"
+    assert shared.days.spent_up("default") is None
+    assert shared.roles.presence([job_id]).unclaimed == {}
+    assert shared.roles.served() == {}
+    assert shared.roles.announce_supervisor("s") == 0
+    assert shared.loads.now().open_jobs >= 1
+
+
+def test_a_supervisor_is_announced_though_the_time_of_the_caps_cannot_be_read(
+    shared: Ledger,
+) -> None:
+    shared.connection.redis.hset(keys.CAPS, "since", b"\xff")
+
+    assert shared.roles.announce_supervisor("s") == 0
+    shared.connection.redis.delete(keys.CAPS)

@@ -1,0 +1,280 @@
+"""A journal is the one truth about a job: a decision enters it whole or not at all, facts enter it whatever the version."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
+from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import LedgerRefuses, UnknownJob, VersionConflict
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+    JobEnded,
+    JobStatus,
+    StepsAbandoned,
+    WebhookTried,
+)
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from tests.doubles.jobs import (
+    a_job,
+    everything,
+    finish,
+    granted,
+    issue,
+    issued,
+    submission,
+    version_of,
+)
+from tests.waiting import wait_until
+
+
+def a_batch(name: str, size: int) -> list[StepsAbandoned]:
+    return [StepsAbandoned(steps=(), why=f"{name} {place}") for place in range(size)]
+
+
+def commit(ledger: Ledger, job_id: JobId, expected: int, *events: object, **changes: object) -> int:
+    order = Commit(job_id=job_id, expected=expected, events=list(events), **changes)  # type: ignore[arg-type]
+    recorded = ledger.journal.commit(order)
+    assert recorded == ledger.journal.read(job_id, after=expected)[: len(recorded)]
+    return recorded[-1].version if recorded else expected
+
+
+def test_a_commit_appends_its_events_in_order_and_says_the_new_version(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    version = commit(ledger, job_id, 1, *a_batch("first", 3))
+
+    assert version == 4
+    assert [recorded.version for recorded in ledger.journal.read(job_id)] == [1, 2, 3, 4]
+    assert [recorded.event for recorded in ledger.journal.read(job_id, after=1)] == a_batch(
+        "first", 3
+    )
+
+
+def test_of_several_commits_none_is_written_after_one_that_was_not(ledger: Ledger) -> None:
+    there, gone, last = a_job(ledger), new_job_id(), new_job_id()
+    first, second, third = (
+        Commit(job_id=job_id, expected=0, events=[CancelRequested()], after=after)
+        for job_id, after in ((there, None), (gone, last), (last, gone))
+    )
+
+    came_to = ledger.journal.commit_each([first, second, third])
+
+    assert [type(problem) for problem in came_to] == [VersionConflict, LedgerRefuses, LedgerRefuses]
+    assert ledger.journal.read(gone) == ledger.journal.read(last) == []
+
+
+def test_a_stale_version_is_refused_and_nothing_at_all_is_written(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    commit(ledger, job_id, 1, CancelRequested())
+    before = everything(ledger)
+
+    with pytest.raises(VersionConflict):
+        commit(
+            ledger,
+            job_id,
+            1,
+            issued("find.1"),
+            JobEnded(status=JobStatus.OK),
+            fields={"status": "ok"},
+            payloads=["a payload"],
+            drop=[HandoffId("other.1")],
+            due_at=1.0,
+            creates=True,
+        )
+
+    assert everything(ledger) == before
+
+
+def test_a_version_that_the_journal_has_not_reached_is_refused_too(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    with pytest.raises(VersionConflict):
+        commit(ledger, job_id, 7, CancelRequested())
+
+
+def test_eight_threads_that_contend_tear_no_batch_and_lose_none(ledger: Ledger) -> None:
+    job_id, each, size = a_job(ledger), 15, 4
+
+    def contend(name: int) -> None:
+        for turn in range(each):
+            while True:
+                version = version_of(ledger, job_id)
+                try:
+                    commit(ledger, job_id, version, *a_batch(f"{name}-{turn}", size))
+                    break
+                except VersionConflict:
+                    continue
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(contend, range(8)))
+
+    whys = [
+        recorded.event.why
+        for recorded in ledger.journal.read(job_id, after=1)
+        if isinstance(recorded.event, StepsAbandoned)
+    ]
+    batches = [whys[at : at + size] for at in range(0, len(whys), size)]
+    assert len(batches) == 8 * each
+    assert len({batch[0] for batch in batches}) == 8 * each
+    assert all(
+        batch == [f"{batch[0].split()[0]} {place}" for place in range(size)] for batch in batches
+    )
+
+
+def test_one_of_many_who_decide_on_the_same_version_wins(ledger: Ledger) -> None:
+    job_id, start = a_job(ledger), threading.Barrier(8)
+
+    def decide(name: int) -> bool:
+        start.wait()
+        try:
+            commit(ledger, job_id, 1, *a_batch(str(name), 2))
+        except VersionConflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(decide, range(8))) == 1
+    assert version_of(ledger, job_id) == 3
+
+
+def test_facts_commute_with_each_other_and_with_commits(ledger: Ledger) -> None:
+    job_id, start = a_job(ledger), threading.Barrier(8)
+
+    def append(attempt: int) -> int:
+        start.wait()
+        return ledger.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False))
+
+    with ThreadPoolExecutor(8) as pool:
+        versions = list(pool.map(append, range(1, 9)))
+
+    assert sorted(versions) == list(range(2, 10))
+    recorded = ledger.journal.read(job_id, after=1)
+    by_version = {
+        one.version: one.event.attempt for one in recorded if isinstance(one.event, WebhookTried)
+    }
+    assert {version: attempt for attempt, version in enumerate(versions, start=1)} == by_version
+
+
+def test_a_fact_about_no_job_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(UnknownJob):
+        ledger.journal.append(new_job_id(), CancelRequested())
+    assert ledger.connection.redis.keys() == []
+
+
+def test_a_fact_sets_fields_and_removes_those_that_are_empty(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+    assert ledger.jobs.standings([job_id])[0].cancelled
+    ledger.journal.append(job_id, CancelRequested(), {"cancelled": ""})
+    assert not ledger.jobs.standings([job_id])[0].cancelled
+
+
+def test_a_fact_for_a_job_at_work_changes_nothing_of_one_that_has_ended(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    assert ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
+    ledger.journal.append(
+        job_id, JobEnded(status=JobStatus.CANCELLED), {"status": "cancelled", "cancelled": ""}
+    )
+    assert not ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
+    assert not ledger.jobs.standings([job_id])[0].cancelled
+    assert version_of(ledger, job_id) == 3
+
+
+def test_the_second_submission_of_a_job_is_refused(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    with pytest.raises(VersionConflict):
+        commit(ledger, job_id, 0, submission("Another."), creates=True)
+
+
+def test_payloads_lie_once_under_their_digest(ledger: Ledger) -> None:
+    job_id, text = a_job(ledger), "A payload. " * 500
+
+    commit(ledger, job_id, 1, CancelRequested(), payloads=[text, text])
+    commit(ledger, job_id, 2, CancelRequested(), payloads=[text])
+
+    assert ledger.blobs.get(job_id, [ref(text).digest]) == {ref(text).digest: text}
+    assert ledger.connection.redis.hlen(keys.blobs(job_id)) == 2  # the request is the other
+
+
+def test_a_long_journal_is_read_whole(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    commit(ledger, job_id, 1, *a_batch("long", READ_AT_MOST + 10))
+
+    assert [recorded.version for recorded in ledger.journal.read(job_id)] == list(
+        range(1, READ_AT_MOST + 12)
+    )
+
+
+def test_followers_hear_of_an_event_when_it_happens(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(ledger.journal.follow, job_id, 1, 20.0)
+        wait_until(
+            lambda: ledger.connection.redis.info("clients")["blocked_clients"] == 1,
+            what="the follower",
+        )
+        ledger.journal.append(job_id, CancelRequested())
+
+        assert [recorded.event for recorded in heard.result(5)] == [CancelRequested()]
+
+
+def test_any_number_of_followers_leave_the_others_their_connections(ledger: Ledger) -> None:
+    job_id, many = a_job(ledger), MAX_CONNECTIONS + 1
+
+    with ThreadPoolExecutor(many) as pool:
+        heard = [pool.submit(ledger.journal.follow, job_id, 1, 20.0) for _ in range(many)]
+        with redis.Redis.from_url(ledger.connection.url) as looking:
+            wait_until(
+                lambda: looking.info("clients")["blocked_clients"] == many, what="the followers"
+            )
+        ledger.journal.append(job_id, CancelRequested())
+
+        assert all(len(one.result(10)) == 1 for one in heard)
+
+
+def test_followers_of_a_silent_job_come_back_with_nothing(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    assert ledger.journal.follow(job_id, 1, 0.01) == []
+
+
+def test_times_are_those_of_redis(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    seconds, micros = ledger.connection.redis.time()
+
+    assert abs(ledger.journal.read(job_id)[0].at - (seconds + micros / 1e6)) < 5
+    assert abs(ledger.connection.now() - (seconds + micros / 1e6)) < 5
+
+
+def test_when_to_look_again_is_not_set_on_what_has_changed_since(ledger: Ledger) -> None:
+    """A result that came in the meantime has asked for a look in a few seconds: that must not be put off."""
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "find.1")
+    decided_on = version_of(ledger, job_id)
+    finish(granted(ledger, job_id, "find.1"))
+    asked_for = ledger.connection.redis.zscore(keys.DUE, job_id)
+
+    ledger.journal.set_due(job_id, ledger.connection.now() + 3_000, decided_on)
+
+    assert ledger.connection.redis.zscore(keys.DUE, job_id) == asked_for
+
+
+def test_when_to_look_again_is_set_and_taken_back(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+
+    ledger.journal.set_due(job_id, 12.345, 1)
+    assert ledger.connection.redis.zscore(keys.DUE, job_id) == 12_345
+    ledger.journal.set_due(job_id, None, 1)
+    assert ledger.connection.redis.zscore(keys.DUE, job_id) is None

@@ -1,0 +1,141 @@
+"""What a lease is worth, and the one thread that renews every lease of its process; Redis may be away for longer than that."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from structlog.types import EventDict
+
+from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
+from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.types.errors import LeaseLost
+from tests.doubles.jobs import a_job, claim, finish, granted, issue, replied
+from tests.waiting import wait_until
+
+LEASE_S = 0.4
+RENEWALS_IN_TWO_LEASES = 2 * RENEWALS_PER_LEASE
+
+
+def fence_of(ledger: Ledger, claimed: Claim) -> str:
+    """Whose word the ledger heeds for this handoff."""
+    stored: bytes = ledger.connection.redis.hget(
+        keys.handoff(claimed.job_id, claimed.handoff_id), "fence"
+    )
+    return stored.decode()
+
+
+def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
+    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "find.1")
+    first = granted(ledger, job_id, "find.1")
+
+    def take_over() -> Claim | None:
+        second = claim(ledger, job_id, "find.1", "w2")
+        return second if second.verdict is ClaimVerdict.GRANTED else None
+
+    second = wait_until(take_over, what="the end of the lease")
+    assert second is not None
+    assert second.fence != first.fence
+    assert fence_of(ledger, second) == second.fence
+    with pytest.raises(LeaseLost):
+        first.renew()
+    second.renew()
+    ledger.connection.close()
+
+
+def test_a_renewed_lease_lasts(redis_url: str) -> None:
+    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "find.1", "look.1")
+    first, other = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
+
+    def is_over() -> bool:
+        first.renew()
+        return claim(ledger, job_id, "look.1", "w2").verdict is ClaimVerdict.GRANTED
+
+    wait_until(is_over, what="the end of the other lease")
+    assert claim(ledger, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
+    assert fence_of(ledger, first) == first.fence
+    assert fence_of(ledger, other) not in (first.fence, other.fence)
+    first.renew()
+    with pytest.raises(LeaseLost):
+        other.renew()
+    ledger.connection.close()
+
+
+@pytest.mark.parametrize(
+    ("lease_s", "every_s"), [(3.0, 1.0), (12.0, 4.0), (15.0, 4.0), (600.0, 4.0)]
+)
+def test_a_lease_is_renewed_three_times_and_a_long_one_often_enough_for_a_sign_of_life_within_5_s(
+    lease_s: float, every_s: float
+) -> None:
+    assert renews_every_s(lease_s) == every_s
+
+
+def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> None:
+    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
+    leases = Leases(redis_url, LEASE_S, watchdog=False)
+    leases.start()
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "held.1", "left.1")
+    held, left = granted(ledger, job_id, "held.1"), granted(ledger, job_id, "left.1")
+
+    with leases.held(held):
+        with leases.held(left):
+            pass
+        wait_until(
+            lambda: claim(ledger, job_id, "left.1", "w2").verdict is ClaimVerdict.GRANTED,
+            what="the end of the lease",
+        )
+        assert claim(ledger, job_id, "held.1", "w2").verdict is ClaimVerdict.BUSY
+    wait_until(
+        lambda: claim(ledger, job_id, "held.1", "w2").verdict is ClaimVerdict.GRANTED,
+        what="the end of the lease",
+    )
+    leases.stop()
+    ledger.connection.close()
+
+
+def missed(logs: list[EventDict]) -> int:
+    """Renewals that came to nothing."""
+    return sum(each["event"] == "lease not renewed" for each in logs)
+
+
+def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(
+    processes: Processes, tmp_path: Path
+) -> None:
+    server = PrivateRedis(processes, tmp_path, append_only=True)
+    url = server.start()
+    processes.wait_until_ready()
+    ledger = open_ledger(url, Settings(lease_s=LEASE_S))
+    leases = Leases(url, LEASE_S, watchdog=False)
+    leases.start()
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "held.1")
+    held = granted(ledger, job_id, "held.1")
+
+    with leases.held(held), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
+        os.kill(processes.pids()["redis"], signal.SIGSTOP)
+        saved = pool.submit(held.checkpoint, replied())
+        wait_until(
+            lambda: missed(logs) > RENEWALS_IN_TWO_LEASES, what="two leases without a renewal"
+        )
+        assert not saved.done()
+        os.kill(processes.pids()["redis"], signal.SIGKILL)
+        saved.result(60)
+        held.beat("thinking")
+
+    assert finish(held) is not None
+    leases.stop()
+    ledger.connection.close()

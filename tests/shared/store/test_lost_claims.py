@@ -1,0 +1,82 @@
+"""What stays known of processes that were lost with a claim, when the handoff has long gone on."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.store.claim_history import Left, Stint
+from handoff_queue.shared.store.claims import MAX_CLAIMS
+from handoff_queue.shared.store.jobs import handoff_standing
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.ids import JobId
+from tests.doubles.jobs import granted, let_lease_run_out, replied
+from tests.shared.store.conftest import ONE
+
+
+@pytest.mark.parametrize("is_swept", [True, False])
+def test_a_lost_process_stays_counted_when_the_handoff_gets_further(
+    ledger: Ledger, job_id: JobId, is_swept: bool
+) -> None:
+    let_lease_run_out(ledger, granted(ledger, job_id, "find.1"))
+    if is_swept:
+        ledger.jobs.sweep()
+    second = granted(ledger, job_id, "find.1", "w2")
+    second.checkpoint(replied())
+    second.release()
+    granted(ledger, job_id, "find.1", "w3")
+
+    found = ledger.jobs.handoffs(job_id, [ONE])[ONE]
+    assert (found.claims, found.lost_claims, found.worker) == (1, 1, "w3")
+    assert [(one.worker, one.left) for one in found.stints] == [
+        ("w1", Left.LOST),
+        ("w2", Left.BACK),
+    ]
+    times = [
+        found.started_at,
+        *(at for one in found.stints for at in (one.began_at, one.ended_at)),
+        found.claimed_at,
+    ]
+    assert times == sorted(at for at in times if at is not None)
+    assert times[0] == times[1]
+
+
+def test_each_lost_process_counts_and_none_that_handed_back(ledger: Ledger, job_id: JobId) -> None:
+    granted(ledger, job_id, "find.1").release()
+    for _ in range(MAX_CLAIMS):
+        let_lease_run_out(ledger, granted(ledger, job_id, "find.1"))
+        ledger.jobs.sweep()
+        ledger.jobs.sweep()
+
+    found = ledger.jobs.handoffs(job_id, [ONE])[ONE]
+    assert (found.lost_claims, found.claimed_at) == (MAX_CLAIMS, None)
+    assert [one.left for one in found.stints] == [Left.BACK, *[Left.LOST] * MAX_CLAIMS]
+
+
+def test_a_handoff_that_is_parked_says_so(ledger: Ledger, job_id: JobId) -> None:
+    assert granted(ledger, job_id, "find.1").park(60, "rate limit")
+
+    (stint,) = ledger.jobs.handoffs(job_id, [ONE])[ONE].stints
+    assert (stint.worker, stint.left) == ("w1", Left.THROTTLED)
+
+
+def test_only_the_newest_are_kept(ledger: Ledger, job_id: JobId) -> None:
+    for n in range(25):
+        granted(ledger, job_id, "find.1", f"w{n}").release()
+
+    assert [one.worker for one in ledger.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
+        f"w{n}" for n in range(5, 25)
+    ]
+
+
+def test_a_loss_that_an_earlier_version_has_noted_is_still_known() -> None:
+    fields = {
+        b"state": b"running",
+        b"started_at": b"1000",
+        b"lost_at": b"3000",
+        b"lost_worker": b"w1",
+        b"again_at": b"9000",
+    }
+
+    found = handoff_standing(fields)
+    assert found.stints == (Stint("w1", 1.0, 3.0, "lost"),)
+    assert found.claimed_at == 9.0

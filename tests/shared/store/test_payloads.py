@@ -1,0 +1,208 @@
+"""Payloads live once, by content; documents for all jobs together; all of it for a limited time."""
+
+from __future__ import annotations
+
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.payloads import COMPRESS_FROM, packed, unpacked
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.documents import Document
+from handoff_queue.shared.types.errors import LedgerError, UnreadablePayload
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.message import digest_of
+from tests.doubles.jobs import a_job
+
+WORK_S = 600
+"""What a job may take."""
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def store(ledger: Ledger, job_id: JobId, texts: list[str]) -> None:
+    """As a decision that refers to them does."""
+    version = ledger.journal.read(job_id)[-1].version
+    ledger.journal.commit(
+        Commit(job_id=job_id, expected=version, events=[CancelRequested()], payloads=texts)
+    )
+
+
+@given(TEXTS | TEXTS.map(lambda text: text * 200))
+def test_every_text_comes_back_as_it_was(text: str) -> None:
+    assert unpacked(packed(text)) == text
+
+
+def test_long_texts_are_stored_small(ledger: Ledger) -> None:
+    job_id, text = a_job(ledger), "The same again. " * 10_000
+    store(ledger, job_id, [text])
+
+    assert ledger.connection.redis.hstrlen(keys.blobs(job_id), digest_of(text)) < len(text) / 20
+    assert len(packed("x" * (COMPRESS_FROM - 1))) == COMPRESS_FROM
+
+
+def test_payloads_come_back_by_digest_in_one_go(ledger: Ledger) -> None:
+    job_id, texts = a_job(ledger), ["one", "two", "drei: ü"]
+    store(ledger, job_id, texts)
+
+    assert ledger.blobs.get(job_id, [digest_of(text) for text in texts]) == {
+        digest_of(text): text for text in texts
+    }
+    assert ledger.blobs.get(job_id, []) == {}
+
+
+def test_a_payload_that_is_gone_is_named(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    store(ledger, job_id, ["one"])
+
+    with pytest.raises(LedgerError, match=digest_of("two")[:12]):
+        ledger.blobs.get(job_id, [digest_of("one"), digest_of("two")])
+
+
+def test_a_result_that_is_gone_or_damaged_comes_back_as_an_empty_text(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    store(ledger, job_id, ["whole", "damaged"])
+    ledger.connection.redis.hset(keys.blobs(job_id), digest_of("damaged"), b"=another text")
+    results = [digest_of(text) for text in ("whole", "damaged", "gone")]
+
+    assert list(ledger.blobs.get(job_id, [], results=results).values()) == ["whole", "", ""]
+    with pytest.raises(UnreadablePayload):
+        ledger.blobs.get(job_id, [digest_of("damaged")], results=results)
+
+
+def test_a_reference_tells_the_size(ledger: Ledger) -> None:
+    assert (ref("drei: ü").digest, ref("drei: ü").size) == (digest_of("drei: ü"), 7)
+
+
+def test_documents_are_asked_for_before_they_are_sent(ledger: Ledger) -> None:
+    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+
+    assert ledger.blobs.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {
+        digest_of("two")
+    }
+    assert ledger.blobs.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
+
+
+def test_a_document_that_is_used_again_stays_for_another_while(ledger: Ledger) -> None:
+    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+    ledger.connection.redis.expire(keys.document(digest_of("one")), 5)
+    ledger.blobs.missing_documents([digest_of("one")], WORK_S)
+
+    assert ledger.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
+
+
+def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retention(
+    ledger: Ledger,
+) -> None:
+    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+
+    assert (
+        Settings().retention_s + WORK_S - 5
+        < ledger.connection.redis.ttl(keys.document(digest_of("one")))
+        <= Settings().retention_s + WORK_S
+    )
+
+
+def test_a_short_job_does_not_take_a_document_from_a_long_one(ledger: Ledger) -> None:
+    digest = digest_of("one")
+    ledger.blobs.put_documents({digest: "one"}, 100 * WORK_S)
+    ledger.blobs.missing_documents([digest], WORK_S)
+    ledger.blobs.put_documents({digest: "one"}, WORK_S)
+
+    assert ledger.connection.redis.ttl(keys.document(digest)) > Settings().retention_s + 99 * WORK_S
+
+
+def test_thousands_of_documents_are_asked_for_in_parts(ledger: Ledger) -> None:
+    digests = [digest_of(str(n)) for n in range(2_500)]
+
+    assert ledger.blobs.missing_documents(digests, WORK_S) == set(digests)
+
+
+def test_a_fetched_page_belongs_to_its_job(ledger: Ledger) -> None:
+    job_id, other = a_job(ledger), a_job(ledger)
+    page = Document(
+        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+    )
+    ledger.blobs.put_fetched(job_id, page, "text", WORK_S)
+
+    assert ledger.blobs.fetched(job_id) == [page]
+    assert ledger.blobs.fetched(other) == []
+    assert ledger.blobs.documents([page.digest]) == {page.digest: "text"}
+
+
+def _poison(ledger: Ledger, job_id: JobId, digest: str, stored: bytes) -> None:
+    ledger.connection.redis.hset(keys.blobs(job_id), digest, stored)
+
+
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        (packed("another text"), "does not match its digest"),
+        (b"z" + zlib.compress(b"x" * 5_000)[:-20], "cut off"),
+        (b"z no zlib", "cannot be decoded"),
+        (b"=\xff\xfe", "cannot be decoded"),
+        (b"", "does not match its digest"),
+    ],
+    ids=["another text", "cut off", "no zlib", "no UTF-8", "nothing"],
+)
+def test_a_payload_that_is_not_the_text_of_its_digest_is_never_used(
+    ledger: Ledger, stored: bytes, why: str
+) -> None:
+    job_id, digest = a_job(ledger), digest_of("the text")
+    _poison(ledger, job_id, digest, stored)
+
+    with pytest.raises(UnreadablePayload, match=f"payload {digest[:12]} cannot be read.*{why}"):
+        Library(ledger).payloads(job_id, [digest])
+    assert ledger.blobs.short(job_id, [digest], 1_000) == {}
+
+
+def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(ledger: Ledger) -> None:
+    first, second, digest = a_job(ledger), a_job(ledger), digest_of("the text")
+    store(ledger, second, ["the text"])
+    _poison(ledger, first, digest, packed("another text"))
+    library = Library(ledger)
+
+    with pytest.raises(UnreadablePayload):
+        library.payloads(first, [digest])
+    assert library.payloads(second, [digest]) == {digest: "the text"}
+
+
+def test_a_poisoned_document_is_told_to_the_tool_that_reads_it(ledger: Ledger) -> None:
+    digest = digest_of("the text")
+    ledger.connection.redis.set(keys.document(digest), packed("another text"), ex=60)
+
+    with pytest.raises(ToolFailed, match="damaged"):
+        Library(ledger).text_of(digest)
+
+
+def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:
+    bomb = packed("x" * 20_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadablePayload, match="longer than 1,000,000 bytes"):
+            unpacked(bomb, 1_000_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 5_000_000
+
+
+def test_an_unreadable_entry_among_fetched_pages_is_skipped(ledger: Ledger) -> None:
+    job_id = a_job(ledger)
+    page = Document(
+        path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
+    )
+    ledger.blobs.put_fetched(job_id, page, "t", WORK_S)
+    ledger.connection.redis.hset(keys.fetched(job_id), "https://example.com/2", '{"path": NaN')
+
+    assert ledger.blobs.fetched(job_id) == [page]

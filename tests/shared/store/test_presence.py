@@ -1,0 +1,142 @@
+"""Workers announce what they serve; who dies is forgotten, and where workers differ, most of them decide."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.pauses import UNREADABLE, Pause
+from handoff_queue.shared.store.presence import (
+    ANNOUNCED_FOR_S,
+    MOST_ANNOUNCED_BYTES,
+    LiveProcess,
+    Roles,
+)
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.presence import Announcement, Node
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from tests.doubles.handoffs import a_spec
+
+
+@pytest.fixture
+def roles(ledger: Ledger) -> Roles:
+    return Roles(ledger.connection)
+
+
+def says(
+    worker: str, *specs: SpecialistSpec, slots: int = 4, model: str = "offline"
+) -> Announcement:
+    return Announcement(worker=worker, specialists=specs, slots=slots, model=model)
+
+
+def test_what_workers_announce_is_served(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher"), a_spec(name="writer")))
+    roles.announce(says("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
+
+    served = ledger.roles.served()
+    assert sorted(served) == ["researcher", "writer"]
+    assert served["researcher"].workers == ("w1", "w2")
+    assert (served["researcher"].slots, served["researcher"].models) == (
+        7,
+        ("anthropic", "offline"),
+    )
+    assert served["writer"].digest == a_spec(name="writer").content_digest
+
+
+def test_queued_messages_are_counted(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher")))
+    ledger.connection.redis.lpush("researcher", "one", "two")
+
+    assert ledger.roles.served()["researcher"].queued == 2
+
+
+def test_an_announcement_holds_for_a_while_only(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec()))
+    assert 0 < ledger.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
+
+    ledger.connection.redis.delete(keys.worker("w1"))  # what its TTL does
+    assert ledger.roles.served() == {}
+
+
+def test_workers_that_are_long_gone_are_not_even_looked_for(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec()))
+    ledger.connection.redis.zadd(keys.SERVING, {f"{a_spec().name}/w1": 1})
+    roles.announce(says("w2", a_spec()))
+
+    assert ledger.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{a_spec().name}/w2".encode()]
+
+
+def test_a_worker_that_leaves_takes_its_word_back(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec()))
+    roles.withdraw(says("w1", a_spec()))
+
+    assert ledger.roles.served() == {}
+
+
+def test_where_workers_differ_most_of_them_decide(ledger: Ledger, roles: Roles) -> None:
+    old, new = a_spec(name="researcher"), a_spec("search_documents", name="researcher")
+    roles.announce(says("w1", old))
+    roles.announce(says("w2", new))
+    roles.announce(says("w3", new))
+
+    assert ledger.roles.served()["researcher"].digest == new.content_digest
+    assert ledger.roles.served()["researcher"].workers == ("w1", "w2", "w3")
+
+
+def test_a_worker_of_another_version_does_not_hide_the_rest(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec()))
+    roles.announce(says("w2", a_spec()))
+    ledger.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
+
+    assert ledger.roles.served()["researcher"].workers == ("w1",)
+
+
+def test_fields_of_a_later_version_are_ignored(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher")))
+    text = json.loads(says("w1", a_spec(name="researcher")).to_json()) | {"colour": "blue"}
+    ledger.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
+
+    assert ledger.roles.served()["researcher"].workers == ("w1",)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff", b"[]", b'{"slots": "many"}', b"x" * (MOST_ANNOUNCED_BYTES + 1)]
+)
+def test_a_live_process_with_an_unreadable_announcement_is_still_told(
+    ledger: Ledger, roles: Roles, text: bytes
+) -> None:
+    roles.announce(says("w1", a_spec()))
+    roles.announce_supervisor("s1", Node(node="s@h"))
+    for key in (keys.worker("w1"), keys.supervisor("s1")):
+        ledger.connection.redis.set(key, text, ex=10)
+
+    assert ledger.roles.processes() == [
+        LiveProcess("supervisor", "s1", None),
+        LiveProcess("worker", "w1", None),
+    ]
+    assert ledger.roles.served() == {}
+
+
+def test_names_that_are_no_text_stop_no_reader(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher")))
+    in_an_hour_ms = (ledger.connection.now() + 3_600) * 1_000
+    ledger.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": in_an_hour_ms, b"": in_an_hour_ms})
+    ledger.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
+
+    assert "researcher" in ledger.roles.presence().queues
+    assert sorted(ledger.roles.served()) == ["researcher"]
+    assert len(ledger.roles.processes()) == 3
+    ledger.connection.redis.delete(keys.SERVING, keys.PAUSED)
+
+
+def test_a_pause_that_cannot_be_read_still_holds(ledger: Ledger, roles: Roles) -> None:
+    roles.announce(says("w1", a_spec(name="researcher")))
+    ledger.connection.redis.hset(keys.PAUSED, "researcher", b"\xff")
+
+    assert list(roles.presence().paused) == ["researcher"]
+    assert roles.served()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
+    assert ledger.pauses.all()["researcher"].reason == UNREADABLE
+    ledger.pauses.resume("researcher")
+    assert roles.presence().paused == {}

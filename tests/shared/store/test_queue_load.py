@@ -1,0 +1,181 @@
+"""What the fleet has to do at one moment, read off the ledger."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store import queue_load as load
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from tests.doubles.handoffs import a_spec
+from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out
+from tests.doubles.sweeps import issued_ago, make_due
+
+WORST = WorstCase(1_000, 1_000, 0)
+EXPECTED = Expected("account:some-model", 400, 500)
+
+
+@pytest.fixture
+def job_id(ledger: Ledger) -> JobId:
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "a.1", "b.1", "c.1")
+    ledger.roles.announce(
+        Announcement(
+            worker="w1", specialists=(a_spec(name="researcher"),), slots=4, model="offline"
+        )
+    )
+    return job_id
+
+
+def test_what_has_a_slot_is_at_work_and_nothing_else(ledger: Ledger, job_id: JobId) -> None:
+    granted(ledger, job_id, "a.1", worker="host:1")
+    finish(granted(ledger, job_id, "b.1"))
+
+    load = ledger.loads.now()
+
+    (one,) = load.at_work
+    assert (one.job_id, one.handoff_id, one.role, one.worker) == (
+        job_id,
+        "a.1",
+        "researcher",
+        "host:1",
+    )
+    assert (load.open_jobs, load.busy("researcher"), load.throttled("researcher")) == (1, 1, 0)
+
+
+def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    """A webhook that nobody takes is tried for hours."""
+    ended = a_job(ledger)
+    ledger.connection.redis.hset(keys.job(ended), "status", "ok")
+    make_due(ledger, ended)
+
+    assert ledger.loads.now().open_jobs == 1
+
+
+def test_what_waits_for_its_provider_is_parked_and_has_no_slot(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    claimed = granted(ledger, job_id, "a.1")
+    assert claimed.park(60, "rate limit")
+
+    load = ledger.loads.now()
+
+    assert (load.busy("researcher"), load.throttled("researcher")) == (0, 1)
+    assert [one.doing for one in load.at_work] == ["rate limit"]
+
+
+def test_a_claim_whose_lease_is_over_still_has_its_slot_until_a_sweep_has_found_it(
+    ledger: Ledger, job_id: JobId
+) -> None:
+    let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
+    before = ledger.loads.now().busy("researcher")
+    ledger.jobs.sweep()
+
+    assert (before, ledger.loads.now().busy("researcher")) == (1, 0)
+
+
+def test_queues_tell_how_many_wait_and_since_when(ledger: Ledger, job_id: JobId) -> None:
+    issued_ago(ledger, job_id, 30, "a.1")
+    granted(ledger, job_id, "c.1")
+
+    load = ledger.loads.now()
+
+    found = load.waiting["researcher"]
+    assert found.handoffs == 2
+    assert found.since is not None
+    assert 29 < load.at - found.since < 40
+
+
+def test_a_paused_roles_handoffs_wait_too(ledger: Ledger, job_id: JobId) -> None:
+    ledger.connection.redis.zadd(keys.HELD + "researcher", {f"{job_id}/held.1": 1})
+
+    assert ledger.loads.now().waiting["researcher"].handoffs == 4
+
+
+def test_a_job_that_was_woken_and_not_looked_at_is_open_too(ledger: Ledger, job_id: JobId) -> None:
+    make_due(ledger, job_id)
+    make_due(ledger, a_job(ledger))
+    ledger.jobs.sweep()
+
+    assert ledger.loads.now().open_jobs == 2
+
+
+def test_open_jobs_that_wait_for_a_person_are_counted(ledger: Ledger, job_id: JobId) -> None:
+    for waiting in (job_id, a_job(ledger)):
+        ledger.connection.redis.hset(
+            keys.job(waiting), mapping={"asked_last": "7", "approval:7": "plan"}
+        )
+        make_due(ledger, waiting)
+    make_due(ledger, a_job(ledger))
+
+    load = ledger.loads.now()
+
+    assert (load.open_jobs, load.waiting_jobs) == (3, 2)
+
+
+def test_supervisors_are_counted(ledger: Ledger) -> None:
+    ledger.roles.announce_supervisor("s1")
+    ledger.roles.announce_supervisor("s2")
+
+    assert ledger.loads.now().supervisors == 2
+
+
+def test_a_lane_tells_what_its_provider_has_left(ledger: Ledger, job_id: JobId) -> None:
+    claimed = granted(ledger, job_id, "a.1")
+    claimed.reserve(WORST, EXPECTED)
+    claimed.heard(RateLimits(requests=Allowance(600, 100), output_tokens=Allowance(10_000, 9_000)))
+
+    (lane,) = ledger.loads.now().lanes
+
+    assert (lane.account, lane.model, lane.refused_until) == ("account", "some-model", None)
+    assert lane.limits["requests"].limit == 600
+    assert 99 <= lane.limits["requests"].remaining < 200
+    assert "input" not in lane.limits
+
+
+def test_a_lane_that_was_refused_tells_until_when_and_why(ledger: Ledger, job_id: JobId) -> None:
+    claimed = granted(ledger, job_id, "a.1")
+    claimed.reserve(WORST, EXPECTED)
+    claimed.refused("rate limit", 30)
+
+    load = ledger.loads.now()
+
+    (lane,) = load.lanes
+    assert lane.refused_until is not None
+    assert 25 < lane.refused_until - load.at <= 31
+    assert lane.why == "rate limit"
+
+
+def dumps(ledger: Ledger) -> dict[bytes, bytes]:
+    redis = ledger.connection.redis
+    return {key: redis.dump(key) for key in redis.scan_iter()}
+
+
+def test_looking_changes_nothing(ledger: Ledger, job_id: JobId) -> None:
+    granted(ledger, job_id, "a.1")
+    before = dumps(ledger)
+
+    ledger.loads.now()
+
+    assert dumps(ledger) == before
+
+
+def test_no_more_handoffs_are_read_than_that_whatever_becomes_of_them(
+    ledger: Ledger, job_id: JobId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "MOST_AT_WORK", 2)
+    granted(ledger, job_id, "a.1")
+    redis = ledger.connection.redis
+    redis.zadd(keys.DUE, {f"{job_id}/lost.{n}": n for n in range(1, 20)})
+    before = redis.info("commandstats").get("cmdstat_hmget", {}).get("calls", 0)
+
+    assert ledger.loads.now().at_work == ()
+
+    calls = redis.info("commandstats")["cmdstat_hmget"]["calls"] - before
+    assert calls == 3, "two handoffs, and the job"

@@ -1,0 +1,244 @@
+"""Messages in queues that nobody serves go with their jobs, a piece at a time; everything else stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store import queue_repair as queues
+from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client.job_deletion import delete_job
+from handoff_queue.supervisor.engine.sweeper import FORGET_EVERY, Sweeper
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
+    made.serve("researcher", "writer", "generalist")
+    yield made
+    made.close()
+
+
+def published(shell: Shell, count: int) -> list[JobId]:
+    """Jobs whose first handoffs wait in their queues."""
+    jobs = [shell.submit() for _ in range(count)]
+    for job_id in jobs:
+        shell.advance(job_id)
+    return jobs
+
+
+def deleted(shell: Shell, *jobs: JobId) -> None:
+    for job_id in jobs:
+        shell.jobs.cancel(job_id)
+        shell.advance(job_id)
+        delete_job(shell.ledger, job_id)
+
+
+def waiting(shell: Shell) -> list[str]:
+    """Whose messages there are, over all queues of specialists."""
+    redis = shell.ledger.connection.redis
+    frames = [
+        frame.decode() for name in redis.hkeys(keys.QUEUES) for frame in redis.lrange(name, 0, -1)
+    ]
+    return sorted(
+        {
+            part.split(":")[0]
+            for frame in frames
+            for part in frame.split('"')
+            if part.startswith("j-") and ":" in part
+        }
+    )
+
+
+def test_a_message_goes_with_its_job_where_nobody_serves_its_queue_and_the_others_stay(
+    shell: Shell,
+) -> None:
+    gone, stays, gone_too = published(shell, 3)
+    shell.leave()
+    deleted(shell, gone, gone_too)
+    assert waiting(shell) == sorted([gone, stays, gone_too])
+
+    assert shell.ledger.queues.drop_orphans() > 0
+    assert waiting(shell) == [stays]
+    assert shell.ledger.queues.drop_orphans() == 0
+    deleted(shell, stays)
+    shell.ledger.queues.drop_orphans()
+    redis = shell.ledger.connection.redis
+    assert not any(redis.keys(f"{keys.FAIR}{name.decode()}*") for name in redis.hkeys(keys.QUEUES))
+
+
+def test_a_queue_that_is_served_is_left_to_its_workers(shell: Shell) -> None:
+    (job_id,) = published(shell, 1)
+    deleted(shell, job_id)
+
+    assert shell.ledger.queues.drop_orphans() == 0
+    assert waiting(shell) == [job_id]
+
+
+def test_what_retention_has_removed_leaves_no_message_either(shell: Shell) -> None:
+    (job_id,) = published(shell, 1)
+    shell.leave()
+    shell.ledger.connection.redis.delete(keys.job(job_id))
+
+    shell.ledger.queues.drop_orphans()
+
+    assert waiting(shell) == []
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        "garbage",
+        "{}",
+        '{"headers": {"id": 7}}',
+        '{"headers": {"id": "j-000000000000"}}',
+        '{"headers": {"id": "other:a.1"}}',
+    ],
+)
+def test_what_is_no_message_of_a_job_stays_for_people_to_see(shell: Shell, strange: str) -> None:
+    published(shell, 1)
+    shell.leave()
+    redis = shell.ledger.connection.redis
+    queue = redis.hkeys(keys.QUEUES)[0].decode()
+    redis.rpush(queue, strange)
+
+    shell.ledger.queues.drop_orphans()
+
+    assert redis.lindex(queue, -1).decode() == strange
+
+
+class Counting:
+    """Redis, and how many messages were read at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.read: list[int] = []
+        self._redis = connection.redis
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._redis, name)
+
+    def lrange(self, *where: object) -> list[bytes]:
+        frames: list[bytes] = self._redis.lrange(*where)
+        self.read.append(len(frames))
+        return frames
+
+
+def stood(shell: Shell, *of_jobs: JobId) -> None:
+    """These jobs' messages in a queue that nobody serves, the first of them the next to be taken."""
+    redis = shell.ledger.connection.redis
+    redis.hset(keys.QUEUES, "oracle", 0)
+    redis.lpush(
+        "oracle",
+        *(f'{{"headers": {{"id": "{job_id}:a.1"}}, "n": {n}}}' for n, job_id in enumerate(of_jobs)),
+    )
+
+
+def gone(*numbers: int) -> list[JobId]:
+    return [JobId(f"j-{n:012x}") for n in numbers]
+
+
+def calls_of(shell: Shell, *commands: str) -> list[int]:
+    """How often Redis has run each of these."""
+    found = shell.ledger.connection.redis.info("commandstats")
+    return [int(found.get(f"cmdstat_{command}", {}).get("calls", 0)) for command in commands]
+
+
+def test_a_queue_is_walked_through_once_a_piece_however_many_of_it_go(shell: Shell) -> None:
+    stays = shell.submit()
+    stood(shell, *[stays] * 600, *gone(*range(900)))
+    pieces = 0
+    before = calls_of(shell, "lrem")[0]
+
+    while not pieces or shell.ledger.queues.has_more:
+        shell.ledger.queues.drop_orphans()
+        pieces += 1
+
+    assert shell.ledger.connection.redis.llen("oracle") == 600
+    assert pieces == 1_500 // queues.LOOKED_AT + 1
+    assert calls_of(shell, "lrem")[0] - before <= pieces
+
+
+def test_what_stands_elsewhere_by_now_stays(shell: Shell) -> None:
+    stood(shell, *gone(1, 2, 3))
+    redis = shell.ledger.connection.redis
+    (last, *_), first = redis.lrange("oracle", 0, -1), redis.rpop("oracle")
+
+    assert (
+        shell.ledger.connection.script(
+            "orphans", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]
+        )
+        == 1
+    )
+    assert redis.llen("oracle") == 1
+
+
+def test_one_supervisor_at_a_time_goes_through_them(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    stood(shell, *gone(1, 2, 3))
+    other = shell.another()
+    shell.ledger.queues.drop_orphans()
+    before = calls_of(shell, "lrange")
+
+    assert other.ledger.queues.drop_orphans() == 0
+    assert (other.ledger.queues.has_more, calls_of(shell, "lrange")) == (False, before)
+    assert 0 < shell.ledger.connection.redis.ttl(keys.ORPHANS) <= queues.MINE_FOR_S
+    assert shell.ledger.queues.drop_orphans() == 1
+
+    shell.ledger.connection.redis.delete(keys.ORPHANS)
+    assert other.ledger.queues.drop_orphans() == 1
+    assert shell.ledger.queues.drop_orphans() == 0
+    other.close()
+
+
+def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "LOOKED_AT", 4)
+    stays = JobId("j-000000000001")
+    redis = shell.ledger.connection.redis
+    redis.hset(keys.QUEUES, "oracle", 0)
+    redis.hset(keys.job(stays), "status", "running")
+    redis.expire(keys.job(stays), 60)
+    of_jobs = [stays if n % 3 else JobId(f"j-{n:012x}") for n in range(3, 33)]
+    redis.lpush(
+        "oracle",
+        *(f'{{"headers": {{"id": "{job_id}:a.1"}}, "n": {n}}}' for n, job_id in enumerate(of_jobs)),
+    )
+    counting = Counting(shell.ledger.connection)
+    monkeypatch.setattr(shell.ledger.connection, "redis", counting)
+
+    dropped = shell.ledger.queues.drop_orphans()
+    while shell.ledger.queues.has_more:
+        dropped += shell.ledger.queues.drop_orphans()
+
+    assert dropped == 10
+    assert (redis.llen("oracle"), max(counting.read), sum(counting.read)) == (20, 4, 30)
+
+
+def test_every_supervisor_looks_when_it_starts_and_goes_on_where_there_is_more(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    jobs = published(shell, 3)
+    shell.leave()
+    deleted(shell, *jobs)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
+    sweeper.start()
+
+    wait_until(lambda: not waiting(shell), what="messages without a job to go")
+
+    sweeper.stop()
+    sweeper.wait_until_withdrawn()
+    assert FORGET_EVERY > 100, "so it was not by starting anew"

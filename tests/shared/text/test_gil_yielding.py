@@ -1,0 +1,42 @@
+"""Long work gives the interpreter lock away between its items."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from threading import Event, Thread
+
+import pytest
+
+from handoff_queue.shared.text.gil_yielding import AT_A_TIME, gently
+
+
+@pytest.fixture
+def nobody_is_made_to_wait() -> Iterator[None]:
+    """A thread that has the interpreter lock keeps it until it gives it away."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_all_items_come_in_their_order() -> None:
+    assert list(gently(range(3 * AT_A_TIME + 1))) == list(range(3 * AT_A_TIME + 1))
+
+
+@pytest.mark.usefixtures("nobody_is_made_to_wait")
+def test_another_thread_goes_on_before_the_last_item() -> None:
+    may_go, has_gone = Event(), Event()
+
+    def go() -> None:
+        may_go.wait()
+        has_gone.set()
+
+    other = Thread(target=go)
+    other.start()
+    may_go.set()
+
+    is_seen = any(has_gone.is_set() for _ in gently(range(10_000 * AT_A_TIME)))
+
+    other.join()
+    assert is_seen, "while there were items left"

@@ -1,0 +1,42 @@
+"""Suggestions for a name that does not exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.text.suggestions import close_names, suggestion
+
+ROLES = ["analyst", "coder", "researcher", "reviewer", "writer"]
+
+
+@pytest.mark.parametrize(
+    "typed", ["reseacher", "resercher", "Researcher", "RESEARCHER", "researchers"]
+)
+def test_a_name_with_a_slip_is_suggested_whatever_its_case(typed: str) -> None:
+    assert suggestion(typed, ROLES) == "did you mean researcher?"
+
+
+def test_a_hyphen_counts_as_an_underscore() -> None:
+    assert close_names("max-turns", ["max_turns", "max_usd"]) == ["max_turns"]
+    assert close_names("--max_turns", ["--max-usd", "--max-turns"]) == ["--max-turns"]
+
+
+def test_a_name_that_is_like_none_is_answered_with_all_names() -> None:
+    assert suggestion("poet", ["coder", "analyst"]) == "there are: coder, analyst"
+    assert suggestion("poet", []) == "there are: none"
+    assert (
+        suggestion("poet", ["coder"], otherwise="name one of these")
+        == "name one of these (there are: coder)"
+    )
+
+
+def test_several_close_names_can_be_asked_for() -> None:
+    assert suggestion("re-viewer", ["viewer", "reviewer"], most=2) == (
+        "did you mean reviewer or viewer?"
+    )
+
+
+def test_a_long_list_is_cut_and_a_long_name_is_compared_by_its_beginning() -> None:
+    many = [f"step{number}" for number in range(50)]
+
+    assert suggestion("x" * 1_000_000, many).endswith("step28, step29 and 20 more")

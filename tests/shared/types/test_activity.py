@@ -1,0 +1,30 @@
+"""What is written of a wait is read back as it was meant, and a countdown tells nobody anything new."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.activity import Waiting, is_news, waiting_in
+
+
+@given(st.builds(Waiting, st.text(min_size=1), st.none() | st.integers(0, 10_000)))
+def test_a_wait_is_read_back_from_its_sentence(wait: Waiting) -> None:
+    assert waiting_in(str(wait)) == wait
+
+
+@pytest.mark.parametrize(
+    "doing", ["", "thinking", "waiting", "waiting_times", "waiting, search_documents"]
+)
+def test_who_does_something_else_does_not_wait(doing: str) -> None:
+    assert waiting_in(doing) is None
+
+
+def test_only_what_is_waited_for_is_news() -> None:
+    assert not is_news("waiting 11 s: rate limit", "waiting 12 s: rate limit")
+    assert is_news("waiting 11 s: overloaded", "waiting 12 s: rate limit")
+    assert is_news("waiting 12 s: rate limit", "waiting for budget")
+    assert is_news("waiting 12 s: rate limit", "thinking")
+    assert is_news("thinking", "waiting 1 s: rate limit")
+    assert not is_news("thinking", "thinking")

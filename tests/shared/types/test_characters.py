@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.characters import (
+    all_in_whole_characters,
+    has_half_a_character,
+    in_whole_characters,
+)
+
+halves = st.text(st.characters(categories=["Cs"]) | st.characters())
+
+
+@given(halves)
+def test_whatever_it_was_it_can_be_stored(text: str) -> None:
+    whole = in_whole_characters(text)
+    assert whole.encode().decode() == whole
+    assert not has_half_a_character(whole)
+
+
+@given(st.text())
+def test_a_text_in_whole_characters_stays_as_it_is(text: str) -> None:
+    assert in_whole_characters(text) is text
+
+
+@given(st.characters(min_codepoint=0x10000))
+def test_two_halves_are_one_character(character: str) -> None:
+    spelled = character.encode("utf-16-le")
+    apart = "".join(spelled[at : at + 2].decode("utf-16-le", "surrogatepass") for at in (0, 2))
+    assert (len(apart), in_whole_characters(f"a{apart}b")) == (2, f"a{character}b")
+
+
+def test_names_and_values_are_cleaned_at_any_depth() -> None:
+    assert all_in_whole_characters({"\ud83d": ("a", ["\ude00", 1, None])}) == {
+        "\ufffd": ("a", ["\ufffd", 1, None])
+    }

@@ -1,0 +1,40 @@
+"""Words by which claims and looks are told apart are never said twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+
+from handoff_queue.shared.types.ids import new_word
+
+
+def test_words_are_sixteen_hex_digits_and_none_comes_twice() -> None:
+    words = [new_word() for _ in range(1000)]
+
+    assert all(re.fullmatch("[0-9a-f]{16}", word) for word in words)
+    assert len({*words}) == 1000
+
+
+def test_whoever_seeds_pythons_own_generator_repeats_no_word() -> None:
+    state = random.getstate()
+    try:
+        random.seed(7)
+        first = new_word()
+        random.seed(7)
+
+        assert new_word() != first
+    finally:
+        random.setstate(state)
+
+
+def test_a_forked_process_has_words_of_its_own() -> None:
+    theirs, mine = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(mine, new_word().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert os.read(theirs, 100).decode() != new_word()
+    os.close(theirs)
+    os.close(mine)

@@ -1,0 +1,43 @@
+"""What is wrong with what a person wrote is said without Python's words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.message import Message, problems_of
+from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.supervisor.gates.facts import WrittenFacts
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "told"),
+    [
+        (Gates, {"requird": ["x"]}, "requird: there is no such field"),
+        (Gates, {"fact_checker": 3}, "fact_checker: must be a text"),
+        (Gates, {"cited": "perhaps"}, "cited: must be true or false"),
+        (Gates, {"min_words": "many"}, "min_words: must be a whole number"),
+        (Gates, {"max_words": 0}, "max_words: must be at least 1"),
+        (Gates, {"numbers": ["many"]}, "numbers.0: must be a number"),
+        (Gates, {"sections": "Risks"}, "sections: must be a list"),
+        (WrittenFacts, {"file": "a.csv", "columns": 3}, "columns: must hold fields"),
+        (JobLimits, {"on_limit": "foo"}, "on_limit: must be 'stop', 'wrap-up' or 'ask'"),
+        (Rubric, {"criteria": [{"name": "tone", "means": 3}]}, "criteria.0.means: must be a text"),
+        (
+            Rubric,
+            {"criteria": []},
+            "criteria: Tuple should have at least 1 item after validation, not 0",
+        ),
+    ],
+)
+def test_a_problem_is_told_in_words_of_ours_and_once(
+    kind: type[Message], said: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValidationError) as found:
+        kind.model_validate_json(json.dumps(said))
+    assert problems_of(found.value) == told

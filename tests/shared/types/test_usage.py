@@ -1,0 +1,26 @@
+"""Dollars are for people, whole micro-dollars for the books."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.usage import cost_usd, microusd
+
+
+@given(st.integers(0, 10**12))
+def test_what_a_limit_says_is_what_it_is_to_the_last_micro_dollar(amount: int) -> None:
+    assert microusd(cost_usd(amount)) == amount
+
+
+def test_less_than_a_micro_dollar_is_not_rounded_up() -> None:
+    assert (microusd(2.01), microusd(0.000_001_9), microusd(1e-6), microusd(5e-7)) == (
+        2_010_000,
+        1,
+        1,
+        0,
+    )
+
+
+def test_unknown_stays_unknown() -> None:
+    assert (microusd(None), cost_usd(None)) == (None, None)

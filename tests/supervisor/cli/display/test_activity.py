@@ -1,0 +1,126 @@
+"""Signs of life: who is at work, and who has not been heard of."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import Child, StepOutline
+from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.cli.display.activity import (
+    EVERY_S,
+    MOST_AT_WORK,
+    SILENT_AFTER_S,
+    sign_of,
+)
+from handoff_queue.supervisor.cli.display.event_lines import held_up
+from handoff_queue.supervisor.cli.display.job_view import TICK_S, View
+from handoff_queue.supervisor.cli.display.tree import picture
+from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
+
+RUNS = HandoffStanding("running", turns=1, doing="search_documents", started_at=98.0, beat_at=109.0)
+PARKED = replace(RUNS, state="waiting", doing="rate limit", parked_until=150.0)
+SILENT = replace(RUNS, beat_at=103.0)
+
+
+def at_work(**standings: HandoffStanding) -> View:
+    """One handoff of each step."""
+    outlines = tuple(StepOutline(id=StepId(step), specialist="researcher") for step in standings)
+    out = [issued(step, "researcher") for step in standings]
+    plan = PLANNED.model_copy(update={"steps": outlines})
+    return view_of(
+        SUBMITTED, plan, *out, standings={f"{step}.1": one for step, one in standings.items()}
+    )
+
+
+def tree_of(view: View) -> str:
+    out = io.StringIO()
+    Console(file=out, width=140, highlight=False, markup=False).print(picture(view))
+    return out.getvalue()
+
+
+def test_a_log_is_told_who_is_at_work_on_what_and_what_it_took_so_far() -> None:
+    sign = "so far 4 of 200 turns, 2,400 tokens, $0.0015; at work: left (researcher) turn 2, search_documents, 12 s"
+
+    assert sign_of(at_work(left=RUNS)) == sign
+
+
+def test_the_tool_calls_of_who_is_at_work_are_counted() -> None:
+    assert (sign_of(at_work(left=replace(RUNS, tool_calls=1))) or "").endswith(
+        "turn 2, search_documents, 1 tool call, 12 s"
+    )
+
+
+def test_who_has_not_been_heard_of_is_told_first_in_a_log_and_marked_in_the_tree() -> None:
+    view = at_work(left=RUNS, right=SILENT)
+    told = sign_of(view) or ""
+
+    assert told.index(
+        "right (researcher) turn 2, search_documents, 12 s, no sign of life for 7 s"
+    ) < told.index("left (researcher)")
+    assert [
+        line.split()[2] for line in tree_of(view).splitlines() if "no sign of life for 7 s" in line
+    ] == ["right"]
+
+
+def test_nobody_at_work_gives_no_sign() -> None:
+    assert sign_of(at_work(left=HandoffStanding("issued"))) is None
+    view = view_of(
+        SUBMITTED,
+        PLANNED,
+        issued("left", "researcher"),
+        finished("left"),
+        standings={"left.1": RUNS},
+    )
+    assert sign_of(view) is None, "it has ended, whatever its standing was when it was read last"
+    assert sign_of(View(view.job_id)) is None
+
+
+def test_many_at_work_are_counted_and_the_silent_ones_are_among_those_that_are_named() -> None:
+    view = at_work(**{f"s{number}": RUNS for number in range(30)}, quiet=SILENT)
+
+    told = sign_of(view) or ""
+    assert told.count(" turn 2, ") == MOST_AT_WORK
+    assert "quiet (researcher)" in told
+    assert told.endswith(f"; and {31 - MOST_AT_WORK} more")
+
+
+def test_who_is_at_work_below_is_told_with_its_job_and_not_the_step_that_it_does() -> None:
+    child = JobId("j-00000000cccc")
+    handed = issued("team", "supervisor", group=None).model_copy(
+        update={"child": Child(job_id=child, limits=JobLimits())}
+    )
+    team = PLANNED.model_copy(
+        update={"steps": (StepOutline(id=StepId("team"), specialist="supervisor"),)}
+    )
+    view = view_of(SUBMITTED, team, handed, standings={"team.1": replace(SILENT, doing="")})
+    view = replace(view, children={child: replace(at_work(left=RUNS), job_id=child)})
+
+    assert (sign_of(view) or "").endswith(
+        f"at work: {child} left (researcher) turn 2, search_documents, 12 s"
+    )
+    assert "no sign of life" not in tree_of(view)
+
+
+def test_a_sign_in_a_log_comes_within_5_seconds() -> None:
+    assert EVERY_S + TICK_S < 5.0 <= SILENT_AFTER_S
+
+
+def test_who_is_parked_is_told_beside_who_is_at_work() -> None:
+    view = at_work(left=RUNS, right=PARKED)
+
+    assert (sign_of(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
+
+
+def test_a_log_is_told_once_that_a_handoff_is_parked() -> None:
+    before, after = at_work(left=RUNS), at_work(left=PARKED)
+
+    assert list(held_up(before, after)) == ["left (researcher): waits 40 s: rate limit"]
+    assert list(held_up(after, replace(after, now=after.now + 5))) == []
+    assert list(held_up(after, replace(after, now=after.now + 60))) == [], (
+        "its time is over, and it waits for a slot"
+    )

@@ -1,0 +1,207 @@
+"""What a terminal has room for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import Event, JobEnded, JobStatus
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.cli.display.column_fitting import chosen, middle, name_cut, words_cut
+from handoff_queue.supervisor.cli.display.job_status import headline
+from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.client.waiting_reasons import Missing
+from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
+
+PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"))
+LONG = "check_the_supplier_contract_carefully_"
+RUNNING = HandoffStanding(
+    "running",
+    turns=1,
+    input_tokens=900,
+    output_tokens=100,
+    cost_microusd=1_500,
+    doing="thinking",
+    started_at=107.5,
+)
+
+
+def on_a_terminal(view: View, width: int = 80, height: int = 24, *, below: int = 0) -> list[str]:
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        height=height,
+        highlight=False,
+        markup=False,
+        force_terminal=True,
+        color_system=None,
+    )
+    console.print(picture(view, below=below))
+    return out.getvalue().splitlines()
+
+
+def steps(*names: str) -> Event:
+    outline = PLANNED.steps[0]
+    return PLANNED.model_copy(
+        update={"steps": tuple(outline.model_copy(update={"id": StepId(name)}) for name in names)}
+    )
+
+
+def many(
+    of: int, *, done: Iterable[int], failed: Iterable[int] = (), running: Iterable[int]
+) -> View:
+    """A job of so many steps; the rest waits."""
+    ended = [*((n, ResultStatus.OK) for n in done), *((n, ResultStatus.FAILED) for n in failed)]
+    name = "page_{:04d}".format
+    events = [
+        one
+        for n, status in ended
+        for one in (issued(name(n), "reader"), finished(name(n), status=status, error="torn"))
+    ]
+    running = list(running)
+    events += [issued(name(n), "reader") for n in running]
+    return view_of(
+        *PLANNER,
+        steps(*map(name, range(1, of + 1))),
+        *events,
+        standings={f"{name(n)}.1": RUNNING for n in running},
+    )
+
+
+def test_of_a_thousand_steps_those_that_have_failed_run_or_wait_next_are_shown_and_the_rest_is_counted() -> (
+    None
+):
+    view = many(1_000, done=range(1, 401), failed=[401], running=range(402, 410))
+    view = replace(
+        view,
+        missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),),
+    )
+
+    lines = on_a_terminal(view)
+
+    assert len(lines) <= 24
+    assert "page_0401" in lines[1]
+    assert "✗" in lines[1]
+    assert [line.split()[2] for line in lines[2:10]] == [f"page_{n:04d}" for n in range(402, 410)]
+    assert "page_0410" in lines[10]
+    assert "of 1,001: 401 done, 1 failed, 8 at work, 591 wait" in " ".join(lines)
+    assert any("! step left waits for a worker of `poet`" in line for line in lines)
+
+
+def test_failed_steps_leave_room_for_those_that_run() -> None:
+    lines = on_a_terminal(many(200, done=[], failed=range(1, 101), running=range(101, 133)))
+
+    assert len(lines) <= 24
+    assert sum("✗" in line for line in lines) == sum("●" in line for line in lines) == 11
+
+
+def test_what_stands_below_has_its_lines() -> None:
+    assert len(on_a_terminal(many(100, done=[], running=[1]), below=2)) <= 22
+
+
+def test_on_a_terminal_of_a_few_lines_the_steps_have_most_of_them() -> None:
+    lines = on_a_terminal(many(50, done=[1], running=[7]), 20, 5, below=1)
+
+    assert len(lines) == 4
+    assert "●" in lines[1]
+    assert "and 49 more" in lines[3]
+
+
+def test_who_is_missing_leaves_room_for_the_steps() -> None:
+    lacks = tuple(Missing(f"a worker of `w{n}`", "start one") for n in range(30))
+    lines = on_a_terminal(replace(many(100, done=[], running=[1]), missing=lacks))
+
+    assert len(lines) <= 24
+    assert "! and 24 more that it waits for" in lines[-1]
+    assert "page_0001" in "".join(lines)
+
+
+def test_what_fits_stands_in_the_order_of_the_plan() -> None:
+    lines = on_a_terminal(many(4, done=[1, 3], failed=[2], running=[4]))
+
+    assert [line.split()[2] for line in lines[2:]] == [f"page_000{n}" for n in (1, 2, 3, 4)]
+
+
+def test_rows_below_a_step_stay_with_it() -> None:
+    ranks, heads = [4, 1, 0, 1, 3, 3], [0, 1, 1, 3, 4, 5]
+
+    assert chosen(ranks, heads, 4) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_long_name_is_cut_in_the_middle_so_that_the_rest_of_the_row_is_seen(width: int) -> None:
+    names = [f"{LONG}{n:04d}" for n in (1, 2)]
+    events = (issued(names[0], "reader"), issued(names[1], "reader"), finished(names[1]))
+    books = HandoffStanding(
+        "done",
+        turns=3,
+        input_tokens=1_000,
+        cost_microusd=1_200,
+        started_at=101.0,
+        finished_at=105.5,
+    )
+    view = view_of(
+        *PLANNER,
+        steps(*names),
+        *events,
+        standings={f"{names[0]}.1": RUNNING, f"{names[1]}.1": books},
+    )
+    runs, done = on_a_terminal(view, width)[-2:]
+
+    for words in ("0001", "turn 2", "thinking", "2.5 s"):
+        assert words in runs
+    for words in ("0002", "ok", "3 turns", "4.5 s", "$0.0012"):
+        assert words in done
+    assert ("$0.0015" in runs) or width < 80
+    assert max(map(len, (runs, done))) <= width
+
+
+def test_cutting() -> None:
+    assert middle("page_0001", 9) == "page_0001"
+    assert middle(f"{LONG}0170", 12) == "check…y_0170"
+    assert name_cut(f"{LONG}0170 (reader)", 30) == "check_the_…fully_0170 (reader)"
+    assert name_cut(f"{LONG}0170 (researcher)", 14) == middle(f"{LONG}0170", 14)
+    assert (
+        words_cut("turn 2  thinking  3 tool calls  2.5 s  1,000 tokens", 30)
+        == "turn 2  thinking  2.5 s"
+    )
+    assert words_cut("failed  2.5 s  there is no such document", 24) == "failed  2.5 s  there is…"
+
+
+@pytest.mark.parametrize("mode", [Mode.SINGLE, Mode.PIPELINE, Mode.AUTO])
+def test_where_no_planner_will_be_there_is_no_row_of_one(mode: Mode) -> None:
+    asked = SUBMITTED.model_copy(update={"mode": mode})
+
+    assert "planner" not in "".join(on_a_terminal(view_of(asked)))
+    assert "job  waits for a supervisor" in on_a_terminal(view_of(asked))[1]
+    assert "planner" not in "".join(
+        on_a_terminal(view_of(asked, PLANNED, issued("left", "researcher")))
+    )
+
+
+def test_a_job_that_was_cancelled_before_it_was_planned_waits_for_no_planner_and_its_clock_stands() -> (
+    None
+):
+    view = view_of(SUBMITTED, JobEnded(status=JobStatus.CANCELLED), now=500.0)
+
+    assert "planner" not in "".join(on_a_terminal(view))
+    assert headline(view).split("  ")[2] == "1 s"
+
+
+def test_a_handoff_whose_worker_has_died_waits_to_be_run_again() -> None:
+    back = HandoffStanding("issued", claims=1, issued_at=90.0, started_at=91.0)
+    lines = on_a_terminal(
+        view_of(*PLANNER, steps("left"), issued("left", "reader"), standings={"left.1": back})
+    )
+
+    assert "waits to be run again" in lines[2]
+    assert "in its queue" not in lines[2]

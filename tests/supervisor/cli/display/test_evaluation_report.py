@@ -1,0 +1,79 @@
+"""What was not measured is said, whatever else went well; and the tables say what was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.cli.display.evaluation_report import (
+    Done,
+    accounts_of,
+    report_json,
+    report_table,
+    unmeasured,
+)
+from handoff_queue.supervisor.evaluation.figures import Took
+from handoff_queue.supervisor.evaluation.golden_set import Case
+from handoff_queue.supervisor.evaluation.trials import Outcome, Plan, Trial, Variant
+
+CASES = tuple(
+    Case(id=f"c{n}", request="?", kind="look|up", gates=Gates(min_words=1)) for n in range(2)
+)
+WAYS = (Variant(Mode.SINGLE), Variant(Mode.TEAM, "some-model"))
+PLAN = Plan("nightly", CASES, WAYS)
+
+
+def outcome(trial: Trial, *faults: str, is_cut: bool = False) -> Outcome:
+    took = Took(1, 100, 10, 0.25, 2.0, 1.0)
+    return Outcome(trial, "j-0123456789ab", "ok", faults, took, is_cut)
+
+
+ALL = [
+    outcome(trial, *(("It is wrong.",) if trial.case.id == "c1" else ())) for trial in PLAN.trials
+]
+
+
+def test_a_run_that_was_whole_has_nothing_to_add() -> None:
+    assert unmeasured(Done(PLAN, ALL)) == []
+
+
+def test_whatever_money_did_not_suffice_for_is_named() -> None:
+    done = Done(
+        PLAN,
+        [outcome(PLAN.trials[0], is_cut=True)],
+        PLAN.trials[1:],
+        not_judged=2,
+        max_microusd=1_000_000,
+    )
+
+    assert unmeasured(done) == [
+        "1 job ran out of money, which says nothing about its way: raise --max-usd",
+        "no money was left to judge 2 answers: raise --max-usd",
+        "no money was left for 3 jobs: c0 (team some-model), c1 (single), c1 (team some-model)",
+    ]
+    assert accounts_of(done) == [
+        "nightly: $0.2500 of at most $1.0000, 110 tokens, of these the judge 0"
+    ]
+
+
+def test_a_way_has_a_row_and_a_kind_has_one_too() -> None:
+    rows, kinds, advice = report_table(Done(PLAN, ALL)).split("\n\n")
+
+    assert "| team some-model | 1 of 2 | 50% (9% to 91%)  |" in rows
+    assert "| $0.2500   | 2.0         | 1.0 " in rows
+    assert "| look\\|up | 1 of 2 | 1 of 2          |" in kinds
+    assert advice == "Take single: no other way passes more."
+
+
+def test_the_same_as_json() -> None:
+    found = report_json(Done(PLAN, ALL), Path("golden.jsonl"))
+
+    assert (found["run"], found["golden"], found["cost_usd"]) == ("nightly", "golden.jsonl", 1.0)
+    assert [(row["mode"], row["model"], row["passed"]) for row in found["rows"]] == [
+        ("single", None, 1),
+        ("team", "some-model", 1),
+    ]
+    assert [(one["case"], one["passed"], one["faults"]) for one in found["trials"][2:]] == [
+        ("c1", False, ["It is wrong."])
+    ] * 2

@@ -1,0 +1,281 @@
+"""The same for a log: a line an event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import (
+    AnswerMethod,
+    CancelRequested,
+    ConflictsFound,
+    Event,
+    FactsChecked,
+    JobEnded,
+    JobStatus,
+    NeedsResolved,
+    RetryRequested,
+    Reviewed,
+    StepOutline,
+    StepsAbandoned,
+    Synthesised,
+    WebhookTried,
+)
+from handoff_queue.shared.types.fact_check import CheckVerdict, FactCheck, WrongStatement
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.plan import Step
+from handoff_queue.shared.types.plan_patch import Patch, Repeat
+from handoff_queue.shared.types.verdict import Decision, Verdict
+from handoff_queue.supervisor.cli.display.event_lines import (
+    claimed,
+    held_up,
+    lines_of,
+    missed,
+    no_longer_missed,
+)
+from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.client.waiting_reasons import Missing
+from tests.supervisor.cli.moments import (
+    JOB,
+    PLANNED,
+    REF,
+    SUBMITTED,
+    checked,
+    finished,
+    issued,
+    looked,
+    recorded,
+    reviewed,
+    view_of,
+)
+
+BEFORE: tuple[Event, ...] = (
+    SUBMITTED,
+    issued("planner", "planner", group=None),
+    finished("planner"),
+    PLANNED,
+    issued("left", "researcher"),
+)
+
+
+def last_line(*events: Event) -> str:
+    view = view_of(*BEFORE, *events)
+    return list(lines_of(Moment(view, tuple(recorded(*BEFORE, *events)))))[-1]
+
+
+def test_a_job_is_told_from_submission_to_plan() -> None:
+    lines = list(lines_of(Moment(view_of(*BEFORE), tuple(recorded(*BEFORE)))))
+
+    assert lines == [
+        f"{JOB}: submitted with 3 documents",
+        "planner: ok, 3 turns, 1,200 tokens",
+        "plan: 2 steps: left (researcher), both (writer)",
+        "left (researcher): handed over",
+    ]
+
+
+def test_a_plan_of_a_thousand_copies_is_told_in_a_line_that_can_be_read() -> None:
+    first, last = PLANNED.steps
+    copies = tuple(
+        first.model_copy(update={"id": StepId(f"page_{n:04d}")}) for n in range(1, 1_001)
+    )
+    events = (*BEFORE[:3], PLANNED.model_copy(update={"steps": (first, *copies, last)}))
+    line = list(lines_of(Moment(view_of(*events), tuple(recorded(*events)))))[-1]
+
+    assert (
+        line
+        == "plan: 1,002 steps: left (researcher), page_0001 to page_1000 (researcher), both (writer)"
+    )
+
+
+def test_a_failure_says_why() -> None:
+    line = last_line(finished("left", status=ResultStatus.FAILED, error="no such\ndocument"))
+
+    assert line == "left (researcher): failed, 3 turns, 1,200 tokens: no such document"
+
+
+def test_who_is_in_need_is_told_with_who_finds_it_out() -> None:
+    helper = StepOutline(id=StepId("left_help"), specialist="writer")
+    waits = StepOutline(
+        id=StepId("left"), specialist="researcher", depends_on=(helper.id,), helpers=(helper.id,)
+    )
+
+    line = last_line(
+        NeedsResolved(
+            result=finished("planner").result,
+            added=(helper,),
+            changed=(waits,),
+            given_up=(StepId("both"),),
+        )
+    )
+
+    assert line == "left: to be found out by left_help (writer); both: given up"
+
+
+def test_every_other_event_has_its_line() -> None:
+    assert last_line(reviewed(Verdict(verdict=Decision.PASS))) == "review, round 1: PASS"
+    assert (
+        last_line(Reviewed(round=1, decision=None, problem="no time"))
+        == "review, round 1: none (no time)"
+    )
+    assert last_line(StepsAbandoned(steps=(), why="too late")).startswith("given up")
+    assert last_line(Synthesised(method=AnswerMethod.MERGED)) == (
+        "answer: put together from the results of the steps"
+    )
+    assert last_line(CancelRequested()) == "cancel requested"
+    assert last_line(JobEnded(status=JobStatus.OK)) == f"{JOB}: ok"
+    assert (
+        last_line(JobEnded(status=JobStatus.OK), RetryRequested()) == "again, what did not succeed"
+    )
+    assert (
+        last_line(WebhookTried(attempt=2, delivered=False, detail="404"))
+        == "webhook: try 2 failed: 404"
+    )
+
+
+def test_what_a_fact_checker_says_of_the_answer_is_told() -> None:
+    wrong = WrongStatement(statement="It is high.", why="It is\nlow.")
+    out = issued("fact_gate", "legal", group="g2")
+
+    assert last_line(out) == "fact_gate (legal): handed over"
+    assert last_line(out, *checked(FactCheck(verdict=CheckVerdict.PASS))) == "facts: passed"
+    veto = last_line(out, *checked(FactCheck(verdict=CheckVerdict.VETO, wrong=(wrong,))))
+    assert veto == 'facts: 1 objection: "It is high." is wrong: It is low., sent back'
+    unsure = last_line(
+        out, *checked(FactCheck(verdict=CheckVerdict.CANNOT_SAY, why="Nothing is there."))
+    )
+    assert unsure == "facts: not checked: the fact-checker could not say (Nothing is there.)"
+    assert (
+        last_line(FactsChecked(problem="no time was left for it"))
+        == "facts: not checked: no time was left for it"
+    )
+
+
+def test_what_the_replanner_has_made_of_the_plan_is_told_with_why() -> None:
+    step = Step(
+        id=StepId("config"),
+        specialist="ops",
+        task="Check the configuration.",
+        depends_on=(StepId("left"),),
+    )
+    repeat = Repeat(step=StepId("again"), earlier=StepId("left"))
+    look = (
+        issued("replanner", "replanner", group=None),
+        *looked(Patch(add=(step,), repeats=(repeat,), why="The code is sound.")),
+    )
+
+    assert (
+        last_line(*look)
+        == "replanner: config (ops) added; again not run, for it is what left was asked: The code is sound."
+    )
+    assert (
+        last_line(look[0], *looked(Patch(why="All is well.")))
+        == "replanner: as it was: All is well."
+    )
+
+
+def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
+    before = view_of(*BEFORE, standings={"left.1": HandoffStanding("issued")})
+    first = view_of(
+        *BEFORE, standings={"left.1": HandoffStanding("running", claims=1, worker="host:1")}
+    )
+    second = view_of(
+        *BEFORE, standings={"left.1": HandoffStanding("running", claims=2, worker="host:2")}
+    )
+
+    assert list(claimed(before, first)) == ["left (researcher): works, in host:1"]
+    assert list(claimed(first, first)) == []
+    assert list(claimed(first, second)) == ["left (researcher): works (claim 2), in host:2"]
+
+
+def test_of_a_handoff_that_was_dropped_nobody_says_that_it_works() -> None:
+    """Whoever begins to watch a cancelled job sees its handoffs as they were last."""
+    dropped = view_of(
+        *BEFORE, standings={"left.1": HandoffStanding("dropped", claims=1, worker="host:1")}
+    )
+
+    assert list(claimed(view_of(*BEFORE), dropped)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "who"), [("left.1", "left (researcher)"), ("planner.1", "planner")]
+)
+def test_a_specialist_or_role_that_waits_for_a_rate_limit_is_told_once(name: str, who: str) -> None:
+    def doing(what: str) -> View:
+        return view_of(*BEFORE, standings={name: HandoffStanding("running", claims=1, doing=what)})
+
+    assert list(held_up(doing("thinking"), doing("waiting 12 s: rate limit"))) == [
+        f"{who}: waiting 12 s: rate limit"
+    ]
+    assert list(held_up(view_of(*BEFORE), doing("waiting 12 s: rate limit"))) == [
+        f"{who}: waiting 12 s: rate limit"
+    ]
+    assert list(held_up(doing("waiting 12 s: rate limit"), doing("waiting 9 s: rate limit"))) == []
+    assert list(held_up(doing("waiting 9 s: rate limit"), doing("waiting 2 s: overloaded"))) == [
+        f"{who}: waiting 2 s: overloaded"
+    ]
+    assert list(held_up(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
+
+
+def test_a_tool_whose_name_speaks_of_waiting_is_no_wait() -> None:
+    works = view_of(
+        *BEFORE, standings={"left.1": HandoffStanding("running", claims=1, doing="waiting_times")}
+    )
+
+    assert list(held_up(view_of(*BEFORE), works)) == []
+
+
+def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
+    sound = view_of(*BEFORE)
+    one = replace(
+        sound,
+        missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("a",)),),
+    )
+    two = replace(
+        sound,
+        missing=(
+            Missing("a worker of `poet`", "start one with `handoff worker poet`", ("a", "b")),
+        ),
+    )
+
+    assert list(missed(sound, one)) == [
+        "step a waits for a worker of `poet`: start one with `handoff worker poet`"
+    ]
+    assert list(missed(one, one)) == []
+    assert list(missed(one, two)) == [
+        "steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"
+    ]
+    assert list(no_longer_missed(one, two)) == []
+    assert list(no_longer_missed(two, sound)) == ["no longer waits for a worker of `poet`"]
+
+
+def test_what_a_handoff_took_is_what_the_budget_counted_and_an_upper_bound_if_a_call_was_cut() -> (
+    None
+):
+    books = HandoffStanding("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
+    view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
+
+    assert list(lines_of(Moment(view, tuple(recorded(*BEFORE, finished("left"))))))[-1] == (
+        "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
+    )
+
+
+def test_the_tool_calls_of_a_handoff_that_has_ended_are_told() -> None:
+    books = HandoffStanding("done", turns=2, tool_calls=5, input_tokens=900, output_tokens=100)
+    view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
+
+    assert list(lines_of(Moment(view, tuple(recorded(*BEFORE, finished("left"))))))[-1].endswith(
+        "2 turns, 5 tool calls, 1,000 tokens"
+    )
+
+
+def test_contradictions_are_told_only_where_there_are_some() -> None:
+    none, some = ConflictsFound(), ConflictsFound(conflicts=(("left.c1", "both.c1"),), ledger=REF)
+    view = view_of(SUBMITTED, PLANNED)
+
+    assert list(lines_of(Moment(view, tuple(recorded(none, some))))) == [
+        "contradictions: 1 conflict"
+    ]

@@ -1,0 +1,77 @@
+"""`handoff list`: every job can be told from the others, however narrow the terminal is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.supervisor.cli.display.job_list import header, listed
+from tests.supervisor.cli.moments import JOB
+
+LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+STANDING = JobStanding(
+    JOB,
+    JobStatus.CANCELLED,
+    9,
+    LONG,
+    101.0,
+    1_200,
+    57_002_000,
+    400,
+    12_345_678,
+    cancelled=True,
+    cut_calls=1,
+)
+WAITING = replace(
+    STANDING,
+    waiting_for="step a waits for a worker of `poet`: start one with `handoff worker poet`; the job waits for x: y",
+)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 119, 120, 160])
+def test_no_line_is_wider_than_the_screen_and_the_id_is_whole(columns: int) -> None:
+    lines = list(listed(WAITING, columns))
+
+    assert max(map(len, lines)) <= columns
+    assert lines[0].startswith(f"{JOB}  cancelled")
+    for text in ("1,200", "≤ 57,002,400", "≤ $12.3457", "Compare Qdrant"):
+        assert any(text in line for line in lines)
+
+
+@pytest.mark.parametrize("columns", [60, 160])
+def test_what_a_job_waits_for_stands_below_it_a_line_each(columns: int) -> None:
+    text = " ".join(" ".join(listed(WAITING, columns)).split())
+
+    assert text.endswith(
+        "step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits for x: y"
+    )
+    assert "waits" not in " ".join(listed(STANDING, columns))
+
+
+def test_where_there_is_room_a_job_is_one_line() -> None:
+    assert len(list(listed(STANDING, 120))) == 1
+    assert len(list(listed(STANDING, 119))) == 3
+
+
+@pytest.mark.parametrize("columns", [60, 160])
+def test_the_header_names_the_columns_above_their_values(columns: int) -> None:
+    first, *_ = listed(replace(STANDING, title="Compare"), columns)
+    names = header(columns)
+
+    assert len(names) <= columns
+    assert names.index("job") == first.index(JOB)
+    assert names.index("status") == first.index("cancelled")
+    assert names.index("submitted") == first.index("cancelled") + 11
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("turns", "1,200"), ("tokens", "≤ 57,002,400"), ("cost", "≤ $12.3457")]
+)
+def test_a_figure_ends_below_the_end_of_its_name(name: str, value: str) -> None:
+    (line,) = listed(replace(STANDING, title="Compare"), 160)
+
+    assert header(160).index(name) + len(name) == line.index(value) + len(value)
+    assert header(160).index("request") == line.index("Compare")

@@ -1,0 +1,169 @@
+"""What a job has taken, against its budget and against what was quoted."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    Event,
+    JobEnded,
+    JobStatus,
+    Quoted,
+    RetryRequested,
+)
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.quote import Estimate, Quote
+from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote, headline
+from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.tree import picture
+from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, issued, view_of
+
+
+def estimate(likely: float, most: float) -> Estimate:
+    return Estimate(likely=likely, most=most, drawn_likely=likely, drawn_most=most)
+
+
+QUOTED = Quoted(
+    quote=Quote(microusd=estimate(2_000, 4_000), seconds=estimate(30, 45), handoffs=9, jobs=30)
+)
+BEFORE: tuple[Event, ...] = (SUBMITTED, PLANNED, QUOTED)
+BEGAN = 101.0
+"""When `view_of` has it submitted."""
+
+
+def spent(view: View, microusd: int | None, *, cut_calls: int = 0) -> View:
+    assert view.books is not None
+    return replace(view, books=replace(view.books, cost_microusd=microusd, cut_calls=cut_calls))
+
+
+def test_the_headline_holds_turns_tokens_and_cost_against_their_limits() -> None:
+    limits = JobLimits(max_turns=40, max_tokens=50_000, max_microusd=500_000)
+    view = view_of(SUBMITTED.model_copy(update={"limits": limits}), PLANNED)
+
+    assert headline(view).split("  ") == [
+        JOB,
+        "running",
+        "9 s",
+        "4 of 40 turns",
+        "2,400 of 50,000 tokens",
+        "$0.0015 of $0.5000",
+    ]
+
+
+def test_what_has_no_limit_stands_alone() -> None:
+    books = view_of(*BEFORE).books
+    assert books is not None
+
+    assert against_budget(books, JobLimits(max_turns=None)) == [
+        "4 turns",
+        "2,400 tokens",
+        "$0.0015",
+    ]
+    assert against_budget(replace(books, cut_calls=1), JobLimits(max_tokens=9_000))[1:] == [
+        "≤ 2,400 of 9,000 tokens",
+        "≤ $0.0015",
+    ]
+
+
+def test_time_and_cost_stand_against_the_quote() -> None:
+    view = view_of(*BEFORE, now=BEGAN + 12)
+
+    assert (
+        against_quote(view)
+        == "12 s of likely 30 s, at most 45 s; $0.0015 of likely $0.0020, at most $0.0040"
+    )
+    assert against_quote(view_of(SUBMITTED, PLANNED)) is None
+
+
+def test_who_takes_more_than_was_quoted_is_over_it() -> None:
+    view = spent(view_of(*BEFORE, now=BEGAN + 50), 4_100)
+
+    assert (
+        against_quote(view)
+        == "50 s of likely 30 s, over 45 s; $0.0041 of likely $0.0020, over $0.0040"
+    )
+
+
+def test_a_cost_that_nobody_knows_is_not_held_against_a_quote() -> None:
+    assert (
+        against_quote(spent(view_of(*BEFORE, now=BEGAN + 12), None))
+        == "12 s of likely 30 s, at most 45 s"
+    )
+
+
+def test_waiting_for_a_person_is_no_part_of_the_time_that_was_quoted() -> None:
+    asked = ApprovalAsked(what=ApprovalOf.PLAN, why="-", wait_s=9_000)
+    view = view_of(*BEFORE, asked, now=BEGAN + 500)
+
+    assert (
+        against_quote(view)
+        == "3.0 s of likely 30 s, at most 45 s; $0.0015 of likely $0.0020, at most $0.0040"
+    )
+
+
+FAILED_AND_RETRIED: tuple[Event, ...] = (
+    issued("left", "researcher"),
+    JobEnded(status=JobStatus.FAILED, reason="-"),
+    RetryRequested(),
+)
+"""The retry comes six events after the submission, a second each."""
+
+
+def standing_of(microusd: int | None, cut_calls: int = 0) -> HandoffStanding:
+    return HandoffStanding("done", cost_microusd=microusd, cut_calls=cut_calls)
+
+
+@pytest.mark.parametrize(
+    ("standings", "since"),
+    [
+        ({"left.1": standing_of(1_000)}, "4.0 s, $0"),
+        ({"left.1": standing_of(1_000), "left.2": standing_of(1_200)}, "4.0 s, $0.0012"),
+        ({"left.1": standing_of(None), "left.2": standing_of(1_200, 1)}, "4.0 s, ≤ $0.0012"),
+        ({"left.2": standing_of(None)}, "4.0 s"),
+    ],
+)
+def test_the_quote_of_a_retried_job_is_that_of_its_first_run_beside_what_the_retry_took(
+    standings: dict[str, HandoffStanding], since: str
+) -> None:
+    again = issued("left", "researcher", attempt=2)
+    view = view_of(*BEFORE, *FAILED_AND_RETRIED, again, now=BEGAN + 9, standings=standings)
+
+    assert (
+        against_quote(view)
+        == f"the first run likely 30 s, at most 45 s; likely $0.0020, at most $0.0040; since the retry {since}"
+    )
+
+
+def test_a_quote_that_was_made_in_the_retry_is_that_of_the_run_that_goes_on() -> None:
+    failed_before_its_plan = (
+        SUBMITTED,
+        JobEnded(status=JobStatus.FAILED, reason="-"),
+        RetryRequested(),
+    )
+    view = view_of(*failed_before_its_plan, PLANNED, QUOTED, now=BEGAN + 12)
+
+    shown = against_quote(view)
+
+    assert shown is not None
+    assert "of likely 30 s, at most 45 s" in shown
+    assert "first run" not in shown
+
+
+def test_a_retried_job_without_a_quote_has_none() -> None:
+    assert against_quote(view_of(SUBMITTED, PLANNED, *FAILED_AND_RETRIED)) is None
+
+
+def test_the_tree_has_the_quote_below_its_headline() -> None:
+    out = io.StringIO()
+    Console(file=out, width=120, highlight=False, markup=False).print(
+        picture(view_of(*BEFORE, now=BEGAN + 12))
+    )
+
+    assert "quoted: 12 s of likely 30 s, at most 45 s" in out.getvalue().splitlines()[1]

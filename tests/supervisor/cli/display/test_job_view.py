@@ -1,0 +1,52 @@
+"""Following a job while Redis comes and goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.presence import Presence, Roles
+from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob
+from handoff_queue.shared.types.events import JobSubmitted
+from handoff_queue.supervisor.cli.display.job_view import follow
+from handoff_queue.supervisor.client import client
+
+
+class RolesThatAreAwayOnce(Roles):
+    """The connection is lost between two of the questions that a moment asks."""
+
+    asked = 0
+
+    def presence(self, *args: Any, **kwargs: Any) -> Presence:
+        self.asked += 1
+        if self.asked == 2:  # the first asks whether there is such a job
+            raise LedgerUnavailable("Redis is away.")
+        return super().presence(*args, **kwargs)
+
+
+def test_what_was_read_just_before_redis_went_away_is_told_when_it_is_back(redis_url: str) -> None:
+    jobs = client.connect(redis_url, Settings(offline=True))
+    job_id = jobs.submit(client.Request("What is HNSW?"))
+    jobs.ledger = replace(jobs.ledger, roles=RolesThatAreAwayOnce(jobs.ledger.connection))
+
+    moments = follow(jobs, job_id)
+    away, back = next(moments), next(moments)
+
+    assert (away.trouble, list(away.events)) == ("Redis is away.", [])
+    assert [type(one.event) for one in back.events] == [JobSubmitted]
+    jobs.ledger.connection.close()
+
+
+def test_a_job_that_is_gone_is_told_and_not_shown_as_it_was(redis_url: str) -> None:
+    jobs = client.connect(redis_url, Settings(offline=True))
+    job_id = jobs.submit(client.Request("What is HNSW?"))
+    moments = follow(jobs, job_id)
+    next(moments)
+    jobs.ledger.connection.redis.flushall()
+
+    with pytest.raises(UnknownJob, match=job_id):
+        next(moments)
+    jobs.ledger.connection.close()

@@ -1,0 +1,51 @@
+"""Questions to a person at the terminal, on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from handoff_queue.supervisor.cli.display.question import is_confirmed, line_of_terminal
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The end of the pseudo-terminal at which the person types."""
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield ours
+    os.close(ours)
+
+
+def test_a_line_that_is_typed_later_is_returned(keyboard: int) -> None:
+    typist = threading.Timer(0.05, os.write, (keyboard, b"yes\n"))
+    typist.start()
+    assert line_of_terminal() == "yes\n"
+    typist.join()
+
+
+def test_a_signal_that_does_not_interrupt_the_read_still_ends_the_question(keyboard: int) -> None:
+    """The kernel may deliver Ctrl-C to another thread. The main thread's read then goes on."""
+
+    def interrupt_then_type() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        if not is_over.wait(10):
+            is_late.set()
+            os.write(keyboard, b"late\n")
+
+    is_over, is_late = threading.Event(), threading.Event()
+    other = threading.Timer(0.05, interrupt_then_type)
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            is_confirmed("Go on?")
+    finally:
+        is_over.set()
+        other.join()
+    assert not is_late.is_set()

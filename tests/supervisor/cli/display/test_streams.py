@@ -1,0 +1,130 @@
+"""Standard output and standard error that are full, closed or not read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+FULL = "/dev/full"
+"""Each write to it fails with ENOSPC, as on a full disk."""
+PRINTS = """
+import logging, sys
+from rich.console import Console
+from handoff_queue.supervisor.cli.errors import guarded, say
+from handoff_queue.supervisor.cli.display.streams import use_standard_streams
+from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_line
+
+def command():
+    say("a remark")
+    note("progress")
+    stderr().print("a table")
+    Console(stderr=True).print("a library's table")
+    logging.warning("a log line")
+    print("a warning", file=sys.stderr)
+    write_line("the answer")
+
+use_standard_streams()
+guarded(command)
+"""
+
+
+def run_in_shell(redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+def run_handoff(redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_in_shell(redirections, "-m", "handoff_queue.supervisor.cli.main", *arguments)
+
+
+@pytest.mark.parametrize("redirection", [f"2>{FULL}", "2>&-", "2</dev/null", "2>&- <&-"])
+def test_an_answer_is_printed_although_no_remark_can_be_written(redirection: str) -> None:
+    done = run_in_shell(redirection, "-c", PRINTS)
+
+    assert (done.returncode, done.stdout) == (0, "the answer\n")
+
+
+def test_a_full_standard_output_is_one_line_that_repeats_what_was_not_written() -> None:
+    done = run_in_shell(f">{FULL}", "-c", PRINTS)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "handoff: cannot write to standard output: No space left on device;"
+        " the line was: the answer"
+    )
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_that_cannot_be_written_is_one_line_and_exit_code_1(arguments: list[str]) -> None:
+    done = run_handoff(f">{FULL}", *arguments)
+
+    assert done.returncode == 1
+    assert done.stderr == "handoff: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["--version"], ["list", "-h"]]
+)
+def test_help_that_nobody_reads_is_no_error(arguments: list[str]) -> None:
+    """A reader such as `head -1` closes the pipe."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
+        stdout=writes,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    os.close(writes)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_wrong_option_has_its_exit_code_although_nobody_reads_the_reason() -> None:
+    assert run_handoff(f"2>{FULL}", "run", "--no-such-option").returncode == 2
+
+
+def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
+    """Programs such as Node.js start commands with pipes that do not block."""
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    script = (
+        "from handoff_queue.supervisor.cli.display.streams import use_standard_streams\n"
+        "from handoff_queue.supervisor.cli.display.terminal import note, write_line\n"
+        "use_standard_streams()\n"
+        "note('a' * 300_000)\n"
+        "write_line('b' * 300_000)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=writes, stderr=writes, cwd=ROOT
+    )
+    os.close(writes)
+    with os.fdopen(reads) as pipe:
+        text = pipe.read()
+
+    assert process.wait(60) == 0
+    assert text == "a" * 300_000 + "\n" + "b" * 300_000 + "\n"
+
+
+def test_a_file_that_a_command_opens_never_gets_the_number_of_a_closed_stream() -> None:
+    script = (
+        "from handoff_queue.supervisor.cli.display.streams import use_standard_streams\n"
+        "use_standard_streams()\n"
+        "number = open('/dev/null').fileno()\n"
+        "raise SystemExit(0 if number > 2 else 1)\n"
+    )
+
+    assert run_in_shell(">&- 2>&- <&-", "-c", script).returncode == 0

@@ -1,0 +1,49 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.supervisor.cli.display.terminal import figures, money, stderr, stdout
+
+
+@pytest.mark.parametrize(
+    ("usd", "shown"),
+    [
+        (None, "cost unknown"),
+        (0.0, "$0"),
+        (0.000001, "$0.000001"),
+        (0.000012, "$0.000012"),
+        (0.000123, "$0.00012"),
+        (0.00123, "$0.0012"),
+        (0.0123, "$0.0123"),
+        (12.3456, "$12.3456"),
+    ],
+)
+def test_money_is_never_zero_for_little_or_unknown(usd: float | None, shown: str) -> None:
+    assert money(usd) == shown
+
+
+def test_an_upper_bound_is_marked_as_one() -> None:
+    assert money(0.0123, at_most=True) == "≤ $0.0123"
+    assert money(None, at_most=True) == "cost unknown"
+    assert money(0.0, at_most=True) == "$0"
+    assert figures(2_310, "token", at_most=True) == "≤ 2,310 tokens"
+
+
+def test_colours_that_are_forced_make_no_terminal_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is drawn anew there."""
+    for variable in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.setenv(variable, "1")
+
+    assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [
+        (False, "standard")
+    ] * 2
+
+
+def test_a_log_has_no_colours_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    assert [(one.is_terminal, one.color_system) for one in (stdout(), stderr())] == [
+        (False, None)
+    ] * 2

@@ -1,0 +1,210 @@
+"""The live tree: who does what, in which state, since when."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.events import JobEnded, JobStatus
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.plan import Step
+from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
+from handoff_queue.supervisor.cli.display.collapsed_steps import MOST_ROWS
+from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.tree import picture
+from handoff_queue.supervisor.client.waiting_reasons import Missing
+from tests.supervisor.cli.moments import (
+    JOB,
+    PLANNED,
+    SUBMITTED,
+    finished,
+    issued,
+    looked,
+    reviewed,
+    view_of,
+)
+
+PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"), PLANNED)
+
+
+def drawn(view: View, width: int = 120) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, markup=False).print(picture(view))
+    return out.getvalue()
+
+
+def row(view: View, name: str) -> str:
+    return next(line for line in drawn(view).splitlines() if f" {name}" in line)
+
+
+def test_the_headline_says_how_the_job_stands() -> None:
+    assert drawn(view_of(*PLANNER)).splitlines()[0].split("  ") == [
+        JOB,
+        "running",
+        "9 s",
+        "4 of 200 turns",
+        "2,400 tokens",
+        "$0.0015",
+    ]
+
+
+def test_figures_with_a_cut_call_among_them_are_upper_bounds() -> None:
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left"),
+        standings={"left.1": HandoffStanding("done", cut_calls=1)},
+    )
+    assert view.books is not None
+    view = replace(view, books=replace(view.books, cut_calls=1))
+
+    assert "≤ 2,400 tokens  ≤ $0.0015" in drawn(view).splitlines()[0]
+    assert "≤ " in row(view, "left")
+    assert "≤ " not in drawn(view_of(*PLANNER, issued("left", "researcher"), finished("left")))
+
+
+def test_a_fact_checker_has_a_row_below_the_steps() -> None:
+    view = view_of(*PLANNER, issued("fact_gate", "legal", group="g2", attempt=2))
+
+    assert "in its queue" in row(view, "fact_gate (legal) 2")
+
+
+def test_a_look_of_the_replanner_says_what_came_of_it_and_the_steps_are_there() -> None:
+    step = Step(id=StepId("config"), specialist="ops", task="Check the configuration.")
+    look = looked(Patch(add=(step,), drop=(StepId("both"),), why="-"))
+    asked = PLANNER[0].model_copy(update={"mode": Mode.ADAPTIVE})
+    view = view_of(asked, *PLANNER[1:], issued("replanner", "replanner", group=None), *look)
+
+    assert "config (ops) added; both dropped: -" in row(view, "replanner")
+    assert "Check the configuration." in row(view, "config")
+    assert " both (writer)" not in drawn(view)
+
+
+def test_a_job_that_nobody_has_looked_at_waits_for_a_supervisor() -> None:
+    assert "waits for a supervisor" in row(view_of(SUBMITTED), "planner")
+
+
+def test_a_step_says_what_it_waits_for() -> None:
+    assert "waits for left" in row(view_of(*PLANNER), "both")
+
+
+def test_a_handoff_that_nobody_has_claimed_is_in_its_queue() -> None:
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        standings={"left.1": HandoffStanding("issued", issued_at=105.0)},
+    )
+
+    assert "in its queue for 5 s" in row(view, "left")
+
+
+def test_a_running_handoff_says_turn_doing_tool_calls_seconds_and_tokens() -> None:
+    books = HandoffStanding("running", turns=1, tool_calls=3, input_tokens=900, output_tokens=100)
+    standing = replace(books, doing="search_documents", started_at=107.5)
+    view = view_of(*PLANNER, issued("left", "researcher"), standings={"left.1": standing})
+
+    assert "left (researcher)" in row(view, "left")
+    for said in ("turn 2", "search_documents", "3 tool calls", "2.5 s", "1,000 tokens"):
+        assert said in row(view, "left")
+
+
+@pytest.mark.parametrize(
+    ("status", "mark"),
+    [
+        (ResultStatus.OK, "✓"),
+        (ResultStatus.PARTIAL, "◐"),
+        (ResultStatus.FAILED, "✗"),
+        (ResultStatus.NEEDS_INPUT, "?"),
+    ],
+)
+def test_a_finished_handoff_shows_how_it_ended(status: ResultStatus, mark: str) -> None:
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left", status=status, error="no such document"),
+    )
+
+    assert f"{mark} left" in drawn(view)
+    assert ("no such document" in row(view, "left")) is (status is not ResultStatus.OK)
+
+
+def test_a_verdict_stands_at_its_round() -> None:
+    revise = Verdict(
+        verdict=Decision.REVISE, revisions=(Revision(step=StepId("left"), problem="no source"),)
+    )
+    events = (
+        issued("left", "researcher"),
+        finished("left"),
+        issued("assessor", "assessor", group=None),
+        finished("assessor"),
+    )
+    view = view_of(*PLANNER, *events, reviewed(revise))
+
+    assert "REVISE left" in row(view, "assessor")
+    assert "again: no source" in row(view, "left")
+
+
+def test_a_later_attempt_is_called_one() -> None:
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left"),
+        issued("left", "researcher", attempt=2, group="g2"),
+    )
+
+    assert "attempt 2" in row(view, "left")
+
+
+def test_what_others_wrote_cannot_command_the_terminal() -> None:
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left", status=ResultStatus.FAILED, error="\x1b]0;owned\x07[bold]x"),
+    )
+
+    assert "\x1b" not in drawn(view)
+    assert "[bold]x" in drawn(view)
+
+
+def test_a_line_is_never_wider_than_the_screen() -> None:
+    view = view_of(
+        *PLANNER,
+        issued("left", "researcher"),
+        finished("left", status=ResultStatus.FAILED, error="word " * 50),
+    )
+
+    assert all(len(line) <= 60 for line in drawn(view, width=60).splitlines())
+
+
+def test_a_large_plan_is_cut_to_the_screen() -> None:
+    outlines = tuple(
+        PLANNED.steps[0].model_copy(update={"id": StepId(f"s{number}")}) for number in range(100)
+    )
+    view = view_of(*PLANNER[:3], PLANNED.model_copy(update={"steps": outlines}))
+
+    assert len(drawn(view).splitlines()) == MOST_ROWS + 2
+    assert "and 61 more" in drawn(view)
+
+
+def test_who_is_missing_stands_below_the_steps() -> None:
+    view = replace(
+        view_of(*PLANNER),
+        missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),),
+    )
+
+    assert (
+        drawn(view)
+        .splitlines()[-1]
+        .endswith("! step left waits for a worker of `poet`: start one with `handoff worker poet`")
+    )
+
+
+def test_an_ended_job_is_ended() -> None:
+    assert view_of(*PLANNER, JobEnded(status=JobStatus.FAILED, reason="nobody")).ended

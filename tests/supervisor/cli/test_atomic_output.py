@@ -1,0 +1,94 @@
+"""A file that a command writes is whole, or as it was; and nothing else is left beside it."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.supervisor.cli.atomic_output import write_out
+
+
+def test_what_was_there_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("old")
+    write_out(tmp_path / "page.html", "new")
+
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("page.html", "new")]
+
+
+@pytest.mark.parametrize("target", [".", "", "/"])
+def test_a_name_that_is_none_is_refused_like_a_folder(target: str) -> None:
+    with pytest.raises(IsADirectoryError) as error:
+        write_out(Path(target), "new")
+    assert error.value.filename == str(Path(target))
+
+
+def test_a_folder_is_named_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(IsADirectoryError) as error:
+        write_out(tmp_path / "there", "new")
+
+    assert error.value.filename == str(tmp_path / "there")
+    assert [one.name for one in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_folder_that_is_not_there_is_told_by_the_name_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        write_out(tmp_path / "no" / "page.html", "new")
+    assert error.value.filename == str(tmp_path / "no" / "page.html")
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "real.html").write_text("old")
+    (tmp_path / "page.html").symlink_to("real.html")
+    write_out(tmp_path / "page.html", "new")
+
+    assert (tmp_path / "page.html").is_symlink()
+    assert (tmp_path / "real.html").read_text() == "new"
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        reads = pool.submit((tmp_path / "pipe").read_text)
+        write_out(tmp_path / "pipe", "new")
+
+        assert reads.result(30) == "new"
+    assert (tmp_path / "pipe").is_fifo()
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_what_another_process_reads_by_its_descriptor_is_written_to() -> None:
+    ours, theirs = os.pipe()
+    write_out(Path(f"/dev/fd/{theirs}"), "new")
+    os.close(theirs)
+
+    assert os.read(ours, 100) == b"new"
+    os.close(ours)
+
+
+def test_a_pipe_whose_reader_leaves_is_told_and_no_file_beside_it_is_touched(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pipe.part").write_text("somebody's")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: os.close(os.open(tmp_path / "pipe", os.O_RDONLY)))
+        with pytest.raises(HandoffError, match="nobody reads on"):
+            write_out(tmp_path / "pipe", "new" * 1_000_000)
+
+    assert (tmp_path / "pipe.part").read_text() == "somebody's"
+
+
+def test_a_log_that_is_written_to_by_its_descriptor_keeps_what_it_has(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        log.write("begun\n")
+        log.flush()
+        write_out(Path(f"/dev/fd/{log.fileno()}"), "new\n")
+        log.seek(0, os.SEEK_END)
+        log.write("over\n")
+
+    assert (tmp_path / "log").read_text() == "begun\nnew\nover\n"

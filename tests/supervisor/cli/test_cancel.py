@@ -1,0 +1,195 @@
+"""`handoff cancel`: several jobs by their ids, and all jobs that match a filter."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.jobs import EVERY_JOB
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.supervisor.cli.cancel import Outcome, cancel, cancel_each
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
+from handoff_queue.supervisor.client.client import Client, Request
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> Iterator[None]:
+    """Replace stdin and stderr by a terminal with this text as its input."""
+    ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())
+    with (
+        open(theirs, closefd=False) as reader,
+        open(theirs, "w", closefd=False) as writer,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(sys, "stdin", reader)
+        patch.setattr(sys, "stderr", writer)
+        yield
+    os.close(theirs)
+    os.close(ours)
+
+
+def submitted(jobs: Client, count: int, tenant: str = "default") -> list[JobId]:
+    return list(jobs.submit_each([Request(f"Job {n}.", tenant=tenant) for n in range(count)]))
+
+
+def end(jobs: Client, job_id: JobId) -> None:
+    jobs.ledger.connection.redis.hset(keys.job(job_id), "status", JobStatus.OK.value)
+
+
+def cancelled(jobs: Client) -> set[JobId]:
+    return {one.job_id for one in jobs.newest(1_000) if one.cancelled}
+
+
+def test_several_jobs_are_cancelled_by_one_command(
+    broker: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, third = submitted(broker, 3)
+
+    assert cancel([first, second, first]) == OK
+    assert capsys.readouterr().out.splitlines() == [
+        f"{first} is being cancelled",
+        f"{second} is being cancelled",
+    ]
+    assert cancelled(broker) == {first, second}
+    assert third not in cancelled(broker)
+
+
+def test_an_id_that_is_wrong_stops_none_of_the_others(
+    broker: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended, running = submitted(broker, 2)
+    end(broker, ended)
+    unknown = new_job_id()
+
+    assert cancel(["nonsense", unknown, ended, running, running[:13]]) == BAD_INPUT
+    said = capsys.readouterr()
+    assert said.out == f"{running} is being cancelled\n"
+    assert [line.split(" ")[1] for line in said.err.splitlines()] == ["'nonsense'", "there", ended]
+    assert cancelled(broker) == {running}
+
+
+def test_all_open_jobs_of_a_tenant_are_cancelled_and_counted(
+    broker: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = submitted(broker, 200, tenant="ann")
+    right = submitted(broker, 3, tenant="bob")
+    end(broker, wrong[7])
+
+    assert cancel(everything=True, tenant="ann", yes=True) == OK
+    assert capsys.readouterr().out == "199 jobs are being cancelled\n"
+    assert cancelled(broker) == set(wrong) - {wrong[7]}
+    assert not set(right) & cancelled(broker)
+
+
+def test_only_jobs_of_the_named_status_and_age_are_cancelled(
+    broker: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, running = submitted(broker, 3)
+    redis = broker.ledger.connection.redis
+    redis.zadd(keys.JOBS, {old: 1_000.0, running: 1_001.0})
+    redis.hset(keys.job(running), "status", JobStatus.RUNNING.value)
+
+    assert cancel(everything=True, statuses=["queued"], older_than=3_600.0, yes=True) == OK
+    assert capsys.readouterr().out == "1 job is being cancelled\n"
+    assert cancelled(broker) == {old}
+    assert new not in cancelled(broker)
+
+
+def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_no_error(broker: Client) -> None:
+    gone, ended, open_ = submitted(broker, 3)
+    broker.ledger.jobs.delete(gone, [])
+    end(broker, ended)
+
+    outcomes = cancel_each(broker, [gone, ended, open_], lambda *_: None)
+
+    assert outcomes == {Outcome.UNKNOWN: 1, Outcome.HAD_ENDED: 1, Outcome.STOPPED: 1}
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's own handler of SIGINT, also where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_says_how_many_jobs_were_cancelled(
+    broker: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_ids = submitted(broker, 5)
+
+    def interrupt_at_third(job_id: JobId, *_: object) -> None:
+        if job_id == job_ids[2]:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        cancel_each(broker, job_ids, interrupt_at_third)
+
+    assert "handoff: 3 of 5 jobs are being cancelled" in capsys.readouterr().err
+    assert cancelled(broker) == set(job_ids[:3])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_without_a_terminal_all_needs_yes(broker: Client) -> None:
+    submitted(broker, 2)
+
+    with pytest.raises(UserError, match="there is no terminal to ask: use --yes"):
+        cancel(everything=True)
+
+    assert cancelled(broker) == set()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", OK), ("YES", OK), ("", FAILED), ("n", FAILED)])
+def test_all_asks_first(
+    broker: Client, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    job_ids = submitted(broker, 2)
+
+    with terminal(monkeypatch, f"{answer}\n"):
+        assert cancel(everything=True) == code
+
+    assert cancelled(broker) == (set(job_ids) if code == OK else set())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "name the jobs to cancel, or use --all"),
+        ({"job": ["j-0123456789ab"], "everything": True}, "but not both"),
+        ({"job": ["j-0123456789ab"], "tenant": "ann"}, "but not both"),
+        ({"tenant": "ann"}, "need --all"),
+        ({"everything": True, "tenant": " "}, "--tenant is empty"),
+        ({"everything": True, "statuses": [""]}, "'' is not a status of a job"),
+        ({"everything": True, "statuses": ["runing"]}, "did you mean running"),
+        ({"everything": True, "statuses": ["running,failed"]}, "--status failed: these jobs have"),
+    ],
+)
+def test_a_cancel_that_is_unclear_cancels_nothing(
+    broker: Client, options: dict[str, object], problem: str
+) -> None:
+    submitted(broker, 1)
+
+    with pytest.raises(UserError, match=problem):
+        cancel(**options, yes=True)  # type: ignore[arg-type]
+
+    assert cancelled(broker) == set()
+
+
+def test_where_no_job_matches_there_is_nothing_to_cancel(
+    broker: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert broker.newest(9, EVERY_JOB) == []
+
+    assert cancel(everything=True, yes=True) == OK
+    assert capsys.readouterr().err == "handoff: no open job matches: there is nothing to cancel\n"

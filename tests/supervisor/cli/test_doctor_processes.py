@@ -1,0 +1,149 @@
+"""The lines of `handoff doctor` about live processes, from what these announce."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from handoff_queue.shared.store.presence import LiveProcess
+from handoff_queue.shared.types.presence import ModelCalls, Node
+from handoff_queue.supervisor.cli.doctor_finding import Finding, Level
+from handoff_queue.supervisor.cli.doctor_processes import live_processes
+
+NOW = 1_000.0
+WORDS = "the key was refused (401): invalid x-api-key"
+FAILED = ModelCalls(model="small", failures=4, error=WORDS, failing_since=900.0, failed_at=990.0)
+SUCCEEDED = ModelCalls(model="small", succeeded_at=995.0)
+
+
+def a_process(
+    name: str = "h:1", kind: Literal["worker", "supervisor"] = "worker", **facts: Any
+) -> LiveProcess:
+    known = {
+        "node": f"{name}@h",
+        "broker": "redis://:**@a:6379/0",
+        "version": "1.0",
+        "slots": 8,
+        "model": "anthropic",
+        "server": "https://models.example",
+        "models": {"writer": "small"},
+    }
+    return LiveProcess(kind, name, Node(**{**known, **facts}))
+
+
+def told(*processes: LiveProcess, version: str = "1.0") -> list[Finding]:
+    return list(live_processes(processes, NOW, version))
+
+
+def worst(*processes: LiveProcess, version: str = "1.0") -> list[tuple[Level, str]]:
+    findings = told(*processes, version=version)
+    return [(one.level, one.about) for one in findings if one.level is not Level.OK]
+
+
+def test_a_process_is_told_with_its_version_slots_broker_model_and_server() -> None:
+    (finding,) = told(a_process())
+
+    assert (finding.level, finding.about) == (Level.OK, "worker h:1")
+    assert finding.found == (
+        "version 1.0, 8 slots, broker redis://:**@a:6379/0,"
+        " model anthropic (small) at https://models.example, no model call yet"
+    )
+
+
+def test_processes_that_announce_the_same_share_a_line() -> None:
+    (finding,) = told(*(a_process(f"h:{number}") for number in range(7)))
+
+    assert finding.about == "7 workers"
+    assert "56 slots" in finding.found
+    assert finding.found.endswith("h:0, h:1, h:2, h:3, h:4 and 2 more")
+
+
+def test_failed_calls_are_a_failure_with_the_servers_words_and_when() -> None:
+    facts, failure = told(a_process(calls=(FAILED,)))
+
+    assert "last model call failed 10 s ago" in facts.found
+    assert (failure.level, failure.about) == (Level.FAIL, "model small")
+    assert failure.found == f"the last 4 calls of worker h:1 failed, the newest 10 s ago: {WORDS}"
+
+
+def test_a_call_that_succeeds_again_clears_the_failure() -> None:
+    assert worst(a_process(calls=(SUCCEEDED,))) == []
+
+
+def test_the_same_failure_of_many_workers_is_one_line() -> None:
+    findings = told(*(a_process(f"h:{number}", calls=(FAILED,)) for number in range(3)))
+
+    assert [one.about for one in findings] == ["3 workers", "model small"]
+    assert "the last 12 calls of 3 workers failed" in findings[1].found
+
+
+def test_a_model_that_one_job_asked_for_is_a_warning_once_other_calls_succeed() -> None:
+    typo = FAILED.model_copy(update={"model": "smal"})
+
+    assert worst(a_process(calls=(typo,))) == [(Level.FAIL, "model smal")]
+    assert worst(a_process(calls=(typo, SUCCEEDED))) == [(Level.WARN, "model smal")]
+
+
+def test_a_failing_default_model_is_a_failure_though_other_calls_succeed() -> None:
+    other = SUCCEEDED.model_copy(update={"model": "large"})
+
+    assert worst(a_process(calls=(FAILED, other))) == [(Level.FAIL, "model small")]
+
+
+@pytest.mark.parametrize(("since", "level"), [(NOW - 5, Level.WARN), (NOW - 500, Level.FAIL)])
+def test_an_overload_is_a_warning_until_it_lasts(since: float, level: Level) -> None:
+    busy = FAILED.model_copy(update={"is_busy": True, "failing_since": since})
+
+    assert worst(a_process(calls=(busy,))) == [(level, "model small")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "about", "names"),
+    [
+        ({"version": "1.1"}, "versions", "1.0 (worker h:1), 1.1 (worker h:2)"),
+        ({"model": "offline", "server": ""}, "providers", "offline (worker h:2)"),
+        ({"server": "http://local"}, "model servers", "http://local (worker h:2)"),
+        ({"models": {"writer": "large"}}, "models", "writer: large or small"),
+    ],
+)
+def test_a_mixed_fleet_is_a_warning_that_names_the_difference(
+    facts: dict[str, Any], about: str, names: str
+) -> None:
+    findings = told(a_process("h:1"), a_process("h:2", **facts))
+
+    (warning,) = [one for one in findings if one.level is not Level.OK]
+    assert (warning.level, warning.about) == (Level.WARN, about)
+    assert names in warning.found
+    assert warning.mend
+
+
+def test_different_models_for_different_roles_are_no_mixture() -> None:
+    assert worst(a_process(), a_process("h:2", models={"coder": "large"})) == []
+
+
+def test_a_fleet_of_another_version_than_this_shell_is_a_warning_about_this_shell() -> None:
+    assert worst(a_process(), version="2.0") == [(Level.WARN, "this shell: version")]
+
+
+def test_an_offline_fleet_is_told_how_to_get_a_model() -> None:
+    findings = told(a_process(model="offline", server="", models={"writer": "offline"}))
+
+    assert (findings[-1].level, findings[-1].about) == (Level.WARN, "model of the fleet")
+    assert "ANTHROPIC_API_KEY" in findings[-1].mend
+
+
+def test_an_announcement_that_cannot_be_read_is_a_warning_that_names_its_process() -> None:
+    assert worst(LiveProcess("worker", "h:9", None)) == [(Level.WARN, "worker h:9")]
+
+
+def test_no_terminal_escape_of_an_announcement_reaches_the_report() -> None:
+    bad = "\x1b]0;x\x07\nfail"
+    failed = ModelCalls(model=bad, failures=1, error=bad, failed_at=1.0)
+    findings = told(
+        a_process(bad, node=bad, broker=bad, version=bad, server=bad, model=bad, calls=(failed,)),
+        a_process("h:2"),
+    )
+
+    text = "".join(f"{one.about}{one.found}{one.mend}" for one in findings)
+    assert not {"\x1b", "\x07", "\n"} & set(text)

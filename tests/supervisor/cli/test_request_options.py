@@ -1,0 +1,144 @@
+"""What was typed, and what is made of it before anything starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import MissingCredentials, UserError
+from handoff_queue.supervisor.cli.interrupted_runs import (
+    forget,
+    job_named,
+    keep,
+    restore,
+    surroundings_of,
+)
+from handoff_queue.supervisor.cli.request_options import (
+    MOST_SCHEMA_BYTES,
+    Asked,
+    check_model,
+    limits_of,
+    schema_of,
+    text_of,
+)
+from handoff_queue.supervisor.cli.submit import asked_in
+from handoff_queue.supervisor.cli.up import workers_of
+
+KNOWN = ["analyst", "researcher", "writer"]
+
+
+def test_bytes_that_are_no_text_are_no_request() -> None:
+    with pytest.raises(UserError, match="UTF-8"):
+        text_of("\udcff", Settings())
+
+
+def test_limits_are_those_that_were_given() -> None:
+    limits = limits_of(Asked("x", max_turns=3, max_usd=0.5, timeout_s=9))
+
+    assert (limits.max_turns_per_handoff, limits.max_microusd, limits.max_seconds) == (
+        3,
+        500_000,
+        9,
+    )
+
+
+def test_a_schema_is_an_object(tmp_path: Path) -> None:
+    (tmp_path / "form.json").write_text("[]")
+
+    with pytest.raises(UserError, match="JSON object"):
+        schema_of(tmp_path / "form.json")
+
+
+def test_a_name_that_a_schema_has_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "form.json").write_text(
+        '{"type": "object", "properties": {"a": {"type": "string", "type": "number"}}}'
+    )
+
+    with pytest.raises(UserError, match=r"form\.json: 'type' is given twice; remove one"):
+        schema_of(tmp_path / "form.json")
+
+
+@pytest.mark.parametrize(
+    "content", [b" " * MOST_SCHEMA_BYTES + b"{}", b"\xff{}", b"[" * 100_000, b""]
+)
+def test_a_schema_is_read_within_bounds_or_refused_in_one_line(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "form.json").write_bytes(content)
+
+    with pytest.raises(
+        UserError,
+        match=r"form\.json (is larger than 200,000 bytes|is not UTF-8 text|is not JSON)[^\n]*$",
+    ):
+        schema_of(tmp_path / "form.json")
+
+
+def test_a_real_model_needs_a_key_and_the_offline_one_does_not() -> None:
+    check_model("offline", Settings())
+    check_model(None, Settings())
+    with pytest.raises(MissingCredentials, match="ANTHROPIC_API_KEY"):
+        check_model("claude-haiku-5-5", Settings())
+
+
+def test_whoever_is_not_named_is_served_by_one_process_more() -> None:
+    assert workers_of([], KNOWN) == {"worker1": [], "worker2": []}
+    assert workers_of(["researcher=2"], KNOWN) == {
+        "researcher1": ["researcher"],
+        "researcher2": ["researcher"],
+        "others": ["analyst", "writer"],
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong", ["researcher", "researcher=0", "researcher=x", "reseacher=1", "=1", "researcher=999"]
+)
+def test_a_worker_option_that_is_wrong_is_refused(wrong: str) -> None:
+    with pytest.raises(UserError):
+        workers_of([wrong], KNOWN)
+
+
+def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
+    settings = Settings(cache_dir=tmp_path / "cache")
+    (tmp_path / "run" / "redis").mkdir(parents=True)
+    (tmp_path / "run" / "redis" / "data").write_text("all of it")
+    (tmp_path / "again").mkdir()
+
+    assert keep(settings, "j-0123456789ab", tmp_path / "run" / "redis", {"HANDOFF_OFFLINE": "true"})
+    restore(settings, "j-0123456789ab", tmp_path / "again")
+    assert (tmp_path / "again" / "redis" / "data").read_text() == "all of it"
+    assert surroundings_of(settings, "j-0123456789ab") == {"HANDOFF_OFFLINE": "true"}
+
+    forget(settings, "j-0123456789ab")
+    with pytest.raises(UserError, match="none"):
+        job_named(settings, "j-0123456789ab")
+
+
+def test_a_line_of_a_file_of_jobs_takes_durations_with_units() -> None:
+    line = '{"request": "x", "timeout": "1h30m", "approve_timeout": "7d"}'
+
+    asked = asked_in(line, Asked(""))
+
+    assert (asked.timeout_s, asked.approve_timeout_s) == (5_400, 604_800)
+    assert asked_in('{"request": "x", "timeout": 90}', Asked("")).timeout_s == 90
+
+
+@pytest.mark.parametrize("field", ["timeout", "approve_timeout"])
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [("soon", "'soon' is not a duration: write"), ("500ms", "'500ms' must be a whole"), ("0s", "must be at least 1")],
+)  # fmt: skip
+def test_a_wrong_duration_in_a_line_is_named_with_its_field(
+    field: str, value: str, problem: str
+) -> None:
+    with pytest.raises(UserError, match=f"^{field}: {problem}[^\n]*$"):
+        asked_in(json.dumps({"request": "x", field: value}), Asked(""))
+
+
+def test_an_unknown_field_of_a_line_is_answered_with_the_closest() -> None:
+    with pytest.raises(UserError, match="reqest: there is no such field: did you mean request"):
+        asked_in('{"reqest": "x"}', Asked(""))
+    with pytest.raises(UserError, match=r"colour: there is no such field$"):
+        asked_in('{"request": "x", "colour": "red"}', Asked(""))

@@ -1,0 +1,81 @@
+"""Specialists as they are shown: whole, however wide the terminal is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.store.pauses import Pause
+from handoff_queue.shared.store.presence import Served
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
+from handoff_queue.supervisor.cli.specialists import shown
+
+
+@pytest.fixture(scope="module")
+def specs() -> dict[str, SpecialistSpec]:
+    return load_specialists(built_in_specialists())
+
+
+def served(spec: SpecialistSpec) -> Served:
+    return Served(spec, spec.content_digest, ("one", "two"), slots=16, queued=3)
+
+
+def text_of(specs: dict[str, SpecialistSpec], columns: int, *, live: bool) -> str:
+    written = StringIO()
+    console = Console(file=written, width=columns, highlight=False, markup=False, emoji=False)
+    console.print(
+        shown(
+            specs, {name: served(spec) for name, spec in specs.items()} if live else None, columns
+        )
+    )
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 119, 120, 160, 300])
+@pytest.mark.parametrize("live", [False, True])
+def test_every_word_of_every_description_is_there(
+    specs: dict[str, SpecialistSpec], columns: int, live: bool
+) -> None:
+    text = text_of(specs, columns, live=live)
+
+    words = set(text.split())
+    for name, spec in specs.items():
+        assert name in words
+        assert set(spec.description.split()) <= words, name
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= columns
+
+
+def test_a_narrow_terminal_gets_paragraphs(specs: dict[str, SpecialistSpec]) -> None:
+    text = " ".join(text_of(specs, 40, live=True).split())
+
+    for spec in specs.values():
+        assert " ".join(spec.description.split()) in text
+    assert "2 workers, 16 slots, 3 queued" in text
+
+
+def test_a_description_cannot_command_the_terminal() -> None:
+    spec = SpecialistSpec(
+        name="poet",
+        description="Writes verses.\x1b[2J Not for prose.",
+        instructions="You write verses of four lines.",
+    )
+
+    for columns in (40, 160):
+        assert "\x1b" not in text_of({"poet": spec}, columns, live=False)
+
+
+def test_a_paused_specialist_is_marked(specs: dict[str, SpecialistSpec]) -> None:
+    one = {"researcher": replace(served(specs["researcher"]), paused=Pause(at=1.0))}
+
+    for columns in (40, 160):
+        written = StringIO()
+        Console(file=written, width=columns).print(
+            shown({"researcher": specs["researcher"]}, one, columns)
+        )
+        assert "researcher (paused)" in written.getvalue()

@@ -1,0 +1,68 @@
+"""What only Redis knows of a request, before it becomes a job: whether anybody can do what it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.cli.request_options import Asked, request_of
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.gates.gates_file import GateSet
+from tests.supervisor.shell import SETTINGS, Shell
+
+ASKED = Request("How high is it?", gates=Gates(fact_checker="legal"))
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
+    yield made
+    made.close()
+
+
+def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused(shell: Shell) -> None:
+    shell.serve("researcher", "writer")
+
+    with pytest.raises(
+        UserError,
+        match=r"^fact_checker: no worker serves or has served 'legal': there are: researcher, writer$",
+    ):
+        shell.jobs.submit(ASKED)
+
+
+def test_it_is_refused_before_any_line_of_a_file_is_submitted(shell: Shell) -> None:
+    shell.serve("researcher")
+
+    with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
+        request_of(Asked("How high is it?", gates=GateSet(Gates(fact_checker="legal"))), shell.jobs)
+
+
+def test_one_that_was_served_once_is_taken(shell: Shell) -> None:
+    shell.serve("researcher")
+    sample = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "lane": null}'
+    shell.ledger.connection.redis.lpush(keys.history("legal"), sample)
+    shell.ledger.connection.redis.expire(keys.history("legal"), 60)
+
+    assert shell.jobs.standing(shell.jobs.submit(ASKED)).status is JobStatus.QUEUED
+
+
+def test_one_that_was_only_asked_for_is_refused(shell: Shell) -> None:
+    shell.serve("researcher")
+    shell.ledger.connection.redis.hset(keys.QUEUES, "legal", 0)
+
+    with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
+        shell.jobs.submit(ASKED)
+
+
+def test_while_nobody_is_there_any_may_come(shell: Shell) -> None:
+    assert shell.jobs.standing(shell.jobs.submit(ASKED)).status is JobStatus.QUEUED

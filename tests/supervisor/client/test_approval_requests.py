@@ -1,0 +1,425 @@
+"""A person's answer on a real ledger: what is checked, what is kept, and what a job that waits holds of the system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import check_request
+from tests.doubles.hook_server import HookServer
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.workflows.writing import workflow
+
+MINE: JsonValue = {
+    "id": "mine",
+    "specialist": "writer",
+    "task": "Write it.",
+    "depends_on": [],
+    "fallback": "-",
+}
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(
+        redis_url,
+        make_app(
+            "supervisor",
+            redis_url,
+            SETTINGS,
+            (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, "researcher", "writer"),
+        ),
+    )
+    made.serve("researcher", "writer")
+    yield made
+    made.close()
+
+
+def waits(
+    shell: Shell,
+    *what: ApprovalOf,
+    limits: JobLimits | None = None,
+    webhook_url: str | None = None,
+    **policy: Any,
+) -> JobId:
+    approvals = Approvals(what=what, **policy)
+    job_id = shell.jobs.submit(
+        Request(
+            "Compare Qdrant and Milvus",
+            limits=limits or JobLimits(),
+            approvals=approvals,
+            webhook_url=webhook_url,
+        )
+    )
+    shell.advance(job_id)
+    return job_id
+
+
+def work(shell: Shell, job_id: JobId) -> None:
+    """All that is out is done, again and again, until nothing is."""
+    while out := shell.open(job_id):
+        for event in out:
+            shell.do(job_id, event)
+        shell.advance(job_id)
+
+
+def due_in_s(shell: Shell, job_id: JobId) -> float:
+    score = shell.ledger.connection.redis.zscore(keys.DUE, job_id)
+    assert score is not None
+    return float(score) / 1000 - shell.ledger.connection.now()
+
+
+def test_a_job_that_waits_holds_nothing_and_says_how_it_goes_on(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN, timeout_s=3_600)
+
+    assert shell.open(job_id) == []
+    assert 3_590 < due_in_s(shell, job_id) <= 3_600
+    waiting_for = shell.jobs.standing(job_id).waiting_for
+    assert "the job waits for an approval of its plan by a person since 20" in waiting_for
+    assert f"`handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`" in waiting_for
+    shell.jobs.approve(job_id)
+    assert "approval" not in shell.jobs.standing(job_id).waiting_for
+    shell.advance(job_id)
+    assert shell.open(job_id) != []
+
+
+def test_a_job_is_waiting_from_the_question_to_the_answer(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+
+    asked_at = shell.jobs.standing(job_id).asked_at
+    assert asked_at is not None
+    assert abs(asked_at - shell.ledger.journal.read(job_id)[-1].at) < 1
+    assert statuses(shell, job_id) == {JobStatus.WAITING}
+    assert shell.jobs.result(job_id).waiting_since == asked_at
+    shell.jobs.approve(job_id)
+    assert statuses(shell, job_id) == {JobStatus.RUNNING}
+    assert shell.jobs.result(job_id).waiting_since is None
+
+
+def test_a_job_that_is_cancelled_while_it_waits_is_waiting_no_more(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    assert statuses(shell, job_id) == {JobStatus.CANCELLED}
+    assert shell.jobs.standing(job_id).asked_at is None
+    assert shell.ledger.loads.now().waiting_jobs == 0
+
+
+def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN, ApprovalOf.ANSWER)
+    shell.jobs.approve(job_id)
+    shell.advance(job_id)
+    work(shell, job_id)
+
+    standing = shell.jobs.standing(job_id)
+    assert (standing.status, standing.approval) == (JobStatus.WAITING, "answer")
+    assert standing.asked_at is not None
+    assert standing.asked_at > shell.ledger.journal.read(job_id)[0].at
+    assert "an approval of its answer by a person since" in standing.waiting_for
+
+
+def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
+    """Return the status of the job in each place that tells it."""
+    standing = shell.jobs.standing(job_id)
+    by_status = [
+        status
+        for status in JobStatus
+        if job_id in shell.ledger.jobs.newest(9, JobFilter(frozenset({status})))
+    ]
+    return {
+        standing.status,
+        shell.jobs.result(job_id).status,
+        shell.jobs.outline(job_id).status,
+        shell.jobs.newest(1)[0].status,
+        *by_status,
+    }
+
+
+def test_all_that_it_is_made_of_stays_as_long_as_it_may_wait(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    work(shell, job_id)
+    redis = shell.ledger.connection.redis
+    needed_ms = 1000 * (SETTINGS.retention_s + 30 * 24 * 3_600 - 60)
+
+    assert shell.jobs.standing(job_id).approval == "answer"
+    there = [name for name in redis.scan_iter("handoff:*") if job_id.encode() in name]
+    assert len(there) > 4
+    assert {name: redis.pttl(name) for name in there if redis.pttl(name) < needed_ms} == {}
+
+
+def test_the_draft_is_there_to_read_and_no_answer_before_it_is_approved(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    work(shell, job_id)
+
+    before = shell.jobs.result(job_id)
+    shell.jobs.approve(job_id, "Good.")
+    shell.advance(job_id)
+    after = shell.jobs.result(job_id)
+
+    assert (before.answer, before.approvals[0]["decision"]) == (None, None)
+    assert after.answer == before.approvals[0]["draft"]
+    assert (after.approvals[0]["decision"], after.approvals[0]["note"]) == ("approved", "Good.")
+
+
+def test_a_job_that_ends_before_its_answer_was_approved_has_none(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    work(shell, job_id)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    assert (result.status, result.answer) == (JobStatus.CANCELLED, None)
+
+
+def at_research(shell: Shell) -> JobId:
+    job_id = waits(shell, ApprovalOf.RESEARCH, limits=JobLimits(max_rounds=0))
+    work(shell, job_id)
+    assert shell.jobs.standing(job_id).approval == "research"
+    return job_id
+
+
+def test_research_that_was_rejected_and_cannot_be_made_again_does_not_leave(shell: Shell) -> None:
+    job_id = at_research(shell)
+    shell.jobs.reject(job_id, "Wrong.")
+    shell.advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    assert (result.status, result.answer, result.citations) == (JobStatus.FAILED, None, ())
+    assert result.results, "what the steps have found is still there to look at"
+
+
+def test_research_that_nobody_has_approved_does_not_leave_a_job_that_is_stopped_meanwhile(
+    shell: Shell,
+) -> None:
+    job_id = at_research(shell)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    assert (result.status, result.answer, result.citations) == (JobStatus.CANCELLED, None, ())
+
+
+def test_a_note_is_kept_beside_the_journal_and_told_to_the_planner(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    shell.jobs.reject(job_id, "Leave out Milvus: no cluster.")
+    shell.advance(job_id)
+
+    assert not any("cluster" in event.to_json() for event in shell.events(job_id))
+    result = shell.jobs.result(job_id)
+    assert [one["decision"] for one in result.approvals] == ["rejected", None]
+    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]
+    assert "Leave out Milvus: no cluster." in second["task_description"]
+    assert "The user has rejected the plans below" in second["task_description"]
+
+
+def test_an_edited_plan_is_the_jobs_plan(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    plan = shell.jobs.result(job_id).plan
+    assert plan is not None
+    shell.jobs.approve(job_id, plan={**plan, "steps": [MINE]})
+    shell.advance(job_id)
+
+    assert [event.step_id for event in shell.open(job_id)] == ["mine"]
+    assert [one["id"] for one in (shell.jobs.result(job_id).plan or {})["steps"]] == ["mine"]
+
+
+def test_a_plan_that_came_with_an_approval_stands_beside_it(shell: Shell) -> None:
+    edited, as_it_was = waits(shell, ApprovalOf.PLAN), waits(shell, ApprovalOf.PLAN)
+    shell.jobs.approve(edited, plan={"steps": [MINE]})
+    shell.jobs.approve(as_it_was)
+
+    (answer,) = shell.jobs.result(edited).approvals
+    assert (answer["decision"], [one["id"] for one in answer["own_plan"]["steps"]]) == (
+        "approved",
+        ["mine"],
+    )
+    assert shell.jobs.result(as_it_was).approvals[0]["own_plan"] is None
+
+
+def test_the_joins_of_an_edited_plan_may_ask_for_a_part_like_those_of_a_workflow(
+    shell: Shell,
+) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    looks: list[JsonValue] = [
+        {"id": f"look_{n}", "specialist": "researcher", "task": "Look."} for n in range(4)
+    ]
+    write: dict[str, JsonValue] = {
+        "specialist": "writer",
+        "task": "Write.",
+        "depends_on": [f"look_{n}" for n in range(4)],
+    }
+    join: JsonValue = {"enough": "60%", "at_least": "2", "within_s": "10m", "must": "look_0"}
+
+    shell.jobs.approve(
+        job_id,
+        plan={
+            "steps": [*looks, {**write, "id": "long", "join": join}, {**write, "id": "short"}],
+            "join": {"enough": "50%"},
+        },
+    )
+
+    plan = Plan.of(
+        {
+            name: value
+            for name, value in (shell.jobs.result(job_id).plan or {}).items()
+            if name in Plan.model_fields
+        }
+    )
+    assert plan.by_id[StepId("long")].join == Join(
+        enough=3, at_least=2, within_s=600, must=(StepId("look_0"),)
+    )
+    assert plan.join == Join(enough=1)
+
+
+def test_a_plan_of_ones_own_that_comes_with_a_rejection_is_told_to_the_planner_and_shown(
+    shell: Shell,
+) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    shell.jobs.reject(job_id, "Like this.", plan={"steps": [MINE]})
+    shell.advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    second = [one for one in result.handoffs if one["assigned_to"] == "planner"][1]
+    assert (
+        '"users_own_plan": {"steps": [{"id": "mine", "specialist": "writer", "task": "Write it."'
+        in second["task_description"]
+    )
+    assert [(one["decision"], bool(one["own_plan"])) for one in result.approvals] == [
+        ("rejected", True),
+        (None, False),
+    ]
+    assert result.approvals[0]["own_plan"]["steps"][0]["id"] == "mine"
+    assert not any("Write it." in event.to_json() for event in shell.events(job_id))
+
+
+def test_a_plan_of_ones_own_is_refused_where_no_planner_would_read_it_and_the_question_stays(
+    shell: Shell,
+) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN, limits=JobLimits(max_rounds=0))
+    with pytest.raises(
+        UserError,
+        match=f"^no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is$",
+    ):
+        shell.jobs.reject(job_id, plan={"steps": [MINE]})
+    assert shell.jobs.standing(job_id).approval == "plan"
+
+
+def test_only_a_plan_can_be_edited(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    work(shell, job_id)
+
+    with pytest.raises(
+        UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"
+    ):
+        shell.jobs.approve(job_id, plan={"steps": [MINE]})
+    with pytest.raises(
+        UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"
+    ):
+        shell.jobs.reject(job_id, plan={"steps": [MINE]})
+    assert shell.jobs.standing(job_id).approval == "answer"
+
+
+@pytest.mark.parametrize("answer", ["approve", "reject"])
+def test_what_is_wrong_with_a_plan_is_said_in_a_line_each(shell: Shell, answer: str) -> None:
+    job_id = waits(shell, ApprovalOf.PLAN)
+    steps: JsonValue = [
+        {"id": "a", "specialist": "poet", "task": "Rhyme.", "depends_on": ["nobody"]},
+        {"id": "b", "specialist": "writer"},
+    ]
+
+    with pytest.raises(UserError) as refused:
+        getattr(shell.jobs, answer)(job_id, plan={"steps": steps, "wy": ""})
+
+    assert str(refused.value).splitlines() == [
+        "a plan has no field wy: did you mean why?",
+        "step 2: task: Field required",
+        "step a depends on nobody, which is not a step",
+        "step a: there is no specialist poet; there are: researcher, supervisor, writer",
+    ]
+    assert shell.jobs.standing(job_id).approval == "plan"
+
+
+def test_who_comes_second_or_too_early_is_told(shell: Shell) -> None:
+    job_id = waits(shell, ApprovalOf.ANSWER)
+    for answer in (shell.jobs.approve, shell.jobs.reject):
+        with pytest.raises(UserError, match=f"^{job_id} waits for no approval$"):
+            answer(job_id)
+    work(shell, job_id)
+    with pytest.raises(UserError, match="has no step nonsense: its steps are "):
+        shell.jobs.reject(job_id, "No.", ["nonsense"])
+    shell.jobs.approve(job_id)
+    with pytest.raises(UserError, match="waits for no approval"):
+        shell.jobs.approve(job_id)
+
+
+def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
+    with HookServer(200) as hook:
+        job_id = waits(shell, ApprovalOf.PLAN, webhook_url=hook.url)
+
+        assert [json.loads(post.body) for post in hook.posts] == [
+            {"job_id": job_id, "status": "waiting", "approval": "plan", "reminder": 0}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("approvals", "said"),
+    [
+        (Approvals(what=(ApprovalOf.PLAN,), on_timeout=OnTimeout.GO_ON), "needs --approve-timeout"),
+        (Approvals(what=(ApprovalOf.COST,)), "--approve-above-usd X"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(approvals: Approvals, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_request(Request("Compare.", approvals=approvals), SETTINGS)
+
+
+WAITS_A_MINUTE = Approvals(timeout_s=60, on_timeout=OnTimeout.GO_ON)
+
+
+@pytest.mark.parametrize("mode", [Mode.TEAM, Mode.ADAPTIVE, Mode.AUTO])
+def test_an_end_of_questions_is_refused_as_no_model_can_ask(mode: Mode) -> None:
+    with pytest.raises(UserError, match="needs something to approve of"):
+        check_request(Request("Compare.", mode=mode, approvals=WAITS_A_MINUTE), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"what": (ApprovalOf.ANSWER,)}, {"above_microusd": 1_000_000}], ids=["what", "above"]
+)
+def test_questions_of_a_job_with_approvals_can_have_an_end(wanted: dict[str, Any]) -> None:
+    approvals = Approvals(**wanted, timeout_s=60)
+    check_request(Request("Compare.", approvals=approvals), SETTINGS)
+
+
+def test_a_question_that_a_workflow_asks_when_a_step_fails_can_have_an_end(tmp_path: Path) -> None:
+    asks = workflow(tmp_path, "id: a, specialist: writer, task: Write., on_failure: ask")
+
+    check_request(Request("Compare.", workflow=asks, approvals=WAITS_A_MINUTE), SETTINGS)
+
+
+def test_an_end_of_questions_is_refused_where_nothing_can_be_asked(tmp_path: Path) -> None:
+    silent = workflow(tmp_path, "id: a, specialist: writer, task: Write.")
+
+    for request in (Request("Compare.", mode=Mode.SINGLE), Request("Compare.", workflow=silent)):
+        with pytest.raises(UserError, match="needs something to approve of"):
+            check_request(replace(request, approvals=WAITS_A_MINUTE), SETTINGS)

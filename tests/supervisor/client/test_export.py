@@ -1,0 +1,127 @@
+"""One file has all of a job: what `show` says can be rebuilt from it, and no key of ours is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.events import HandoffIssued, JobEnded
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.report import JobResult, report_of
+from tests.doubles.jobs import replied
+from tests.supervisor.shell import SETTINGS, Shell
+
+SECRET = "hunter2-and-more"
+
+
+@pytest.fixture
+def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.setenv("SHOP_PASSWORD", SECRET)
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
+    made.serve("researcher", "writer")
+    yield made
+    made.close()
+
+
+def a_whole_job(
+    shell: Shell, documents: Path | None = None, request: str = "Compare Qdrant and Milvus"
+) -> JobId:
+    job_id = shell.jobs.submit(
+        Request(request, documents=documents, webhook_url="https://hooks.example/T0/B1/secret-path")
+    )
+    shell.advance(job_id)
+    while shell.open(job_id):
+        for event in shell.open(job_id):
+            shell.do(job_id, event)
+        shell.advance(job_id)
+    return job_id
+
+
+def exported(jobs: Client, job_id: JobId, *, texts: bool = False) -> Export:
+    """As somebody else reads the file."""
+    return Export.from_json(jobs.export(job_id, texts=texts).to_json())
+
+
+def shown(result: JobResult) -> str:
+    return result.model_copy(update={"wall_s": 0.0}).to_json()
+
+
+def test_everything_that_show_says_of_an_ended_job_is_rebuilt_from_the_file_alone(
+    shell: Shell,
+) -> None:
+    job_id = a_whole_job(shell)
+    file = exported(shell.jobs, job_id)
+    before = shell.jobs.result(job_id)
+    shell.jobs.delete(job_id)
+
+    assert any(isinstance(entry.event, JobEnded) for entry in file.journal)
+    assert report_of(file.record()) == before
+
+
+def test_and_of_a_job_that_waits_in_mid_air_with_the_turns_so_far(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    shell.leave()
+    event: HandoffIssued = shell.open(job_id)[0]
+    claim = shell.claim(job_id, event)
+    claim.checkpoint(replied())
+    file = exported(shell.jobs, job_id)
+
+    assert shown(report_of(file.record())) == shown(shell.jobs.result(job_id))
+    assert file.turns == {HandoffId(event.handoff_id): (replied(),)}
+
+
+def test_every_payload_is_what_its_digest_says(shell: Shell) -> None:
+    file = exported(shell.jobs, a_whole_job(shell))
+
+    assert len(file.payloads) > 5
+    assert all(digest_of(text) == digest for digest, text in file.payloads.items())
+
+
+def test_no_key_of_ours_no_webhook_and_nothing_that_looks_like_a_credential_is_in_it(
+    shell: Shell,
+) -> None:
+    job_id = a_whole_job(
+        shell,
+        request=f'Log in with {SECRET} at https://me:pass@example.com:1/"x", Bearer abcdefghijklmnop1234',
+    )
+    text = shell.jobs.export(job_id).to_json()
+
+    assert not [
+        secret
+        for secret in (SECRET, "me:pass", "abcdefghijklmnop1234", "secret-path")
+        if secret in text
+    ]
+    assert report_of(Export.from_json(text).record()).status.ended
+
+
+def test_the_texts_of_documents_are_there_if_asked_for(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("Order A-1042 was shipped.")
+    job_id = a_whole_job(shell, tmp_path)
+
+    without, with_them = exported(shell.jobs, job_id), exported(shell.jobs, job_id, texts=True)
+
+    assert [document.path for document in without.documents] == ["a.md"]
+    assert (without.texts, list((with_them.texts or {}).values())) == (
+        None,
+        ["Order A-1042 was shipped."],
+    )
+
+
+def test_an_export_changes_nothing(shell: Shell) -> None:
+    job_id = a_whole_job(shell)
+    before = shell.ledger.connection.redis.dump(keys.job(job_id))
+    shell.jobs.export(job_id)
+
+    assert shell.ledger.connection.redis.dump(keys.job(job_id)) == before

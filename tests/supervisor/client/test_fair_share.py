@@ -1,0 +1,91 @@
+"""Limits that several roles share: none is exceeded, and nobody could have more but from one who has no more."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
+
+REQUESTS, INPUT, OTHER = ("a:wide", "requests"), ("a:wide", "input"), ("a:narrow", "requests")
+LIMITS = [REQUESTS, INPUT, OTHER, ("a:narrow", "output")]
+ROLES = ["coder", "critic", "researcher", "think", "writer"]
+A_LITTLE = 1 + 1e-9
+
+amounts = st.floats(min_value=0.001, max_value=1_000)
+allowances = st.dictionaries(st.sampled_from(LIMITS), amounts)
+several = st.dictionaries(
+    st.sampled_from(ROLES),
+    st.dictionaries(st.sampled_from(LIMITS), st.one_of(st.just(0.0), amounts)),
+)
+Wants = dict[str, dict[Limit, float]]
+
+
+def taken(limit: Limit, wants: Wants, parts: dict[str, float]) -> float:
+    return sum(parts[role] * its.get(limit, 0.0) for role, its in wants.items())
+
+
+@given(several, allowances)
+def test_no_limit_is_exceeded_and_nobody_gets_more_than_all(
+    wants: Wants, allowed: dict[Limit, float]
+) -> None:
+    parts = fair_parts(wants, allowed)
+
+    assert parts.keys() == wants.keys()
+    assert all(0.0 <= part <= 1.0 for part in parts.values())
+    assert all(taken(limit, wants, parts) <= most * A_LITTLE for limit, most in allowed.items())
+
+
+@given(several, allowances)
+def test_who_gets_less_than_all_uses_a_full_limit_of_which_nobody_has_a_larger_part(
+    wants: Wants, allowed: dict[Limit, float]
+) -> None:
+    parts = fair_parts(wants, allowed)
+    full = {
+        limit for limit, most in allowed.items() if taken(limit, wants, parts) * A_LITTLE >= most
+    }
+
+    for role, part in parts.items():
+        held_by = [limit for limit in full if wants[role].get(limit)]
+        assert part == 1.0 or any(
+            all(parts[other] <= part * A_LITTLE for other, its in wants.items() if its.get(limit))
+            for limit in held_by
+        ), role
+
+
+@given(several, allowances, st.sampled_from(ROLES))
+def test_a_lane_of_ones_own_is_not_narrowed_by_what_others_do(
+    wants: Wants, allowed: dict[Limit, float], role: str
+) -> None:
+    own = wants.get(role, {})
+    others = {
+        name: {limit: much for limit, much in its.items() if not own.get(limit)}
+        for name, its in wants.items()
+    }
+
+    assert fair_parts(others | {role: own}, allowed)[role] == pytest.approx(
+        fair_parts({role: own}, allowed)[role]
+    )
+
+
+@given(several, allowances)
+def test_the_order_of_roles_and_limits_changes_nothing(
+    wants: Wants, allowed: dict[Limit, float]
+) -> None:
+    turned = fair_parts(dict(reversed(wants.items())), dict(reversed(allowed.items())))
+
+    assert turned == pytest.approx(fair_parts(wants, allowed))
+
+
+@given(several)
+def test_where_no_limit_is_known_all_get_all(wants: Wants) -> None:
+    assert set(fair_parts(wants, {}).values()) <= {1.0}
+
+
+def test_what_one_cannot_use_because_of_another_limit_is_left_to_the_others() -> None:
+    wants = {"researcher": {REQUESTS: 10.0, OTHER: 10.0}, "writer": {REQUESTS: 10.0}}
+
+    assert fair_parts(wants, {REQUESTS: 10.0, OTHER: 1.0}) == pytest.approx(
+        {"researcher": 0.1, "writer": 0.9}
+    )

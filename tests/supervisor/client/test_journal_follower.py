@@ -1,0 +1,107 @@
+"""Who waits for a job's end, beside a Redis that goes and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.events import JobEnded, JobStatus
+from handoff_queue.supervisor.client.journal_follower import wait_for_end
+from handoff_queue.supervisor.client.reconnection import Patience
+from tests.doubles.jobs import a_job
+from tests.doubles.redis_trouble import OwnRedis
+from tests.waiting import wait_until
+
+PATIENCE_S = 30.0
+
+
+class Watched(Patience):
+    """By a clock of the test's; says how often an outage was borne."""
+
+    def __init__(self) -> None:
+        super().__init__(PATIENCE_S, lambda: self.clock)
+        self.clock = 0.0
+        self.borne = 0
+
+    def bear(self, error: LedgerUnavailable) -> None:
+        super().bear(error)
+        self.borne += 1
+
+    def bears_on(self) -> None:
+        """From now on, once more."""
+        so_far = self.borne
+        wait_until(lambda: self.borne > so_far, what="another try")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[OwnRedis]:
+    server = OwnRedis(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def there(own: OwnRedis) -> Iterator[Ledger]:
+    opened = open_ledger(own.url, Settings(lease_s=3_600))
+    yield opened
+    opened.connection.close()
+
+
+def somebody_waits(ledger: Ledger) -> bool:
+    return any("b" in one["flags"] for one in ledger.connection.redis.client_list())
+
+
+def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_time(
+    own: OwnRedis, there: Ledger
+) -> None:
+    job_id, patience = a_job(there), Watched()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(wait_for_end, there, job_id, 60.0, patience)
+        for _ in range(2):
+            wait_until(lambda: somebody_waits(there), what="a look that blocks")
+            own.kill()
+            patience.bears_on()
+            patience.clock += PATIENCE_S - 1
+            patience.bears_on()
+            own.start()
+        there.journal.commit(
+            Commit(
+                job_id=job_id,
+                expected=1,
+                events=[JobEnded(status=JobStatus.OK)],
+                fields={"status": "ok"},
+            )
+        )
+        assert waits.result(30) is JobStatus.OK
+
+
+def test_who_runs_out_of_time_while_redis_is_away_is_told_so_and_no_status_that_is_old(
+    own: OwnRedis, there: Ledger
+) -> None:
+    job_id, patience = a_job(there), Watched()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(wait_for_end, there, job_id, 3.0, patience)
+        wait_until(lambda: somebody_waits(there), what="a look that blocks")
+        own.kill()
+        with pytest.raises(LedgerUnavailable, match="cannot be reached"):
+            waits.result(30)
+
+
+def test_who_has_borne_enough_is_told_so(own: OwnRedis, there: Ledger) -> None:
+    job_id, patience = a_job(there), Watched()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(wait_for_end, there, job_id, 60.0, patience)
+        wait_until(lambda: somebody_waits(there), what="a look that blocks")
+        own.kill()
+        patience.bears_on()
+        patience.clock += PATIENCE_S + 1
+        with pytest.raises(LedgerUnavailable):
+            waits.result(30)

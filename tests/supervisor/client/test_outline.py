@@ -1,0 +1,298 @@
+"""What is read of a job of many handoffs is bounded, and right. Commands and bytes of Redis are counted: no other load changes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.cli.show import show
+from handoff_queue.supervisor.client.handoff_report import handoffs_on
+from handoff_queue.supervisor.client.outline import (
+    MOST_NAMED,
+    MOST_NEWEST,
+    outline_on,
+)
+from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
+from tests.supervisor.many_rows import begun
+from tests.supervisor.shell import SETTINGS, Shell
+
+FEW, MANY = 150, 600
+
+
+@pytest.fixture
+def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
+    made.serve("researcher")
+    yield made
+    made.close()
+
+
+def ended(shell: Shell, tmp_path: Path, count: int) -> JobId:
+    """Return a job of so many steps, all of them done."""
+    job_id = begun(shell, tmp_path, count)
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    while not shell.jobs.standing(job_id).status.ended:
+        shell.advance(job_id)
+    return job_id
+
+
+def worked(shell: Shell, job_id: JobId) -> None:
+    """Most have ended, three of them badly; two run."""
+    waiting = shell.open(job_id)
+    for place, event in enumerate(waiting[:-10]):
+        shell.do(job_id, event, ResultStatus.FAILED if place in (1, 50, 100) else ResultStatus.OK)
+    for event in waiting[-10:-8]:
+        shell.claim(job_id, event)
+
+
+def counted(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
+    """Commands, bytes in, bytes out."""
+    ask()  # connections, scripts
+    redis, found = shell.ledger.connection.redis, []
+    for what in (lambda: None, ask):
+        before = redis.info("stats")
+        what()
+        after = redis.info("stats")
+        names = ("total_commands_processed", "total_net_input_bytes", "total_net_output_bytes")
+        found.append([after[name] - before[name] for name in names])
+    nothing, all_of_it = found
+    commands, bytes_in, bytes_out = (
+        had - without for had, without in zip(all_of_it, nothing, strict=True)
+    )
+    return commands, bytes_in, bytes_out
+
+
+def test_what_is_read_does_not_grow_with_the_number_of_steps(shell: Shell, tmp_path: Path) -> None:
+    few, many = (begun(shell, tmp_path, count) for count in (FEW, MANY))
+    for job_id in (few, many):
+        worked(shell, job_id)
+
+    costs = [counted(shell, partial(outline_on, shell.ledger, job_id)) for job_id in (few, many)]
+
+    assert costs[1][0] <= costs[0][0]
+    assert costs[1][1] <= 1.05 * costs[0][1]
+    assert costs[1][2] <= 1.05 * costs[0][2]
+
+
+def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(
+    shell: Shell, tmp_path: Path
+) -> None:
+    few, many = (begun(shell, tmp_path, count) for count in (FEW, 2 * FEW))
+    for job_id in (few, many):
+        worked(shell, job_id)
+    wanted = [HandoffId("look_0051.1"), HandoffId("look_0003.1")]
+    whole = shell.jobs.result(few)
+
+    found = handoffs_on(shell.ledger, few, wanted)
+
+    handoffs = {one["handoff_id"]: one for one in json.loads(whole.to_json())["handoffs"]}
+    assert [json.loads(one.to_json())["handoff"] for one in found] == [
+        handoffs[one] for one in wanted
+    ]
+    assert [one.result for one in found] == [
+        next(said for said in whole.results if said["handoff_id"] == one) for one in wanted
+    ]
+    costs = [
+        counted(shell, partial(handoffs_on, shell.ledger, job_id, wanted)) for job_id in (few, many)
+    ]
+    assert costs[0][0] == costs[1][0]
+    assert costs[1][2] <= 1.05 * costs[0][2]
+
+
+def test_its_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    worked(shell, job_id)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert found.counts == {
+        "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0, "failed": 3, "dropped": 0, "open": 10
+    }  # fmt: skip
+    assert found.at_work == {"running": 2, "throttled": 0, "at_least": False}
+    assert found.plan == {
+        "steps": FEW,
+        "parts": [
+            {
+                "first": "look_0001",
+                "last": f"look_{FEW:04d}",
+                "count": FEW,
+                "specialist": "researcher",
+            }
+        ],
+        "other_steps": 0,
+    }
+    assert found.events == len(shell.events(job_id))
+
+
+def test_what_failed_is_named_with_its_task_and_why_the_newest_first(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    worked(shell, job_id)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert [one["handoff_id"] for one in found.failed] == [
+        "look_0101.1",
+        "look_0051.1",
+        "look_0002.1",
+    ]
+    assert {(one["state"], one["why"]) for one in found.failed} == {("failed", "it broke")}
+    assert "number 100" in found.failed[0]["task"]
+    assert {one["worker"] for one in found.running} == {"worker:1"}
+    assert len(found.newest) == MOST_NEWEST
+
+
+def test_what_was_dropped_is_counted_and_named(shell: Shell, tmp_path: Path) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    shell.do(job_id, shell.open(job_id)[0])
+    shell.jobs.cancel(job_id)
+    while not shell.jobs.standing(job_id).status.ended:
+        shell.advance(job_id)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert found.status is JobStatus.CANCELLED
+    assert found.counts is not None
+    assert (found.counts["ok"], found.counts["dropped"], found.counts["open"]) == (1, FEW - 1, 0)
+    assert len(found.dropped) == MOST_NAMED
+    assert {one["state"] for one in found.dropped} == {"dropped"}
+
+
+def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id, redis = begun(shell, tmp_path, FEW), shell.ledger.connection.redis
+    redis.hdel(keys.job(job_id), "tally", "plan_short")  # as it was left by one
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert (found.counts, found.plan) == (None, None)
+    assert "does not count" in found.left_out[0]
+    assert found.newest
+
+
+@pytest.mark.parametrize(("output", "is_shown"), [("", True), ("A long story. " * 300, False)])
+def test_an_answer_is_shown_whole_or_not_at_all(
+    shell: Shell, tmp_path: Path, output: str, is_shown: bool
+) -> None:
+    job_id = begun(shell, tmp_path, 2)
+    for event in shell.open(job_id):
+        shell.do(job_id, event, output=output)
+    while not shell.jobs.standing(job_id).status.ended:
+        shell.advance(job_id)
+    answer = shell.jobs.result(job_id).answer
+
+    found = shell.jobs.outline(job_id)
+
+    assert found.answer == (answer if is_shown else None)
+    assert any("handoff result" in line for line in found.left_out) is not is_shown
+
+
+def test_who_is_not_there_is_named_with_a_few_of_those_that_wait_for_them_and_the_number_of_the_rest(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    shell.leave()
+
+    notes = outline_on(shell.ledger, job_id).notes
+
+    waits = next(one for one in notes if "a worker of `researcher`" in one)
+    assert f"look_0004, look_0005 and {FEW - 5} more wait" in waits
+
+
+@pytest.mark.parametrize(
+    "name", ["look_9999.1", "look", "", "*", "look_0001.1:x", "\udcff", "x" * 500]
+)
+def test_a_handoff_that_is_not_there_is_refused_in_one_line(shell: Shell, name: str) -> None:
+    job_id = shell.submit()
+
+    with pytest.raises(UserError, match=f"{job_id} has no handoff") as refused:
+        show(job_id, handoff=[name])
+
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize("name", ["j-000000000000", "nonsense"])
+def test_a_job_that_is_not_there_has_no_outline_and_no_handoffs(shell: Shell, name: str) -> None:
+    for ask in (shell.jobs.outline, lambda job_id: shell.jobs.handoffs(job_id, [HandoffId("a.1")])):
+        with pytest.raises(UnknownJob):
+            ask(JobId(name))
+
+
+def test_two_forms_at_once_are_refused(shell: Shell) -> None:
+    with pytest.raises(UserError, match="exclude one another"):
+        show(shell.submit(), full=True, brief=True)
+
+
+def test_a_job_of_two_handoffs_is_shown_in_brief(
+    shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_id = ended(shell, tmp_path, 2)
+
+    show(job_id)
+
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) < 40
+    assert f"=== {job_id}  ok" in shown
+    assert "look_0001.1  researcher  ok" in shown
+    assert "=== answer" in shown
+    assert f"`handoff show {job_id} --full`" in shown
+
+
+def test_full_shows_every_handoff_and_every_result(
+    shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_id = ended(shell, tmp_path, FEW_STEPS + 1)
+
+    show(job_id, full=True)
+
+    shown = capsys.readouterr().out
+    assert shown.count("=== result of look_") == FEW_STEPS + 1
+    assert "=== plan" in shown
+
+
+def test_one_of_many_handoffs_is_shown_by_what_matters(
+    shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    worked(shell, job_id)
+
+    show(job_id)
+    said = capsys.readouterr().out
+    show(job_id, as_json=True)
+    whole = json.loads(capsys.readouterr().out)
+    show(job_id, as_json=True, brief=True)
+    brief = json.loads(capsys.readouterr().out)
+    show(job_id, handoff=["look_0002.1"])
+    one = capsys.readouterr().out
+
+    assert len(said.splitlines()) < 150
+    assert f"{FEW} issued: {FEW - 13} ok, 3 failed, 10 open" in said
+    assert f"look_0001 to look_{FEW:04d}: {FEW} steps of researcher" in said
+    assert f"`handoff show {job_id} --full`" in said
+    assert len(whole["handoffs"]) == FEW
+    assert "handoffs" not in brief
+    assert brief["counts"]["issued"] == FEW
+    assert any("--full" in line for line in brief["left_out"])
+    assert one.count("=== ") == 2
+    assert "it broke" in one

@@ -1,0 +1,109 @@
+"""What is told of a job of many handoffs where what matters is not among its last events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store.job_summary import TAIL_EVENTS
+from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.outline import MOST_PAYLOAD_BYTES, outline_on
+from handoff_queue.supervisor.lifecycle.persistent_map import Layers
+from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.state import StepState
+from tests.supervisor.many_rows import LIMITS, begun
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+
+FEW = 150
+GIVES_UP = StopReason.REFUSED
+"""Which others may do better."""
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
+    made.serve("researcher")
+    yield made
+    made.close()
+
+
+def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: Path) -> None:
+    job_id = begun(shell, tmp_path, FEW, f"{A_ROW}, on_failure: ask")
+    first, *others = shell.open(job_id)
+    text = shell.ledger.blobs.get(job_id, [first.handoff.digest])[first.handoff.digest]
+    result = failed(AgentHandoff.from_json(text), "it is not done", GIVES_UP)
+    claim = shell.claim(job_id, first)
+    claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
+    shell.advance(job_id)
+    for event in others[:-1]:
+        shell.do(job_id, event)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert not any(event.type == "approval_asked" for event in shell.events(job_id)[-TAIL_EVENTS:])
+    assert any("handoff approve" in note for note in found.notes)
+    assert any("waits for an approval" in line for line in found.left_out)
+
+
+def test_a_result_that_is_too_long_to_be_read_still_says_how_it_ended(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id = begun(shell, tmp_path, FEW)
+    event, *_ = shell.open(job_id)
+    shell.do(job_id, event, output=token_hex(MOST_PAYLOAD_BYTES))
+
+    (last,) = [
+        one
+        for one in outline_on(shell.ledger, job_id).newest
+        if one["handoff_id"] == event.handoff_id
+    ]
+
+    assert last["state"] == "ok"
+
+
+class OneByOne(Layers[StepId, StepState]):
+    """Steps that may be asked for, and not all at once."""
+
+    @property
+    def _all(self) -> dict[StepId, StepState]:
+        raise AssertionError("a dict of all of them is made anew for each version of the state")
+
+
+def test_whether_the_plan_may_be_another_is_not_asked_of_all_steps(
+    shell: Shell, tmp_path: Path
+) -> None:
+    state = fold(job_id := begun(shell, tmp_path, FEW), None, shell.ledger.journal.read(job_id))
+    assert state is not None
+
+    assert plan_fields(state.model_copy(update={"steps": OneByOne(state.steps)}), state, ()) == {}
+
+
+def test_a_team_is_at_work_from_its_beginning_on(shell: Shell, tmp_path: Path) -> None:
+    teams = workflow(
+        tmp_path,
+        "id: team, specialist: supervisor, for_each: rows, task: 'Find out about {name}.'",
+        UNREVIEWED,
+    )
+    job_id = shell.jobs.submit(
+        Request("Have them looked at.", workflow=teams, items=rows(2), limits=LIMITS)
+    )
+    shell.advance(job_id)
+
+    found = outline_on(shell.ledger, job_id)
+
+    assert found.at_work == {"running": 2, "throttled": 0, "at_least": False}
+    assert len(found.running) == 2
+    assert all(one["child"] for one in found.running)

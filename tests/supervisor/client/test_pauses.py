@@ -1,0 +1,52 @@
+"""Which roles can be paused and resumed, and what a mistyped name is answered with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from tests.supervisor.shell import Shell
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
+    made = Shell(redis_url, make_app("test", redis_url, Settings(), queues))
+    made.serve("researcher", "writer")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("role", ["reseacher", "Researcher"])
+def test_a_mistyped_role_is_answered_with_the_closest_one(shell: Shell, role: str) -> None:
+    for command in (shell.jobs.pause, shell.jobs.resume):
+        with pytest.raises(UserError, match=rf"^no worker .* '{role}': did you mean researcher\?$"):
+            command(role)
+    assert shell.ledger.pauses.all() == {}
+
+
+def test_a_role_that_is_like_none_is_answered_with_all_roles(shell: Shell) -> None:
+    with pytest.raises(UserError, match=r"'poet': there are: .*planner, .*researcher, .*writer$"):
+        shell.jobs.resume("poet")
+
+
+def test_a_resume_with_a_mistyped_name_names_the_paused_role_and_resumes_nothing(
+    shell: Shell,
+) -> None:
+    shell.jobs.pause("researcher")
+
+    with pytest.raises(UserError, match=r"^'reseacher' is not paused: did you mean researcher\?$"):
+        shell.jobs.resume("reseacher")
+    assert list(shell.ledger.pauses.all()) == ["researcher"]
+
+
+def test_a_known_role_that_is_not_paused_stays_as_it_is(shell: Shell) -> None:
+    shell.jobs.pause("researcher")
+
+    assert shell.jobs.resume("writer") is None
+    assert shell.jobs.resume("researcher") == 0

@@ -1,0 +1,42 @@
+"""How long who waits for a job stays with a Redis that has gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.supervisor.client.reconnection import Patience
+
+AWAY = LedgerUnavailable("Redis cannot be reached")
+
+
+def test_a_redis_that_stays_away_is_waited_for_until_its_time_is_over() -> None:
+    clock = [100.0]
+    patience = Patience(30.0, lambda: clock[0])
+
+    for clock[0] in (100.0, 110.0, 130.0):
+        patience.bear(AWAY)
+    clock[0] = 130.1
+    with pytest.raises(LedgerUnavailable) as raised:
+        patience.bear(AWAY)
+    assert raised.value is AWAY
+
+
+def test_an_answer_begins_the_time_anew() -> None:
+    clock = [100.0]
+    patience = Patience(30.0, lambda: clock[0])
+
+    patience.bear(AWAY)
+    patience.renew()
+    for clock[0] in (150.0, 180.0):
+        patience.bear(AWAY)
+
+
+def test_no_patience_bears_the_first_moment_alone() -> None:
+    clock = [100.0]
+    patience = Patience(0.0, lambda: clock[0])
+
+    patience.bear(AWAY)
+    clock[0] = 100.1
+    with pytest.raises(LedgerUnavailable):
+        patience.bear(AWAY)

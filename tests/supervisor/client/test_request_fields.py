@@ -1,0 +1,164 @@
+"""What a request cannot be is said in one line, whoever writes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.names import RESERVED
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.request import check_request
+from tests.supervisor.workflows.writing import workflow
+
+SETTINGS = Settings(offline=True)
+
+
+def refusal(**fields: Any) -> str:
+    with pytest.raises(UserError) as refused:
+        check_request(Request(**{"text": "x", **fields}), SETTINGS)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_a_name_of_the_systems_own_is_no_specialists(name: str) -> None:
+    assert f"{name} is the system's own name" in refusal(specialists=(name,))
+
+
+def test_nor_is_it_in_a_workflow_that_was_made_in_python(tmp_path: Path) -> None:
+    made = workflow(tmp_path, "id: a, specialist: writer, task: Write")
+    changed = replace(made, steps=(replace(made.steps[0], specialist="planner"),))
+
+    assert refusal(workflow=changed).startswith("step a: planner is the system's own name")
+
+
+@pytest.mark.parametrize("name", ["", "Writer", "a b", "x" * 49, "../x", "w\n"])
+def test_what_is_no_name_is_no_specialists(name: str) -> None:
+    assert "no specialist can be called" in refusal(specialists=(name,))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"text": None}, "the request must be of type str, not NoneType"),
+        ({"tenant": None}, "the tenant must be of type str, not NoneType"),
+        ({"mode": "team"}, "the mode must be of type Mode, not str"),
+        ({"limits": {"max_turns": 3}}, "the limits must be of type JobLimits, not dict"),
+        ({"specialists": "writer"}, "specialists must be a tuple of names"),
+        ({"specialists": (None,)}, "specialists must be a tuple of names"),
+        ({"idempotency_key": 7}, "the idempotency key must be of type str, not int"),
+        ({"approvals": True}, "the approvals must be of type Approvals, not bool"),
+        ({"items": None}, "the items must be of type Items, not NoneType"),
+        ({"gates": {"max_words": 3}}, "the gates must be of type Gates, not dict"),
+        ({"rubric": "x"}, "the rubric must be of type Rubric, not str"),
+        ({"workflow": "brief"}, "the workflow must be of type Workflow, not str"),
+        ({"answer_schema": "x"}, "the answer schema must be of type Mapping, not str"),
+    ],
+)
+def test_a_field_of_another_type_is_named(fields: dict[str, Any], said: str) -> None:
+    assert refusal(**fields).startswith(said)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "a\nb", "\x1b[31m"])
+def test_a_key_or_a_model_that_says_nothing_is_none(text: str) -> None:
+    assert refusal(idempotency_key=text).startswith("the idempotency key is empty")
+    assert refusal(model=text).startswith("the model's name is empty")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "http://",
+        "http:///path",
+        "http://a b/",
+        "http://[::1",
+        "http://[::1]x/",
+        "http://x:99999/",
+        "http://x:0/",
+        "http://x:port/",
+        "http://a..b/",
+        f"http://{'a' * 64}.example/",
+        "http://h/\n",
+        "http://h/\xfc",
+        "https://bücher.example/",
+        "ftp://h/",
+        "h/path",
+        "http://h/" + "x" * 2_000,
+    ],
+)
+def test_a_webhook_that_no_request_can_be_sent_to_is_refused(url: str) -> None:
+    assert "the webhook's URL" in refusal(webhook_url=url)
+
+
+@pytest.mark.parametrize("user", ["user:canary-90f3", "user", ":canary-90f3"])
+def test_a_webhook_with_a_password_is_refused_without_it(user: str) -> None:
+    said = refusal(webhook_url=f"https://{user}@h.example/")
+
+    assert "must not hold a user or a password" in said
+    assert "canary" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://h", "HTTPS://h:8443/x?y=z", "http://[::1]:80/", "https://xn--bcher-kva.example/"],
+)
+def test_any_url_of_a_server_can_be_a_webhook(url: str) -> None:
+    check_request(Request("x", webhook_url=url), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"max_seconds": 9_300_000_000_000_000}, "the limits: max_seconds: must be at most"),
+        ({"max_turns": -1}, "the limits: max_turns: must be at least 1"),
+        ({"max_microusd": 2**63}, "the limits: max_microusd: must be at most"),
+        ({"max_depth": float("nan")}, "the limits: max_depth: must be a whole number"),
+    ],
+)
+def test_a_limit_that_was_set_without_validation_is_refused(
+    fields: dict[str, Any], said: str
+) -> None:
+    assert refusal(limits=JobLimits().model_copy(update=fields)).startswith(said)
+
+
+def test_approvals_may_be_none() -> None:
+    check_request(Request("x", approvals=None), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/etc/passwd", "../a.md", "a/../b.md", ".hidden", "a\nb", "a\\b.md", "a//b.md"]
+)
+def test_a_name_that_no_document_can_have_is_refused(name: str) -> None:
+    assert "no document can be called" in refusal(documents={name: b"text"})
+
+
+def test_documents_by_name_are_bytes() -> None:
+    assert "mapping of str to bytes" in refusal(documents={"a.md": "text"})
+
+
+def test_a_request_with_everything_in_order_is_taken() -> None:
+    check_request(
+        Request(
+            "x",
+            limits=JobLimits(),
+            mode=Mode.TEAM,
+            specialists=("writer",),
+            idempotency_key="k",
+            model="m",
+        ),
+        SETTINGS,
+    )
+
+
+@pytest.mark.parametrize("job_id", [None, 7, b"j-000000000000"])
+def test_what_is_no_text_is_no_jobs_id(jobs: Client, job_id: Any) -> None:
+    with pytest.raises(UnknownJob):
+        jobs.result(job_id)

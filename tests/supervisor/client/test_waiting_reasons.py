@@ -1,0 +1,236 @@
+"""What a job waits for because nobody is there who does it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.pauses import Pause
+from handoff_queue.shared.store.presence import Presence
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.events import HandoffIssued, JobEnded, JobStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.waiting_reasons import (
+    Missing,
+    missing,
+    missing_for,
+    with_waiting,
+)
+from tests.doubles.handoffs import a_spec
+from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
+
+JOB = JobStanding(
+    JobId("j-0123456789ab"), JobStatus.RUNNING, 3, "Compare", 101.0, 0, 0, 0, 0, cancelled=False
+)
+QUEUED = replace(JOB, status=JobStatus.QUEUED)
+
+
+def there(*queues: str, **unclaimed: str) -> Presence:
+    """`a_1="poet"`: the handoff a.1 waits in the queue of poet, whom nobody serves."""
+    waiting = {
+        HandoffId(name.replace("_", ".")): specialist for name, specialist in unclaimed.items()
+    }
+    return Presence(frozenset(queues), {JOB.job_id: waiting} if waiting else {})
+
+
+def said(job: JobStanding, presence: Presence) -> list[str]:
+    return [str(one) for one in missing(job, presence)]
+
+
+def test_where_everybody_is_there_nothing_is_missing() -> None:
+    assert said(JOB, there("supervisor", "researcher")) == []
+    assert said(QUEUED, there("supervisor", "researcher")) == []
+
+
+def test_a_step_whose_specialist_nobody_serves_is_named_with_the_command_that_mends_it() -> None:
+    assert said(JOB, there("supervisor", s2_1="poet")) == [
+        "step s2 waits for a worker of `poet`: start one with `handoff worker poet`"
+    ]
+
+
+def test_steps_that_wait_for_the_same_specialist_stand_in_one_line() -> None:
+    lines = said(JOB, there("supervisor", b_1="poet", a_2="poet", c_1="clerk"))
+
+    assert lines == [
+        "step c waits for a worker of `clerk`: start one with `handoff worker clerk`",
+        "steps a, b wait for a worker of `poet`: start one with `handoff worker poet`",
+    ]
+
+
+def test_of_many_steps_a_few_are_named_as_one_counts_and_the_rest_is_counted() -> None:
+    queues = frozenset({"supervisor"})
+    lines = said(
+        JOB,
+        Presence(queues, {JOB.job_id: {HandoffId(f"s_{n}.1"): "poet" for n in range(1, 8_384)}}),
+    )
+
+    assert lines == [
+        "steps s_1, s_2, s_3, s_4, s_5 and 8,378 more wait for a worker of `poet`: start one with `handoff worker poet`"
+    ]
+
+
+def test_a_step_of_a_paused_role_says_why_and_how_it_goes_on_whether_anybody_serves_it_or_not() -> (
+    None
+):
+    for queues in (("supervisor", "poet"), ("supervisor",)):
+        presence = replace(
+            there(*queues, s2_1="poet"), paused={"poet": Pause(at=1.0, reason="it rhymes")}
+        )
+        assert said(JOB, presence) == [
+            "step s2 waits for `poet`, which is paused (it rhymes): let it go on with `handoff resume poet`"
+        ]
+
+
+@pytest.mark.parametrize("job", [JOB, QUEUED])
+def test_without_a_supervisor_every_job_waits_for_one(job: JobStanding) -> None:
+    assert said(job, there("researcher")) == [
+        "the job waits for a supervisor: start one with `handoff supervisor`"
+    ]
+
+
+def test_a_job_that_cannot_be_planned_waits_for_a_worker_that_it_may_use() -> None:
+    only = replace(QUEUED, specialists=("poet", "clerk"))
+
+    assert said(QUEUED, there("supervisor")) == [
+        "the job waits for a worker of any specialist: start one with `handoff worker --all`"
+    ]
+    assert said(only, there("supervisor", "researcher")) == [
+        "the job waits for a worker of `poet` or `clerk`: start one with `handoff worker poet`"
+    ]
+    assert said(only, there("supervisor", "clerk")) == []
+
+
+@pytest.mark.parametrize("status", [status for status in JobStatus if status.ended])
+def test_an_ended_job_waits_for_nobody(status: JobStatus) -> None:
+    assert said(replace(JOB, status=status), there(a_1="poet")) == []
+
+
+# On a real ledger
+
+
+def serve(ledger: Ledger, *names: str) -> Announcement:
+    announcement = Announcement(
+        worker="w1",
+        specialists=tuple(a_spec(name=name) for name in names),
+        slots=1,
+        model="offline",
+    )
+    ledger.roles.announce(announcement)
+    ledger.roles.announce_supervisor("s1")
+    return announcement
+
+
+def waited_for(ledger: Ledger, job_id: JobId) -> list[str]:
+    """As one who watches the job is told, and as the list of all jobs tells it: the same."""
+    (job,) = ledger.jobs.standings([job_id])
+    out = [
+        one.event.handoff_id
+        for one in ledger.journal.read(job_id)
+        if isinstance(one.event, HandoffIssued)
+    ]
+    found = missing_for(ledger, job, out)
+    assert [one.waiting_for for one in with_waiting(ledger, [job])] == ["; ".join(map(str, found))]
+    return [f"{one.whom}: {', '.join(one.steps)}" for one in found]
+
+
+def a_claim(ledger: Ledger) -> Claim:
+    job_id = a_job(ledger)
+    issue(ledger, job_id, "a.1", "b.1")
+    return granted(ledger, job_id, "a.1")
+
+
+def test_what_was_claimed_does_not_wait_and_what_was_not_does_as_soon_as_the_last_worker_has_gone(
+    ledger: Ledger,
+) -> None:
+    announced = serve(ledger, "researcher")
+    claimed = a_claim(ledger)
+    assert waited_for(ledger, claimed.job_id) == []
+
+    ledger.roles.withdraw(announced)
+
+    assert waited_for(ledger, claimed.job_id) == ["a worker of `researcher`: b"]
+
+
+def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(ledger: Ledger) -> None:
+    announced = serve(ledger, "researcher")
+    claimed = a_claim(ledger)
+    ledger.roles.withdraw(announced)
+
+    let_lease_run_out(ledger, claimed)
+    ledger.jobs.sweep()
+    ledger.jobs.sent(claimed.job_id, [claimed.handoff_id])
+
+    assert waited_for(ledger, claimed.job_id) == ["a worker of `researcher`: a, b"]
+    serve(ledger, "researcher")
+    assert waited_for(ledger, claimed.job_id) == []
+
+
+def test_the_handoffs_of_other_jobs_are_not_taken_for_its_own(ledger: Ledger) -> None:
+    serve(ledger, "writer")
+    mine, other = a_job(ledger), a_job(ledger)
+    issue(ledger, other, "x.1")
+
+    assert waited_for(ledger, mine) == []
+    assert [
+        job.waiting_for for job in with_waiting(ledger, ledger.jobs.standings([mine, other]))
+    ] == [
+        "",
+        "step x waits for a worker of `researcher`: start one with `handoff worker researcher`",
+    ]
+
+
+def test_a_supervisor_that_withdraws_is_missed(ledger: Ledger) -> None:
+    serve(ledger, "researcher")
+    claimed = a_claim(ledger)
+
+    ledger.roles.withdraw_supervisor("s1")
+
+    assert waited_for(ledger, claimed.job_id) == ["a supervisor: "]
+
+
+def test_a_client_is_told_wherever_it_asks_how_a_job_stands(redis_url: str) -> None:
+    jobs = client.connect(redis_url, Settings(offline=True))
+    job_id = jobs.submit(client.Request("Compare.", specialists=("poet",)))
+    jobs.ledger.roles.announce_supervisor("s1")
+    waits = "the job waits for a worker of `poet`: start one with `handoff worker poet`"
+
+    assert jobs.standing(job_id).waiting_for == waits
+    assert [one.waiting_for for one in jobs.newest()] == [waits]
+    assert jobs.result(job_id).notes == (waits,)
+
+    jobs.ledger.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
+    assert (jobs.standing(job_id).waiting_for, jobs.result(job_id).notes) == ("", ())
+    jobs.ledger.connection.close()
+
+
+def test_a_job_that_is_retried_before_it_had_a_plan_waits_for_the_same_again(
+    redis_url: str,
+) -> None:
+    jobs = client.connect(redis_url, Settings(offline=True))
+    job_id = jobs.submit(client.Request("Compare."))
+    jobs.ledger.roles.announce_supervisor("s1")
+    before = jobs.standing(job_id).waiting_for
+    jobs.ledger.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
+
+    jobs.retry(job_id)
+
+    assert before
+    assert jobs.standing(job_id).waiting_for == before
+    jobs.ledger.connection.close()
+
+
+def test_where_not_all_were_looked_for_the_rest_is_at_least_so_many() -> None:
+    some = Missing(
+        "a worker of `poet`", "start one", tuple(f"s_{n}" for n in range(1, 1_001)), are_all=False
+    )
+
+    assert (
+        str(some)
+        == "steps s_1, s_2, s_3, s_4, s_5 and at least 995 more wait for a worker of `poet`: start one"
+    )

@@ -1,0 +1,261 @@
+"""Child jobs: whoever dies in between, each step of a sub-supervisor has one job, and its parent hears of it once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+    HandoffFinished,
+    HandoffIssued,
+    JobStatus,
+    JobSubmitted,
+    ParentTold,
+)
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.priority import Priority
+from handoff_queue.supervisor.client.request import Request
+from tests.supervisor.shell import Shell
+from tests.supervisor.workflows.writing import workflow
+
+TEAMS = """
+    id: qdrant, specialist: supervisor, task: "Find out what Qdrant costs."
+    id: milvus, specialist: supervisor, task: "Find out what Milvus costs."
+    id: report, specialist: writer, task: "Compare {request}", depends_on: [qdrant, milvus]
+"""
+
+
+def submit(shell: Shell, folder: Path, limits: JobLimits | None = None) -> JobId:
+    return shell.jobs.submit(
+        Request("Compare them.", workflow=workflow(folder, TEAMS), limits=limits or JobLimits())
+    )
+
+
+def children(shell: Shell, job_id: JobId) -> list[JobId]:
+    return [
+        event.child.job_id
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.child
+    ]
+
+
+def run_all(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK) -> JobStatus:
+    """The job and all below it, to the end. `status`: of every handoff of an agent."""
+    for _ in range(40):
+        shell.advance(job_id)
+        for child in children(shell, job_id):
+            if shell.ledger.jobs.standings([child]):
+                run_all(shell, child, status) if not shell.jobs.standing(
+                    child
+                ).status.ended else shell.advance(child)
+        for event in shell.open(job_id):
+            shell.do(job_id, event, status)
+        if shell.jobs.standing(job_id).status.ended:
+            shell.advance(job_id)
+            return shell.jobs.standing(job_id).status
+    raise AssertionError(shell.kinds(job_id))
+
+
+def test_steps_of_sub_supervisors_are_jobs_and_their_answers_are_results(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id = submit(shell, tmp_path)
+
+    assert run_all(shell, job_id) is JobStatus.OK
+
+    made = children(shell, job_id)
+    assert len(made) == len(set(made)) == 2
+    first = shell.events(made[0])[0]
+    assert isinstance(first, JobSubmitted)
+    assert first.parent is not None
+    assert (first.parent.job_id, first.parent.handoff_id, first.depth) == (job_id, "qdrant.1", 1)
+    assert [shell.jobs.standing(child).status for child in made] == [JobStatus.OK, JobStatus.OK]
+    assert shell.kinds(made[0])[-1] == "parent_told"
+    results = {one["step_id"]: one for one in shell.jobs.result(job_id).results}
+    assert str(results["qdrant"]["output"]).startswith("What ")
+    assert "offline" in str(results["qdrant"]["model"])
+
+
+def whose(shell: Shell, job_id: JobId) -> list[bytes]:
+    """What its messages get their places in queues by."""
+    found: list[bytes] = shell.ledger.connection.redis.hmget(keys.job(job_id), "tenant", "priority")
+    return found
+
+
+def test_all_of_a_tree_is_of_one_tenant_and_priority_and_so_is_what_follows_on_it(
+    shell: Shell, tmp_path: Path
+) -> None:
+    asked = Request(
+        "Compare them.", workflow=workflow(tmp_path, TEAMS), tenant="ann", priority=Priority.BATCH
+    )
+    job_id = shell.jobs.submit(asked)
+    assert run_all(shell, job_id) is JobStatus.OK
+    assert {
+        (one.tenant, one.priority)
+        for one in map(shell.jobs.result, (job_id, *children(shell, job_id)))
+    } == {("ann", Priority.BATCH)}
+    assert [whose(shell, one) for one in (job_id, *children(shell, job_id))] == [
+        [b"ann", b"batch"]
+    ] * 3
+
+    after = [
+        Request("Now as a table.", after=job_id),
+        Request("Now as a table.", after=job_id, priority=Priority.INTERACTIVE),
+    ]
+    assert [whose(shell, shell.jobs.submit(one)) for one in after] == [
+        [b"default", b"batch"],
+        [b"default", b"interactive"],
+    ]
+
+
+def test_a_job_counts_what_its_children_have_spent(shell: Shell, tmp_path: Path) -> None:
+    job_id = submit(shell, tmp_path)
+    run_all(shell, job_id)
+
+    of_children = [shell.jobs.standing(child).turns for child in children(shell, job_id)]
+
+    assert min(of_children) > 0
+    assert shell.jobs.standing(job_id).turns == sum(of_children) + 1, "and its own assessor's turn"
+    handed_over = [
+        one for one in shell.jobs.result(job_id).handoffs if one["assigned_to"] == "supervisor"
+    ]
+    assert [one["usage"]["turns"] for one in handed_over] == of_children
+
+
+def test_a_child_that_fails_is_not_tried_again_as_itself(shell: Shell, tmp_path: Path) -> None:
+    job_id = submit(shell, tmp_path)
+
+    run_all(shell, job_id, ResultStatus.FAILED)
+
+    made = [
+        event
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.step_id == "qdrant"
+    ]
+    assert [event.assigned_to for event in made] == ["supervisor", "generalist"]
+
+
+def test_who_cancels_a_job_cancels_what_is_below_it(shell: Shell, tmp_path: Path) -> None:
+    job_id = submit(shell, tmp_path)
+    shell.advance(job_id)
+    child = children(shell, job_id)[0]
+    shell.advance(child)
+
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+    shell.advance(child)
+
+    assert shell.jobs.standing(child).status is JobStatus.CANCELLED
+    assert CancelRequested(by=job_id) in shell.events(child)
+    assert shell.open(child) == []
+    assert shell.kinds(child)[-1] == "parent_told"
+    assert "handoff_finished" not in shell.kinds(job_id)
+
+
+def test_a_child_that_is_cancelled_by_itself_is_a_gap_of_its_parent(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id = submit(shell, tmp_path, JobLimits(max_rounds=0))
+    shell.advance(job_id)
+    child = children(shell, job_id)[0]
+
+    shell.jobs.cancel(child)
+    assert run_all(shell, job_id) is JobStatus.PARTIAL
+
+    assert [gap["step"] for gap in shell.jobs.result(job_id).gaps] == ["qdrant"]
+
+
+def test_what_dies_before_its_children_have_begun_is_taken_up_by_another(
+    shell: Shell, tmp_path: Path
+) -> None:
+    """A second look finds the handoff without its job: here a supervisor has recorded it and never got any further."""
+    job_id = submit(shell, tmp_path)
+    shell.dispatcher.dies_waking = True
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+    begun = [child for child in children(shell, job_id) if shell.ledger.jobs.standings([child])]
+    shell.dispatcher.dies_waking = False
+    assert len(begun) == 1, "the second had no turn"
+
+    shell.another().advance(job_id)
+
+    assert all(shell.ledger.jobs.standings([child]) for child in children(shell, job_id))
+    assert run_all(shell, job_id) is JobStatus.OK
+    assert all(
+        sum(kind == "job_submitted" for kind in shell.kinds(child)) == 1
+        for child in children(shell, job_id)
+    )
+
+
+def test_who_dies_while_it_tells_is_heard_once(shell: Shell, tmp_path: Path) -> None:
+    job_id = submit(shell, tmp_path)
+    shell.advance(job_id)
+    child = children(shell, job_id)[0]
+    shell.advance(child)
+    while not shell.jobs.standing(child).status.ended:
+        for event in shell.open(child):
+            shell.do(child, event)
+        shell.dispatcher.dies_waking = True
+        try:
+            shell.advance(child)
+        except KeyboardInterrupt:
+            assert shell.kinds(child)[-1] == "job_ended"
+        shell.dispatcher.dies_waking = False
+
+    shell.another().advance(child)
+    shell.another().advance(child)
+
+    assert shell.kinds(child)[-1] == "parent_told"
+    assert sum(isinstance(event, ParentTold) for event in shell.events(child)) == 1
+    assert sum(isinstance(event, HandoffFinished) for event in shell.events(job_id)) == 1
+
+
+def test_a_child_is_neither_retried_nor_deleted_by_itself(shell: Shell, tmp_path: Path) -> None:
+    job_id = submit(shell, tmp_path)
+    run_all(shell, job_id, ResultStatus.FAILED)
+    child = children(shell, job_id)[0]
+
+    with pytest.raises(UserError, match=f"{child} does a step of {job_id}: retry that job"):
+        shell.jobs.retry(child)
+    with pytest.raises(UserError, match=f"{child} does a step of {job_id}: finish that job"):
+        shell.jobs.retry(child, whole=True)
+    with pytest.raises(UserError, match=f"{child} does a step of {job_id}: delete that job"):
+        shell.jobs.delete(child)
+
+
+def test_who_deletes_a_job_deletes_what_is_below_it(shell: Shell, tmp_path: Path) -> None:
+    job_id = submit(shell, tmp_path)
+    run_all(shell, job_id)
+    made = children(shell, job_id)
+
+    shell.jobs.delete(job_id)
+
+    assert shell.ledger.jobs.standings([job_id, *made]) == []
+    left = [
+        name.decode()
+        for name in shell.ledger.connection.redis.scan_iter("handoff:*")
+        if any(one in name.decode() for one in (job_id, *made))
+    ]
+    assert left == []
+
+
+def test_no_child_stands_in_the_list_of_jobs(shell: Shell, tmp_path: Path) -> None:
+    job_id = submit(shell, tmp_path)
+    run_all(shell, job_id)
+
+    assert [one.job_id for one in shell.jobs.newest()] == [job_id]
+
+
+def test_a_workflow_with_sub_supervisors_is_refused_where_there_may_be_none(
+    shell: Shell, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        UserError, match="step qdrant is given to a sub-supervisor, and --max-depth 0 allows none"
+    ):
+        submit(shell, tmp_path, JobLimits(max_depth=0))

@@ -1,0 +1,179 @@
+"""What the calls at a job's end are foreseen to cost is what they set aside in the end, or more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from handoff_queue.shared.agent.prices import Prices
+from handoff_queue.shared.agent.prompt import MOST_SHOWN_BYTES
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.engine.cost_forecast import UNWRITTEN_CHARS, Closing
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
+from tests.supervisor.shell import Shell
+from tests.supervisor.workflows.writing import A_ROW, rows, workflow
+
+PAGE = 'The storage engine is "written" in Rust, says its own page.\n' * 90
+"""Nearly what is foreseen of a result that is not there yet."""
+SCHEMA = {
+    "type": "object",
+    "properties": {"best": {"type": "string", "description": "the one to take"}},
+    "required": ["best"],
+}
+
+
+def state_of(shell: Shell, job_id: JobId) -> JobState:
+    state = fold(job_id, None, shell.ledger.journal.read(job_id))
+    assert state is not None
+    return state
+
+
+def foreseen(shell: Shell, job_id: JobId) -> Sequence[WorstCase]:
+    with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
+    return Closing(Models(with_key), Prices(), shell.fact_checker).foreseen(state_of(shell, job_id))
+
+
+def set_aside(shell: Shell, job_id: JobId, role: str) -> int:
+    """Input tokens of the role's first call."""
+    issued = next(
+        event
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.assigned_to == role
+    )
+    text = shell.ledger.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
+    first = shell.thinker.ready(
+        state_of(shell, job_id), AgentHandoff.from_json(text), text
+    ).claiming.first
+    assert first is not None
+    return first.input_tokens
+
+
+@pytest.mark.parametrize("pages", [0, 1, 15])
+def test_what_is_foreseen_is_no_less_than_what_is_set_aside_in_the_end(
+    shell: Shell, pages: int
+) -> None:
+    job_id = shell.jobs.submit(
+        Request("Compare Qdrant and Milvus", answer_schema=SCHEMA, mode=Mode.TEAM)
+    )
+    shell.advance(job_id)
+    at_first = foreseen(shell, job_id)
+    while steps := shell.open(job_id):
+        for event in steps:
+            is_sink = (
+                event.step_id in state_of(shell, job_id).sinks
+            )  # without it, who writes the answer is the synthesizer
+            shell.do(
+                job_id,
+                event,
+                ResultStatus.FAILED if is_sink else ResultStatus.OK,
+                output=PAGE * pages,
+            )
+        last = foreseen(shell, job_id)
+        shell.advance(job_id)
+
+    actual = [set_aside(shell, job_id, role) for role in ("assessor", "synthesizer")]
+    assert len(PAGE) < UNWRITTEN_CHARS
+    own = last[: len(actual)]  # behind them is the judge's, once something was sent back
+    assert all(most.input_tokens >= really for most, really in zip(own, actual, strict=True))
+    assert pages > 1 or all(
+        most.input_tokens >= really for most, really in zip(at_first, actual, strict=True)
+    )
+    assert all(most.input_tokens < 3 * really for most, really in zip(own, actual, strict=True)), (
+        "nor much more"
+    )
+
+
+def test_no_more_is_foreseen_of_very_many_results_than_a_prompt_shows(
+    shell: Shell, tmp_path: Path
+) -> None:
+    def read_of(count: int) -> int:
+        job_id = shell.jobs.submit(
+            Request("Look.", workflow=workflow(tmp_path, A_ROW), items=rows(count))
+        )
+        shell.advance(job_id)
+        return foreseen(shell, job_id)[0].input_tokens
+
+    assert read_of(400) - read_of(300) < MOST_SHOWN_BYTES / 10, "of the plan alone"
+    assert read_of(300) > MOST_SHOWN_BYTES
+
+
+def test_a_small_budget_keeps_what_a_review_can_cost_with_its_default_model(shell: Shell) -> None:
+    limits = JobLimits(max_microusd=500_000, max_tokens=10**6)
+    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", limits=limits, mode=Mode.TEAM))
+    shell.advance(job_id)
+    (review,) = foreseen(shell, job_id)
+
+    assert (review.microusd or 0) > 163_840, "what it may write alone costs that"
+    kept = shell.ledger.connection.redis.hmget(keys.job(job_id), "keep_usd", "keep_tokens")
+    assert kept == [b"100000", b"200000"], "of a model that is free, and of few tokens, a fifth"
+
+
+def test_a_call_of_the_fact_checker_is_kept_too_and_it_alone_of_all_specialists_may_use_that(
+    shell: Shell,
+) -> None:
+    limits = JobLimits(max_turns=100)
+    request = Request(
+        "Compare Qdrant and Milvus",
+        limits=limits,
+        mode=Mode.TEAM,
+        gates=Gates(fact_checker="writer"),
+    )
+    job_id = shell.jobs.submit(request)
+    shell.advance(job_id)
+    review, check = foreseen(shell, job_id)
+
+    assert (check.microusd or 0) > 0
+    assert check.output_tokens <= review.output_tokens
+    assert shell.ledger.connection.redis.hget(keys.job(job_id), "keep_turns") == b"2"
+    while steps := [event for event in shell.open(job_id) if not event.is_fact_check]:
+        for event in steps:
+            assert not shell.ledger.connection.redis.hexists(
+                keys.handoff(job_id, event.handoff_id), "closes"
+            )
+            shell.do(job_id, event, ResultStatus.OK)
+        shell.advance(job_id)
+    (event,) = shell.open(job_id)
+    assert (
+        shell.ledger.connection.redis.hget(keys.handoff(job_id, event.handoff_id), "closes") == b"1"
+    )
+
+
+def test_no_team_begins_with_less_than_what_is_foreseen_of_its_first_call(shell: Shell) -> None:
+    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.TEAM))
+    shell.advance(job_id)
+    with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
+
+    least = Closing(Models(with_key), Prices(), shell.fact_checker).first_of_a_team(
+        state_of(shell, job_id)
+    )
+
+    actual = set_aside(shell, job_id, "planner")
+    assert actual / 3 < least.input_tokens <= actual
+    assert least.microusd
+
+
+def test_who_has_no_key_for_the_model_that_was_asked_for_foresees_nothing(shell: Shell) -> None:
+    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.TEAM))
+    shell.advance(job_id)
+    asked = state_of(shell, job_id)
+    asked = asked.model_copy(
+        update={"submitted": asked.submitted.model_copy(update={"model": "some-model"})}
+    )
+
+    assert Closing(Models(Settings(offline=True)), Prices(), shell.fact_checker).foreseen(
+        asked
+    ) == [WorstCase(0, 0, 0)]

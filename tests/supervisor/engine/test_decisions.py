@@ -1,0 +1,183 @@
+"""What follows on a role's result stands in the journal with it, and never at its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.store.claims import Followed
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.events import CancelRequested, JobStatus, NeedsResolved
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.outcomes import outcome_of
+from tests.supervisor.shell import Shell
+from tests.supervisor.workflows.writing import UNREVIEWED, workflow
+
+IN_NEED = """
+    id: n1, specialist: researcher, task: "one"
+    id: n2, specialist: researcher, task: "two"
+    id: b, specialist: researcher, task: "three"
+    id: d, specialist: writer, task: "four", depends_on: [n2, b]
+"""
+
+
+TWO_PAIRS = """
+    id: a, specialist: researcher, task: "one"
+    id: b, specialist: researcher, task: "two"
+    id: after_a, specialist: writer, task: "three", depends_on: [a]
+    id: after_b, specialist: writer, task: "four", depends_on: [b]
+"""
+
+
+def once_there_is_a_plan(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[JobId], object]
+) -> None:
+    """This happens whenever something is decided on it, before."""
+
+    def decide_then(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+        if state.plan is not None:
+            happens(state.job_id)
+        return decide(state, seen, now)
+
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_then)
+
+
+def test_a_plan_and_its_first_handoffs_stand_in_the_journal_at_once(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+
+    issued, *others = shell.ledger.journal.read(job_id)[1:]
+    assert issued.event.type == "handoff_issued"
+    assert [one.event.type for one in others[:3]] == [
+        "handoff_finished",
+        "plan_made",
+        "handoff_issued",
+    ]
+    assert len({one.at for one in others}) == 1
+
+
+def test_a_result_stands_where_nothing_can_be_decided_on_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once_there_is_a_plan(monkeypatch, lambda _: 1 / 0)
+    job_id = shell.submit()
+
+    shell.advance(job_id)
+
+    assert shell.kinds(job_id)[1:] == ["handoff_issued", "handoff_finished", "plan_made"]
+    assert not shell.jobs.standing(job_id).status.ended, "it is tried again"
+
+
+def test_what_came_meanwhile_is_decided_on_too(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancel, between the decision on a plan and its commit."""
+    cancels = iter([CancelRequested()])
+    once_there_is_a_plan(
+        monkeypatch,
+        lambda job_id: (
+            [shell.ledger.journal.append(job_id, one, {"cancelled": 1}) for one in cancels] and None
+        ),
+    )
+    job_id = shell.submit()
+
+    shell.advance(job_id)
+
+    assert shell.kinds(job_id)[1:] == [
+        "handoff_issued",
+        "cancel_requested",
+        "handoff_finished",
+        "plan_made",
+        "job_ended",
+    ]
+    assert shell.jobs.standing(job_id).status is JobStatus.CANCELLED
+
+
+def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script has done all of it: steps stand in the journal, and nobody has published them."""
+    said, answers = shell.ledger.claims.end_and_commit, [None]
+
+    def loses_one(*order: Any) -> Followed:
+        done = said(*order)
+        if answers:
+            answers.pop()
+            raise LedgerUnavailable("the answer was lost")
+        return done
+
+    monkeypatch.setattr(shell.ledger.claims, "end_and_commit", loses_one)
+    job_id = shell.submit()
+
+    shell.advance(job_id)
+
+    assert (
+        shell.kinds(job_id).count("handoff_finished") == shell.kinds(job_id).count("plan_made") == 1
+    )
+    assert shell.open(job_id)
+
+
+def test_a_step_begins_though_what_it_waits_for_ended_while_a_role_was_thinking(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was woken by that has found nothing to do."""
+    job_id = shell.jobs.submit(Request("Do it.", workflow=workflow(tmp_path, IN_NEED, UNREVIEWED)))
+    shell.advance(job_id)
+    out, other, said = (
+        {event.step_id: event for event in shell.open(job_id)},
+        shell.another(),
+        outcome_of,
+    )
+    for step in ("n1", "n2"):
+        shell.do(job_id, out[StepId(step)], ResultStatus.NEEDS_INPUT)
+
+    def meanwhile(handoff: AgentHandoff, state: JobState, result: HandoffResult, *more: Any) -> Any:
+        if handoff.assigned_to != "planner":
+            return said(handoff, state, result, *more)
+        other.do(job_id, out[StepId("b")])
+        other.advance(job_id)
+        return (
+            NeedsResolved(
+                result=ref(result.to_json()), answered=(StepId("n1"),), given_up=(StepId("n2"),)
+            ),
+        ), ()
+
+    monkeypatch.setattr("handoff_queue.supervisor.engine.role_runner.outcome_of", meanwhile)
+    shell.advance(job_id)
+
+    assert {event.handoff_id for event in shell.open(job_id)} == {"n1.2", "d.1"}
+    other.close()
+
+
+def test_a_result_that_came_between_a_decision_and_its_commit_is_not_forgotten(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision only hands a step out, and stands behind that result, of which it knows nothing."""
+    job_id = shell.jobs.submit(
+        Request("Do it.", workflow=workflow(tmp_path, TWO_PAIRS, UNREVIEWED))
+    )
+    shell.advance(job_id)
+    out = {event.step_id: event for event in shell.open(job_id)}
+    shell.do(job_id, out[StepId("a")])
+    others = [out[StepId("b")]]
+
+    def ends_meanwhile(_: JobId) -> None:
+        if others:
+            shell.do(job_id, others.pop())
+
+    once_there_is_a_plan(monkeypatch, ends_meanwhile)
+
+    shell.advance(job_id)
+    assert {event.handoff_id for event in shell.open(job_id)} == {"after_a.1"}
+    shell.advance(job_id)
+
+    assert {event.handoff_id for event in shell.open(job_id)} == {"after_a.1", "after_b.1"}

@@ -1,0 +1,187 @@
+"""The task at the end of a job is a message of stock Celery, and each repeat has the same id."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kombu import Connection
+from structlog.testing import capture_logs
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.host_tasks import check_transport
+from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import EndTaskTried, JobEnded, JobStatus
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.supervisor.client.task_signatures import end_task_of
+from handoff_queue.supervisor.engine.end_tasks import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
+from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
+from handoff_queue.supervisor.lifecycle.state import JobState
+from tests.doubles.jobs import a_job
+
+SETTINGS = Settings(offline=True)
+SIGNATURE = {"task": "host.notify", "args": [7], "kwargs": {"order": "A"}}
+PASSWORD = "canary-of-a-broker-5519"
+
+
+def ended(ledger: Ledger, library: Library, **signature: Any) -> JobState:
+    """Return an ended job with this task."""
+    job_id = a_job(ledger)
+    ledger.journal.append(job_id, JobEnded(status=JobStatus.PARTIAL, reason="its time was over"))
+    state = States(ledger.journal).load(job_id)
+    assert state is not None
+    text = end_task_of({**SIGNATURE, **signature}).to_json()
+    library.remember([text])
+    submitted = state.submitted.model_copy(update={"on_end": ref(text)})
+    return state.model_copy(update={"submitted": submitted})
+
+
+@pytest.fixture
+def library(ledger: Ledger) -> Library:
+    return Library(ledger)
+
+
+def end_tasks(
+    ledger: Ledger,
+    library: Library,
+    redis_url: str,
+    broker: str | None,
+    allowed: tuple[str, ...] = ("host.*",),
+) -> EndTasks:
+    app = make_app("supervisor", redis_url, SETTINGS, ())
+    return EndTasks(ledger, library, app, broker, allowed)
+
+
+def tried(ledger: Ledger, state: JobState) -> EndTaskTried:
+    event = ledger.journal.read(state.job_id)[-1].event
+    assert isinstance(event, EndTaskTried)
+    return event
+
+
+def messages(url: str, queue: str) -> Iterator[Any]:
+    """Take the messages of a queue as stock kombu reads them."""
+    with Connection(url) as connection, connection.SimpleQueue(queue) as found:
+        for _ in range(found.qsize()):
+            message = found.get_nowait()
+            message.ack()
+            yield message
+
+
+def test_the_message_is_one_of_stock_celery_with_the_end_before_the_arguments(
+    ledger: Ledger, library: Library, redis_url: str
+) -> None:
+    state = ended(ledger, library)
+    end_tasks(ledger, library, redis_url, redis_url).send(state, 1)
+
+    (message,) = messages(redis_url, "celery")
+    args, kwargs, _ = message.decode()
+    end = {"job_id": state.job_id, "status": "partial", "reason": "its time was over"}
+    assert (args, kwargs) == ([end, 7], {"order": "A"})
+    assert message.headers["task"] == "host.notify"
+    assert message.headers["id"] == message.properties["correlation_id"]
+    assert tried(ledger, state) == EndTaskTried(attempt=1, delivered=True, end=2)
+
+
+def test_repeats_carry_the_same_id_and_the_end_of_a_retry_another_one(
+    ledger: Ledger, library: Library, redis_url: str
+) -> None:
+    state = ended(ledger, library)
+    sender = end_tasks(ledger, library, redis_url, redis_url)
+    for attempt in (1, 2):
+        sender.send(state, attempt)
+    sender.send(state.model_copy(update={"ended_version": 9}), 1)
+
+    first, again, other = [one.headers["id"] for one in messages(redis_url, "celery")]
+    assert first == again != other
+
+
+def test_an_immutable_signature_gets_its_own_arguments_alone_and_goes_to_its_queue(
+    ledger: Ledger, library: Library, redis_url: str
+) -> None:
+    state = ended(ledger, library, immutable=True, options={"queue": "billing"})
+    end_tasks(ledger, library, redis_url, redis_url).send(state, 1)
+
+    raw = json.loads(ledger.connection.redis.lpop("billing"))
+    assert json.loads(base64.b64decode(raw["body"]))[:2] == [[7], {"order": "A"}]
+
+
+def test_another_kind_of_broker_takes_it_too(
+    ledger: Ledger, library: Library, redis_url: str
+) -> None:
+    state = ended(ledger, library, options={"queue": "on-another-broker"})
+    end_tasks(ledger, library, redis_url, "memory://").send(state, 1)
+
+    (message,) = messages("memory://", "on-another-broker")
+    assert message.headers["task"] == "host.notify"
+
+
+@pytest.mark.parametrize(
+    ("broker", "why"),
+    [
+        (None, NOT_SET),
+        (f"redis://:{PASSWORD}@127.0.0.1:1/0", "Error"),
+        (f"amqp://guest:{PASSWORD}@127.0.0.1:1//", "Error"),
+    ],
+)
+def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
+    ledger: Ledger, library: Library, redis_url: str, broker: str | None, why: str
+) -> None:
+    state = ended(ledger, library)
+    with capture_logs() as lines:
+        end_tasks(ledger, library, redis_url, broker).send(state, 2)
+
+    event = tried(ledger, state)
+    assert (event.attempt, event.delivered) == (2, False)
+    assert why in event.detail
+    assert PASSWORD not in f"{lines}{event}"
+    assert ledger.dead.newest() == []
+
+
+@pytest.mark.parametrize("allowed", [(), ("shop.*",), ("host.notif",), ("HOST.*",), ("notify",)])
+def test_a_task_that_the_supervisors_do_not_allow_is_never_sent(
+    ledger: Ledger, library: Library, redis_url: str, allowed: tuple[str, ...]
+) -> None:
+    state = ended(ledger, library)
+    end_tasks(ledger, library, redis_url, redis_url, allowed).send(state, 1)
+
+    event = tried(ledger, state)
+    assert not event.delivered
+    assert event.detail.startswith("HANDOFF_ON_END_TASKS does not allow the task 'host.notify'")
+    assert ledger.connection.redis.exists("celery") == 0
+
+
+@pytest.mark.parametrize("allowed", [("*",), ("shop.*", "host.n?tify"), ("host.notify",)])
+def test_a_task_that_a_pattern_allows_is_sent(
+    ledger: Ledger, library: Library, redis_url: str, allowed: tuple[str, ...]
+) -> None:
+    state = ended(ledger, library)
+    end_tasks(ledger, library, redis_url, redis_url, allowed).send(state, 1)
+
+    assert tried(ledger, state).delivered
+
+
+def test_after_the_last_try_the_task_is_a_dead_letter(
+    ledger: Ledger, library: Library, redis_url: str
+) -> None:
+    state = ended(ledger, library)
+    end_tasks(ledger, library, redis_url, None).send(state, len(WEBHOOK_BACKOFF_S))
+
+    (letter,) = ledger.dead.newest()
+    assert letter.queue == DEAD_LETTER_QUEUE
+    assert letter.reason == f"the task host.notify of {state.job_id} was not sent: {NOT_SET}"
+
+
+@pytest.mark.parametrize("url", ["redsi://:canary@host/0", "sqs://canary:canary@"])
+def test_a_broker_that_kombu_cannot_talk_to_ends_a_supervisor_at_its_start(url: str) -> None:
+    with pytest.raises(UserError) as refused:
+        check_transport("HANDOFF_ON_END_BROKER_URL", url)
+
+    assert f"no transport for {url.partition(':')[0]}://" in str(refused.value)
+    assert "canary" not in str(refused.value)

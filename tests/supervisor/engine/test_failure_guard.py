@@ -1,0 +1,273 @@
+"""A job at which supervisors freeze: no look at it comes to its end, and so many in a row end the job, by a path that decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claims import MAX_LOOKS
+from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, Recorded
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.engine.failure_guard import MOST_CONFLICTS, MOST_STUMBLES
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.state import JobState
+from tests.doubles.jobs import run_out
+from tests.doubles.sweeps import looks_begun_ago, looks_noted
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.waiting import wait_until
+
+LONG_AGO = tuple(
+    FROZEN_AFTER_LEASES * SETTINGS.lease_s * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS)
+)
+PLANNER = HandoffId("planner.1")
+SERVED = ("researcher", "analyst", "writer", "coder", "generalist", "reviewer")
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
+    made.serve(*SERVED)
+    yield made
+    made.close()
+
+
+def never_comes_back(*_: Any, **__: Any) -> Any:
+    """Stands for a call that freezes its process, which is ended then."""
+    raise KeyboardInterrupt
+
+
+def froze(shell: Shell, job_id: JobId) -> None:
+    looks_begun_ago(shell.ledger, job_id, *LONG_AGO)
+    shell.advance(job_id)
+
+
+def test_looks_that_come_to_their_end_leave_nothing_noted(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)  # routes, plans, issues: roles run in it
+    after_the_plan = looks_noted(shell.ledger, job_id)
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    shell.advance(job_id)
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    shell.advance(job_id)
+
+    assert (after_the_plan, looks_noted(shell.ledger, job_id)) == (0, 0)
+
+
+def test_a_look_that_dies_deciding_stays_noted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", never_comes_back)
+
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+
+    assert looks_noted(shell.ledger, job_id) == 1
+
+
+def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to be decided once there is one."""
+
+    def decide_or_die(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+        return never_comes_back() if state.plan else decide(state, seen, now)
+
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_or_die)
+
+
+def test_what_follows_from_a_roles_result_is_decided_under_its_claim(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    dies_of_a_plan(monkeypatch)
+
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+
+    assert shell.ledger.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "running"
+    assert looks_noted(shell.ledger, job_id) == 0, "the claim shows it"
+
+
+def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a handoff that has nothing to do with it would be given up, and its call paid for each time."""
+    job_id = shell.submit()
+    dies_of_a_plan(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+    run_out(shell.ledger, job_id, PLANNER)
+
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id, [PLANNER])
+
+    assert shell.ledger.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "done"
+    assert looks_noted(shell.ledger, job_id) == 1
+
+
+def test_a_look_that_lost_redis_for_a_moment_does_not_stay_noted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+
+    def is_away(*_: Any, **__: Any) -> Any:
+        raise LedgerUnavailable("for a moment")
+
+    monkeypatch.setattr(shell.ledger.journal, "set_due", is_away)
+    monkeypatch.setattr(shell.ledger.claims, "commit_and_claim", is_away)
+    with pytest.raises(LedgerUnavailable):
+        shell.advance(job_id)
+
+    assert looks_noted(shell.ledger, job_id) == 0
+
+
+def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    out = shell.open(job_id)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", never_comes_back)
+
+    froze(fresh := shell.another(), job_id)
+
+    last = fresh.events(job_id)[-1]
+    assert isinstance(last, JobEnded)
+    assert last.status is JobStatus.FAILED
+    assert "froze or died, 3 times in a row" in str(last.reason)
+    assert fresh.jobs.standing(job_id).status is JobStatus.FAILED
+    assert (
+        fresh.ledger.jobs.handoffs(job_id, [event.handoff_id for event in out])[
+            out[0].handoff_id
+        ].state
+        == "dropped"
+    )
+    assert looks_noted(fresh.ledger, job_id) == 0
+
+
+def test_what_is_left_to_do_about_it_another_look_does(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+
+    froze(shell, job_id)
+
+    wait_until(lambda: job_id in shell.ledger.jobs.sweep().due, what="the job to be due")
+    shell.advance(job_id)
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+
+
+def test_an_ended_job_at_which_looks_never_end_is_left_alone(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    froze(shell, job_id)
+    kinds = shell.kinds(job_id)
+
+    froze(shell, job_id)
+
+    assert shell.kinds(job_id) == kinds
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+
+
+def test_a_job_that_was_ended_so_can_be_tried_again(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    froze(shell, job_id)
+    shell.jobs.retry(job_id)
+
+    shell.advance(job_id)
+
+    assert shell.jobs.standing(job_id).status is JobStatus.RUNNING
+    assert shell.open(job_id)
+
+
+def written_meanwhile(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """So often does somebody ask for the job's cancelling between the reading of its journal and the commit of its end."""
+    commit, left = shell.ledger.journal.commit, [CancelRequested()] * times
+
+    def later(order: Commit) -> list[Recorded]:
+        if left:
+            shell.ledger.journal.append(order.job_id, left.pop())
+        return commit(order)
+
+    monkeypatch.setattr(shell.ledger.journal, "commit", later)
+
+
+def test_what_is_written_to_a_frozen_job_meanwhile_does_not_keep_it_from_its_end(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    written_meanwhile(shell, monkeypatch, 2)
+
+    froze(shell, job_id)
+
+    assert shell.jobs.standing(job_id).status is JobStatus.FAILED
+    assert looks_noted(shell.ledger, job_id) == 0
+
+
+@pytest.mark.slow
+def test_the_same_of_a_job_at_which_our_code_fails(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", lambda *_: 1 / 0)
+    for _ in range(MOST_STUMBLES - 1):
+        shell.advance(job_id)
+    commit = shell.ledger.journal.commit
+    conflicts = iter([True])
+
+    def stale_once(order: Commit) -> list[Recorded]:
+        return commit(
+            replace(order, expected=order.expected - 1) if next(conflicts, False) else order
+        )
+
+    monkeypatch.setattr(shell.ledger.journal, "commit", stale_once)
+    shell.advance(job_id)
+
+    assert shell.jobs.standing(job_id).status is JobStatus.FAILED
+
+
+def test_a_frozen_job_that_others_write_to_all_the_time_is_looked_at_again_later(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    written_meanwhile(shell, monkeypatch, 2 * MOST_CONFLICTS)
+
+    froze(shell, job_id)
+
+    assert not shell.jobs.standing(job_id).status.ended
+    assert looks_noted(shell.ledger, job_id) == 0
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is not None
+
+
+def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    shell.ledger.connection.redis.xadd(
+        keys.log(job_id),
+        {"e": '{"type": "of_tomorrow"}', "t": 1},
+        id=f"{len(shell.events(job_id)) + 1}-0",
+    )
+
+    froze(shell.another(), job_id)
+
+    assert looks_noted(shell.ledger, job_id) == 0
+    assert len(shell.ledger.dead.newest()) == 1
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is not None

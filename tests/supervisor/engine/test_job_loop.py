@@ -1,0 +1,286 @@
+"""advance(job): run twice, late, or by many at once, the job is the same."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from handoff_queue.shared.broker.attempt_outcome import Ending
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.jobs import LOST_AFTER_S
+from handoff_queue.shared.types.events import HandoffIssued, JobStatus
+from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
+from handoff_queue.supervisor.engine.role_runner import Thinker
+from handoff_queue.supervisor.engine.sweeper import Sweeper
+from tests.doubles.sweeps import messages_vanish
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.waiting import wait_until
+
+SERVED = ("researcher", "writer", "generalist")
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    made = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),
+    )
+    made.serve(*SERVED)
+    yield made
+    made.close()
+
+
+def queued(shell: Shell) -> int:
+    return sum(int(shell.ledger.connection.redis.llen(name)) for name in SERVED)
+
+
+def run_to_the_end(
+    shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK
+) -> JobStatus:
+    for _ in range(40):
+        shell.advance(job_id)
+        for event in shell.open(job_id):
+            shell.do(job_id, event, status)
+        if "job_ended" in shell.kinds(job_id):
+            return shell.jobs.standing(job_id).status
+    raise AssertionError(shell.kinds(job_id))
+
+
+def test_the_first_look_plans_and_publishes_what_can_start(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+
+    assert shell.kinds(job_id)[:4] == [
+        "job_submitted",
+        "handoff_issued",
+        "handoff_finished",
+        "plan_made",
+    ]
+    assert len(shell.open(job_id)) == queued(shell) >= 2
+
+
+def test_a_second_look_changes_nothing(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    before = shell.kinds(job_id), queued(shell)
+    for _ in range(3):
+        shell.advance(job_id)
+        shell.another().advance(job_id)
+
+    assert (shell.kinds(job_id), queued(shell)) == before
+
+
+def test_many_at_once_plan_once_and_publish_once(shell: Shell) -> None:
+    job_id, start = shell.submit(), threading.Barrier(6)
+    others = [shell, *(shell.another() for _ in range(5))]
+
+    def advance(one: Shell) -> None:
+        start.wait()
+        one.advance(job_id)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(advance, others))
+
+    issued = Counter(
+        event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)
+    )
+    assert set(issued.values()) == {1}
+    assert shell.kinds(job_id).count("plan_made") == 1
+    assert len(shell.open(job_id)) == queued(shell)
+    for one in others[1:]:
+        one.close()
+
+
+def test_a_job_goes_from_its_request_to_its_end(shell: Shell) -> None:
+    job_id = shell.submit()
+
+    assert run_to_the_end(shell, job_id).ended
+    assert shell.kinds(job_id).count("job_ended") == 1
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+    assert shell.ledger.connection.redis.zrange(keys.DUE, 0, -1) == []
+
+
+def test_a_job_whose_every_step_fails_ends_and_says_why(shell: Shell) -> None:
+    job_id = shell.submit()
+
+    assert run_to_the_end(shell, job_id, ResultStatus.FAILED) is JobStatus.FAILED
+    assert "it broke" in str(shell.jobs.result(job_id).notes)
+
+
+def test_every_handoff_has_exactly_the_results_that_it_depends_on(shell: Shell) -> None:
+    job_id = shell.submit()
+    run_to_the_end(shell, job_id)
+
+    issued = [
+        event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.group
+    ]
+    texts = shell.ledger.blobs.get(job_id, [event.handoff.digest for event in issued])
+    handoffs = [AgentHandoff.from_json(text) for text in texts.values()]
+    assert any(handoff.depends_on for handoff in handoffs)
+    assert all(
+        [item.step_id for item in handoff.context] == list(handoff.depends_on)
+        for handoff in handoffs
+    )
+
+
+def test_a_job_that_is_gone_is_no_longer_looked_after(shell: Shell) -> None:
+    job_id = new_job_id()
+    shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
+    shell.advance(job_id)
+
+    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+
+
+def test_with_nobody_there_a_job_waits_and_is_looked_at_again_soon(shell: Shell) -> None:
+    shell.leave()
+    job_id = shell.submit()
+    shell.advance(job_id)
+
+    assert shell.kinds(job_id) == ["job_submitted"]
+    due_ms = shell.ledger.connection.redis.zscore(keys.DUE, job_id)
+    assert due_ms / 1000 - shell.ledger.connection.now() < 3
+
+
+def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.dispatcher.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+    assert queued(shell) == 0
+    out = shell.open(job_id)
+    let_time_pass(shell)
+
+    other = shell.another()
+    suspects = other.ledger.jobs.sweep().due
+    assert set(suspects[job_id]) == {event.handoff_id for event in out}
+    other.advance(job_id, suspects[job_id])
+
+    assert queued(shell) == len(out)
+    assert run_to_the_end(other, job_id).ended
+    other.close()
+
+
+def let_time_pass(shell: Shell) -> None:
+    """As if the messages that nobody has claimed had been published a while ago."""
+    redis = shell.ledger.connection.redis
+    for name in (*redis.keys(keys.WAITING + "*"), *redis.keys(keys.OUT + "*")):
+        for member in redis.zrange(name, 0, -1):
+            redis.zincrby(name, -(LOST_AFTER_S + 2) * 1000, member)
+
+
+def test_the_sweeper_wakes_a_supervisor_with_what_is_suspect(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    messages_vanish(shell.ledger, *SERVED)
+    let_time_pass(shell)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
+
+    assert sweeper.sweep() == 1
+    assert sweeper.sweep() == 0
+    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 1
+
+
+def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) -> None:
+    job_id = shell.submit()
+    messages_vanish(shell.ledger, SUBMISSIONS_QUEUE)
+    let_time_pass(shell)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
+    sweeper.start()
+    wait_until(
+        lambda: shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement"
+    )
+    sweeper.stop()
+    assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id)
+    shell.advance(job_id)
+    assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id) is None
+
+
+def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
+    shell.leave()
+    job_ids = [shell.submit() for _ in range(20)]
+    for job_id in job_ids:
+        shell.advance(job_id)
+    messages_vanish(shell.ledger, SUBMISSIONS_QUEUE)
+    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
+    for _ in range(5):
+        shell.ledger.connection.redis.zadd(keys.DUE, dict.fromkeys(job_ids, 1))
+        sweeper.sweep()
+        let_time_pass(shell)
+
+    assert shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == len(job_ids)
+    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 0
+
+
+def no_slot(shell: Shell) -> ExitStack:
+    """All of this supervisor's slots think about something else."""
+    taken = ExitStack()
+    while not shell.thinker.is_full:
+        taken.enter_context(shell.thinker.slot())
+    return taken
+
+
+def test_a_role_that_finds_no_slot_is_sent_to_the_think_queue_once_however_often_the_job_is_looked_at(
+    shell: Shell,
+) -> None:
+    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    with no_slot(shell):
+        for _ in range(3):
+            shell.advance(job_id)
+        shell.another().advance(job_id)
+        assert redis.llen(THINK_QUEUE) == 1
+
+        messages_vanish(shell.ledger, THINK_QUEUE)
+        let_time_pass(shell)
+        assert shell.ledger.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
+        for _ in range(3):
+            shell.advance(job_id)
+        assert redis.llen(THINK_QUEUE) == 1
+    assert "plan_made" not in shell.kinds(job_id)
+
+
+def test_what_comes_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> None:
+    job_id = shell.submit()
+    with no_slot(shell):
+        shell.advance(job_id)
+        (event,) = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
+        text = shell.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        handoff = AgentHandoff.from_json(text)
+        assert shell.advance.think(handoff, text).how is Ending.HANDED_BACK
+    assert not shell.thinker.is_full
+
+    assert shell.advance.think(handoff, text).how is Ending.FINISHED
+    assert "plan_made" in shell.kinds(job_id)
+    assert not shell.ledger.connection.redis.exists(keys.WAITING + THINK_QUEUE)
+
+
+def test_who_finds_no_slot_waits_a_moment_for_one(shell: Shell) -> None:
+    """Here for a minute: another handoff, and another message, cost more than a few milliseconds."""
+    patient = Thinker(shell.attempts, 1, slot_wait_s=60)
+    with ThreadPoolExecutor(1) as others:
+        with patient.slot():
+            waiting = others.submit(patient.slot().__enter__)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)
+        assert waiting.result(timeout=30) is True
+
+
+def test_a_role_that_is_handed_back_at_a_drain_is_run_by_another_supervisor_at_once(
+    shell: Shell,
+) -> None:
+    job_id, other = shell.submit(), shell.another()
+    shell.drain.begin(0.0)
+    shell.advance(job_id)
+    assert "plan_made" not in shell.kinds(job_id)
+
+    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 1
+    other.advance(job_id)
+    assert "plan_made" in shell.kinds(job_id)
+    other.close()

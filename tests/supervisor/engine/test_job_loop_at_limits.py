@@ -1,0 +1,148 @@
+"""A job that meets a limit in the middle ends with what it has; one that our own code cannot carry on ends with that reason."""
+
+from __future__ import annotations
+
+import json
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import STUMBLE_AT_MOST_MS
+from handoff_queue.shared.store.payloads import packed
+from handoff_queue.shared.types.events import JobEnded, JobStatus, PlanMade
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.engine.failure_guard import MOST_STUMBLES
+from tests.doubles.hook_server import HookServer
+from tests.supervisor.shell import Shell
+from tests.waiting import wait_until
+
+
+def with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
+    job_id = shell.submit(limits)
+    shell.advance(job_id)
+    first, *others = shell.open(job_id)
+    assert others
+    shell.do(job_id, first)
+    shell.advance(job_id)
+    return job_id
+
+
+def test_at_its_deadline_a_job_ends_with_what_it_has(shell: Shell) -> None:
+    job_id = with_one_step_done(shell, JobLimits(max_seconds=2))
+    until = shell.ledger.journal.read(job_id)[0].at + 2
+    wait_until(lambda: shell.ledger.connection.now() > until, what="the deadline")
+    shell.another().advance(job_id)
+
+    result = shell.jobs.result(job_id)
+    assert result.status is JobStatus.PARTIAL
+    assert "found." in str(result.answer)
+    assert "the job's 2 s are over" in str(result.answer)
+
+
+def test_at_its_limit_of_handoffs_a_job_ends_with_what_it_has(shell: Shell) -> None:
+    job_id = with_one_step_done(shell, JobLimits(max_handoffs=3))
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    shell.advance(job_id)
+
+    assert shell.jobs.result(job_id).status is JobStatus.PARTIAL
+
+
+def looked_at_again(shell: Shell, job_id: JobId, times: int) -> None:
+    """As often as the sweeper would, without the waiting."""
+    for _ in range(times):
+        shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
+        shell.advance(job_id)
+
+
+def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_read_it(
+    shell: Shell,
+) -> None:
+    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    redis.xadd(keys.log(job_id), {"e": '{"type": "of_another_version"}', "t": 1}, id="2-0")
+    redis.hset(keys.job(job_id), "version", 2)
+    for times in range(1, MOST_STUMBLES + 3):
+        before = shell.ledger.connection.now()
+        looked_at_again(shell, job_id, 1)
+        asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(2**times, STUMBLE_AT_MOST_MS / 1000)
+        assert before - 0.1 < asked_at < shell.ledger.connection.now() + 0.1, "ever more rarely"
+
+    (letter,) = shell.ledger.dead.newest()
+    assert letter.body == job_id
+    assert "cannot be carried on" in letter.reason
+    assert shell.jobs.standing(job_id).status == "queued"
+
+
+def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_with_that_reason(
+    shell: Shell,
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    shell.ledger.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
+    looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES - 1)
+    assert fresh.jobs.standing(job_id).status == "running"
+
+    looked_at_again(fresh, job_id, 1)
+
+    assert fresh.jobs.standing(job_id).status == "failed"
+    last = fresh.events(job_id)[-1]
+    assert isinstance(last, JobEnded)
+    assert "a defect of ours (LedgerError)" in str(last.reason)
+
+
+def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
+    shell: Shell,
+) -> None:
+    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    shell.advance(job_id)
+    lost = shell.open(job_id)[0]
+    text = shell.ledger.blobs.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
+    newer = text.replace('"schema_version":1', '"schema_version":2')
+    redis.hset(keys.blobs(job_id), digest_of(newer), packed(newer))
+    _replace_in_journal(shell, job_id, lost.handoff.digest, digest_of(newer))
+    redis.hset(keys.handoff(job_id, lost.handoff_id), "lost", 1)
+    fresh = shell.another()
+
+    for _ in range(MOST_STUMBLES + 2):
+        redis.zadd(keys.DUE, {job_id: 1})
+        fresh.advance(job_id, [lost.handoff_id])
+
+    assert fresh.jobs.standing(job_id).status == "running"
+    assert "schema_version" in shell.ledger.dead.newest()[0].reason
+
+
+def _replace_in_journal(shell: Shell, job_id: JobId, old: str, new: str) -> None:
+    """Write the journal of a job again, with one digest in place of another."""
+    redis, log = shell.ledger.connection.redis, keys.log(job_id)
+    entries, left_ms = redis.xrange(log), redis.pttl(log)
+    redis.delete(log)
+    changed = 0
+    for entry_id, fields in entries:
+        replaced = {
+            name: value.replace(old.encode(), new.encode()) for name, value in fields.items()
+        }
+        changed += replaced != fields
+        redis.xadd(log, replaced, id=entry_id)
+    redis.pexpire(log, left_ms)
+    assert changed == 1
+
+
+def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_told(shell: Shell) -> None:
+    with HookServer(204) as hook:
+        job_id = shell.jobs.submit(Request("Compare.", webhook_url=hook.url))
+        shell.advance(job_id)
+        (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
+        for event in shell.open(job_id):
+            shell.do(job_id, event)
+        shell.ledger.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
+        looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES)
+        assert job_id in shell.ledger.jobs.sweep().due
+
+        fresh.advance(job_id)
+
+    (post,) = hook.posts
+    assert json.loads(post.body)["status"] == "failed"

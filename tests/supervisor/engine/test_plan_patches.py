@@ -1,0 +1,64 @@
+"""A patch is made once: whoever dies in between, and however many look at the job at once."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from handoff_queue.shared.broker.attempt_outcome import Ending
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from tests.supervisor.shell import Shell
+
+
+def proposed(shell: Shell) -> JobId:
+    """A job whose replanner has answered to a supervisor that was gone right after that."""
+    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.ADAPTIVE))
+    shell.advance(job_id)
+    for event in shell.open(job_id):
+        shell.do(job_id, event, ResultStatus.OK)
+    with ExitStack() as taken:
+        for _ in range(4):
+            taken.enter_context(shell.thinker.slot())
+        shell.advance(job_id)
+    issued = next(
+        event
+        for event in shell.events(job_id)
+        if isinstance(event, HandoffIssued) and event.assigned_to == "replanner"
+    )
+    text = shell.ledger.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
+    state = fold(job_id, None, shell.ledger.journal.read(job_id))
+    assert state is not None
+    other = shell.another()
+    assert other.thinker.think(state, AgentHandoff.from_json(text), text).how is Ending.FINISHED
+    other.close()
+    assert shell.kinds(job_id)[-1] == "handoff_finished"
+    return job_id
+
+
+def test_whoever_looks_next_makes_the_patch(shell: Shell) -> None:
+    job_id = proposed(shell)
+    shell.advance(job_id)
+    shell.advance(job_id)
+
+    assert shell.kinds(job_id).count("plan_patched") == 1
+
+
+def test_many_at_once_make_it_once(shell: Shell) -> None:
+    job_id, start = proposed(shell), threading.Barrier(4)
+    others = [shell.another() for _ in range(4)]
+
+    def advance(one: Shell) -> None:
+        start.wait()
+        one.advance(job_id)
+        one.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(advance, others))
+
+    assert shell.kinds(job_id).count("plan_patched") == 1

@@ -1,0 +1,150 @@
+"""Wake-ups of one job that come close upon one another are few looks, and nothing that was there when one came goes unseen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.dispatch import Outgoing
+from handoff_queue.supervisor.engine.wake_up_coalescing import Together
+from tests.supervisor.shell import DyingDispatcher, Shell
+from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
+from tests.waiting import wait_until
+
+JOB = new_job_id()
+A, B, C = HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")
+
+
+def waits(together: Together, job_id: JobId = JOB) -> bool:
+    return together._lines[job_id].waiting is not None
+
+
+def test_who_comes_while_one_looks_and_one_waits_goes_with_that_one() -> None:
+    together, seen = Together(), list[Sequence[HandoffId]]()
+
+    def second() -> None:
+        with together.place(JOB, [B]) as place:
+            assert place is not None
+            seen.append(place.suspects)
+
+    with together.place(JOB, [A]) as first:
+        assert first is not None
+        seen.append(first.suspects)
+        other = threading.Thread(target=second)
+        other.start()
+        wait_until(lambda: waits(together), what="the second one waits")
+        for suspects in ([C], [], [B]):
+            with together.place(JOB, suspects) as place:
+                assert place is None
+    other.join()
+
+    assert seen == [(A,), (B, C)]
+    assert together.jobs == 0
+
+
+def test_who_has_decided_holds_up_nobody() -> None:
+    together = Together()
+    with together.place(JOB) as first:
+        assert first is not None
+        first.over()
+        with together.place(JOB) as second:
+            assert second is not None
+            first.over()
+            with together.place(new_job_id()) as another_job:
+                assert another_job is not None
+            assert together.jobs == 1
+
+
+def test_where_one_hangs_the_next_one_looks_beside_it_after_a_while() -> None:
+    together = Together(most_s=0.01)
+    with together.place(JOB), together.place(JOB, [B]) as second:
+        assert second is not None
+        assert second.suspects == (B,)
+        with together.place(JOB, [C]) as third:
+            assert third is not None
+            assert third.suspects == (C,)
+    assert together.jobs == 0
+
+
+def test_where_one_fails_the_next_one_looks() -> None:
+    together = Together(most_s=60)
+    with pytest.raises(KeyError), together.place(JOB):
+        raise KeyError
+    with together.place(JOB) as next_one:
+        assert next_one is not None
+
+
+def test_what_was_written_before_a_wake_up_is_seen_by_a_look_that_begins_after_it() -> None:
+    """Many threads, each of which writes and wakes: whatever their order, when all have come back, everything was read."""
+    together, written, read, looks, lock = (
+        Together(),
+        list[int](),
+        set[int](),
+        list[int](),
+        threading.Lock(),
+    )
+    start = threading.Barrier(16)
+
+    def write_and_wake(thread: int) -> None:
+        start.wait()
+        for n in range(200):
+            with lock:
+                written.append(200 * thread + n)
+            with together.place(JOB) as place:
+                if place is not None:
+                    looks.append(1)
+                    read.update(list(written))
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(write_and_wake, range(16)))
+
+    assert read == {*written}
+    assert len(looks) <= len(written)
+    assert together.jobs == 0
+
+
+class SlowDispatcher(DyingDispatcher):
+    """Begins to publish, and goes on when it is told to."""
+
+    def __init__(self, app: Celery) -> None:
+        super().__init__(app)
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+        self.has_begun.set()
+        assert self.may_go_on.wait(60)
+        super().publish_group(job_id, outgoing)
+
+
+def test_wake_ups_that_come_while_a_supervisor_looks_are_one_look_more(
+    shell: Shell, tmp_path: Path
+) -> None:
+    slow = SlowDispatcher(shell.app)
+    shell.dispatcher, shell.advance._dispatcher = slow, slow
+    job_id = shell.jobs.submit(
+        Request("Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(3))
+    )
+
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(shell.advance, job_id)
+        assert slow.has_begun.wait(60)
+        for event in shell.open(job_id):
+            shell.do(job_id, event)
+        others = [pool.submit(shell.advance, job_id) for _ in range(8)]
+        wait_until(
+            lambda: sum(one.done() for one in others) == len(others) - 1,
+            what="one waits, and all others go with it",
+        )
+        assert not shell.jobs.standing(job_id).status.ended
+        slow.may_go_on.set()
+        for one in (first, *others):
+            one.result()
+
+    assert shell.jobs.standing(job_id).status.ended

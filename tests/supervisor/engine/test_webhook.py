@@ -1,0 +1,137 @@
+"""One try to tell a webhook that a job has ended, and what the journal keeps of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested, WebhookTried
+from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.engine.webhook import (
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+    Webhooks,
+    signature,
+)
+from handoff_queue.supervisor.lifecycle.state import JobState
+from tests.doubles.hook_server import HookServer
+from tests.doubles.jobs import a_job, version_of
+
+
+def ended(ledger: Ledger, url: str) -> JobState:
+    job_id = a_job(ledger)
+    ledger.journal.append(job_id, JobEnded(status=JobStatus.OK))
+    state = States(ledger.journal).load(job_id)
+    assert state is not None
+    return state.model_copy(
+        update={"submitted": state.submitted.model_copy(update={"webhook_url": url})}
+    )
+
+
+def tried(ledger: Ledger, state: JobState) -> WebhookTried:
+    event = ledger.journal.read(state.job_id)[-1].event
+    assert isinstance(event, WebhookTried)
+    return event
+
+
+def test_the_post_says_which_job_ended_and_how(ledger: Ledger) -> None:
+    with HookServer(204) as hook:
+        state = ended(ledger, hook.url)
+        Webhooks(ledger, None).deliver(state, 3)
+
+    (post,) = hook.posts
+    assert json.loads(post.body) == {
+        "job_id": state.job_id,
+        "status": "ok",
+        "reason": None,
+        "attempt": 3,
+    }
+    assert SIGNATURE_HEADER.lower() not in post.headers
+    assert tried(ledger, state) == WebhookTried(attempt=3, delivered=True, detail="204", end=2)
+
+
+def test_with_a_secret_the_post_is_signed(ledger: Ledger) -> None:
+    with HookServer() as hook:
+        Webhooks(ledger, "secret").deliver(ended(ledger, hook.url), 1)
+
+    (post,) = hook.posts
+    timestamp = post.headers[TIMESTAMP_HEADER.lower()]
+    assert post.headers[SIGNATURE_HEADER.lower()] == signature("secret", timestamp, post.body)
+    assert signature("other", timestamp, post.body) != signature("secret", timestamp, post.body)
+
+
+@pytest.mark.parametrize("status", [400, 404, 500, 503])
+def test_what_is_not_accepted_is_not_delivered(ledger: Ledger, status: int) -> None:
+    with HookServer(status) as hook:
+        state = ended(ledger, hook.url)
+        Webhooks(ledger, None).deliver(state, 1)
+
+    assert tried(ledger, state) == WebhookTried(
+        attempt=1, delivered=False, detail=str(status), end=2
+    )
+
+
+def test_nobody_is_sent_elsewhere(ledger: Ledger) -> None:
+    with HookServer() as elsewhere, HookServer(302, location=elsewhere.url) as hook:
+        state = ended(ledger, hook.url)
+        Webhooks(ledger, None).deliver(state, 1)
+
+    assert elsewhere.posts == []
+    assert not tried(ledger, state).delivered
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/hook", "ftp://127.0.0.1/hook", "file:///etc/passwd", "http://[/"]
+)
+def test_an_address_that_does_not_work_is_a_failed_try(ledger: Ledger, url: str) -> None:
+    state = ended(ledger, url)
+    Webhooks(ledger, None).deliver(state, 1)
+
+    assert not tried(ledger, state).delivered
+    assert tried(ledger, state).detail
+
+
+def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(ledger: Ledger) -> None:
+    cut, pause = threading.Event(), threading.Event()
+
+    def trickle(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            for _ in range(500):
+                pause.wait(0.02)
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    cut.set()
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickle, args=(server,), daemon=True)
+        thread.start()
+        state = ended(ledger, f"http://127.0.0.1:{server.getsockname()[1]}/")
+        Webhooks(ledger, None, timeout_s=0.3).deliver(state, 1)
+        thread.join()
+
+    assert cut.is_set()
+    assert tried(ledger, state).attempt == 1
+
+
+def test_a_try_that_was_under_way_at_a_retry_says_nothing_of_the_next_end(ledger: Ledger) -> None:
+    with HookServer() as hook:
+        state = ended(ledger, hook.url)
+        ledger.journal.append(state.job_id, RetryRequested())
+        Webhooks(ledger, None).deliver(state, 1)
+        ledger.journal.append(state.job_id, JobEnded(status=JobStatus.OK))
+
+    now = States(ledger.journal).load(state.job_id)
+    assert now is not None
+    assert (now.ended_version, now.webhook_attempts, now.webhook_delivered) == (
+        version_of(ledger, state.job_id),
+        0,
+        False,
+    )

@@ -1,0 +1,52 @@
+"""Whatever jobs cost within their limits, together they never cost more than the purse holds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.supervisor.evaluation.evaluation_budget import Purse
+
+
+@given(
+    st.integers(1, 10_000),
+    st.integers(1, 8),
+    st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=60),
+)
+def test_what_is_spent_and_set_aside_is_never_more_than_there_is(
+    total: int, slots: int, moves: list[tuple[bool, float]]
+) -> None:
+    purse, out = Purse(total, slots), list[tuple[str, int]]()
+    for number, (begins, share) in enumerate(moves):
+        if begins and len(out) < slots and (limit := purse.next_limit):
+            purse = purse.began(f"j{number}", limit)
+            out.append((f"j{number}", limit))
+        elif out:
+            name, limit = out.pop(0)
+            purse = purse.ended(name, int(limit * share))
+        assert purse.spent + sum(limit for _, limit in out) <= total
+        assert (purse.next_limit or 0) <= total - purse.spent - sum(limit for _, limit in out)
+
+
+@given(st.integers(1, 10_000), st.integers(1, 8))
+def test_cheap_jobs_never_run_it_dry(total: int, slots: int) -> None:
+    purse = Purse(total, slots)
+    for number in range(100):
+        limit = purse.next_limit
+        assert limit == total // slots
+        if limit:
+            purse = purse.began(f"j{number}", limit).ended(f"j{number}", 0)
+
+
+def test_a_cost_that_is_not_known_counts_as_the_whole_limit() -> None:
+    assert Purse(100, 1).began("j", 100).ended("j", None).spent == 100
+
+
+def test_without_a_bound_every_job_goes_without_a_limit() -> None:
+    purse = Purse(None, 2).began("j", None)
+    assert purse.next_limit is None
+    assert purse.ended("j", 7).spent == 7
+
+
+def test_what_was_spent_before_it_was_bounded_leaves_nothing() -> None:
+    assert Purse(100, 2, spent=250).next_limit == 0

@@ -1,0 +1,91 @@
+"""A golden set is read whole, or refused with its line; and the one in `examples/` measures what it says."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.evaluation.golden_set import Case, read_golden
+from handoff_queue.supervisor.lifecycle.gates import vetoes_of
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "golden.jsonl"
+CASES = read_golden(EXAMPLE)
+GOOD = {"id": "a", "request": "What?", "gates": {"min_words": 1}}
+
+
+def read(tmp_path: Path, *lines: object) -> tuple[Case, ...]:
+    path = tmp_path / "golden.jsonl"
+    path.write_text(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    )
+    return read_golden(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", r"golden\.jsonl:2: Invalid JSON"),
+        ({**GOOD, "id": "a"}, r"golden\.jsonl:2: the id a is line 1's as well"),
+        (
+            '{"id": "b", "request": "What?", "gates": {"min_words": 9}, "gates": {}}',
+            r"golden\.jsonl:2: 'gates' is given twice; remove one",
+        ),
+        ({**GOOD, "id": "B C"}, "id: String should match pattern"),
+        ({"id": "b", "request": "What?"}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
+        (
+            {"id": "b", "request": "What?", "gates": {}},
+            r"golden\.jsonl:2: it has neither gates nor a rubric",
+        ),
+        ({**GOOD, "id": "b", "gate": {}}, "gate: there is no such field"),
+        ({**GOOD, "id": "b", "gates": {"required": ["("]}}, "not one of RE2's"),
+        (
+            {**GOOD, "id": "b", "gates": {"fact_checker": "legal"}},
+            "a fact-checker looks at an answer while its job runs",
+        ),
+        ({**GOOD, "id": "b", "rubric": {}}, r"has 1 to 12 criteria, not 0"),
+        ({**GOOD, "id": "b", "rubric": {"Tone": "It is."}}, "criteria.0.name"),
+        ({**GOOD, "id": "b", "rubric": "tone"}, "rubric: must hold fields"),
+        ({**GOOD, "id": "b", "request": ""}, "request: String should have at least 1 character"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(tmp_path: Path, line: object, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, GOOD, line)
+
+
+def test_a_set_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no request"):
+        read(tmp_path, "", "  ")
+
+
+def test_documents_lie_where_the_set_lies(tmp_path: Path) -> None:
+    (case,) = read(tmp_path, {**GOOD, "docs": "notes"})
+    assert case.docs == str(tmp_path / "notes")
+
+
+def test_the_example_has_at_least_twenty_requests_of_every_kind() -> None:
+    assert len(CASES) >= 20
+    kinds = Counter(case.kind for case in CASES)
+    assert set(kinds) == {"lookup", "two steps", "comparison", "conflict", "unanswerable"}
+    assert min(kinds.values()) >= 3
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_right_answer_to_an_example_passes_and_one_that_says_nothing_does_not(case: Case) -> None:
+    assert case.gates is not None
+    if case.reference is not None:
+        in_words = case.gates.model_copy(
+            update={"cited": False}
+        )  # a reference points to no sources
+        assert vetoes_of(in_words, case.reference, 1) == ()
+    assert vetoes_of(case.gates, "I don't want to commit myself.", 1) != ()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_the_documents_of_an_example_are_there(case: Case) -> None:
+    assert case.docs is not None
+    assert list(Path(case.docs).glob("*.md"))

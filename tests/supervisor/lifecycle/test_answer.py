@@ -1,0 +1,359 @@
+"""Results become the answer by code: sources numbered, gaps named, open points printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.events import AnswerMethod, JobStatus
+from handoff_queue.shared.types.handoff import Citation, Claim, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.plan import Plan, Synthesis
+from handoff_queue.supervisor.lifecycle.answer import (
+    NOT_REVIEWED,
+    assemble,
+    choose_method,
+    number_citations,
+    usable_sinks,
+)
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words
+from tests.doubles.handoffs import a_result
+from tests.doubles.life import Life, a_plan, planned
+
+
+def quote(source: str, start: int = 0, text: str = "It is so.") -> Citation:
+    return Citation(
+        source=source, digest=digest_of(source), start=start, end=start + len(text), quote=text
+    )
+
+
+def says(claim_id: str, *sources: Citation, text: str = "It is so.") -> Claim:
+    return Claim(id=claim_id, text=text, sources=sources)
+
+
+def by_id(*claims: Claim) -> dict[str, Claim]:
+    return {claim.id: claim for claim in claims}
+
+
+# Numbers
+
+
+def test_markers_become_numbers_in_the_order_of_the_text() -> None:
+    claims = by_id(says("a.c1", quote("one.md")), says("b.c1", quote("two.md")))
+
+    text, citations = number_citations("Second [b.c1], then first [a.c1].", claims)
+
+    assert text == "Second [1], then first [2]."
+    assert [(item.n, item.citation.source, item.step) for item in citations] == [
+        (1, "two.md", "b"),
+        (2, "one.md", "a"),
+    ]
+
+
+def test_one_place_in_a_document_has_one_number_whoever_found_it() -> None:
+    claims = by_id(says("a.c1", quote("one.md")), says("b.c7", quote("one.md")))
+
+    text, citations = number_citations("So [a.c1] and so [b.c7] and so [a.c1].", claims)
+
+    assert text == "So [1] and so [1] and so [1]."
+    assert len(citations) == 1
+
+
+def test_two_places_in_a_document_have_two_numbers() -> None:
+    claims = by_id(says("a.c1", quote("one.md", 0)), says("a.c2", quote("one.md", 50)))
+
+    assert number_citations("So [a.c1] and so [a.c2].", claims)[0] == "So [1] and so [2]."
+
+
+def test_a_claim_with_several_sources_has_all_their_numbers() -> None:
+    claims = by_id(says("a.c1", quote("one.md"), quote("two.md")))
+
+    assert number_citations("So [a.c1].", claims)[0] == "So [1][2]."
+
+
+@pytest.mark.parametrize("marker", ["[a.c1, b.c1]", "[a.c1; b.c1]", "[a.c1,b.c1]"])
+def test_several_claims_may_stand_in_one_marker(marker: str) -> None:
+    claims = by_id(says("a.c1", quote("one.md")), says("b.c1", quote("two.md"), quote("one.md")))
+
+    assert number_citations(f"So {marker}.", claims)[0] == "So [1][2]."
+
+
+def test_a_marker_that_leads_nowhere_says_so() -> None:
+    claims = by_id(says("a.c1"))
+
+    assert number_citations("So [a.c1] and so [x.c9].", claims) == (
+        f"So {UNPROVEN} and so {UNPROVEN}.",
+        (),
+    )
+
+
+def test_a_marker_with_one_known_claim_is_proven() -> None:
+    assert (
+        number_citations("So [x.c9, a.c1].", by_id(says("a.c1", quote("one.md"))))[0] == "So [1]."
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["An array[0] and [a link](b.md).", "[1] is no marker, nor [c1], nor [a.b.c1]"]
+)
+def test_other_brackets_are_left_alone(text: str) -> None:
+    assert number_citations(text, {}) == (text, ())
+
+
+# The answer
+
+
+def answer_of(
+    life: Life,
+    *results: HandoffResult,
+    status: JobStatus = JobStatus.OK,
+    synthesis: HandoffResult | None = None,
+    label: str | None = None,
+) -> Answer:
+    """`results`: instead of what the steps have said so far."""
+    said = {
+        ref.digest: result.to_json()
+        for result in results
+        if (ref := life.step(result.step_id).result)
+    }
+    if synthesis and life.state.synthesis:
+        said[life.state.synthesis.digest] = synthesis.to_json()
+    return assemble(life.state, status, Words({**life.payloads, **said}), label)
+
+
+def done(life: Life, **statuses: str) -> Life:
+    for name, status in statuses.items():
+        life.finishes(name, status)
+        life.goes_on()
+    return life
+
+
+def test_a_single_last_step_is_the_answer_as_it_is() -> None:
+    life = done(planned(a="", b="a"), a="ok", b="ok")
+    life.judges()
+    life.goes_on()
+
+    answer = answer_of(
+        life, a_result("b", "So it is [a.c1].", claims=(says("a.c1", quote("one.md")),))
+    )
+
+    assert (answer.text, answer.method, answer.value) == (
+        "So it is [1].",
+        AnswerMethod.SINGLE_SINK,
+        None,
+    )
+    assert (answer.gaps, answer.open_points, answer.notes) == ((), (), ())
+
+
+def test_independent_sections_follow_each_other_with_titles_and_one_numbering() -> None:
+    life = done(planned(a="", b=""), a="ok", b="ok")
+    life.judges()
+    life.goes_on()
+
+    answer = answer_of(
+        life,
+        a_result("a", "First [a.c1].", claims=(says("a.c1", quote("one.md")),)),
+        a_result("b", "# Its own title\n\nSecond [b.c1].", claims=(says("b.c1", quote("two.md")),)),
+    )
+
+    assert answer.text == "## a\n\nFirst [1].\n\n## b\n\n### Its own title\n\nSecond [2]."
+
+
+def headings_of(**titles: str | None) -> list[str]:
+    """The headings of a merged answer of steps with these titles."""
+    plan = a_plan(**dict.fromkeys(titles, ""))
+    steps = [step.model_copy(update={"title": titles[step.id]}) for step in plan.steps]
+    life = done(planned(Plan(steps=tuple(steps))), **dict.fromkeys(titles, "ok"))
+    life.judges()
+    life.goes_on()
+    text = answer_of(life, *(a_result(name, "So.") for name in titles)).text
+    return [line for line in text.splitlines() if line.startswith("#")]
+
+
+def test_the_titles_of_the_plan_head_the_sections() -> None:
+    assert headings_of(a="Order A-1042, Ann Lee", b=None) == ["## Order A-1042, Ann Lee", "## b"]
+
+
+def test_sections_with_the_same_title_have_their_step_ids_as_well() -> None:
+    assert headings_of(a="An order", b="An order") == ["## An order (a)", "## An order (b)"]
+
+
+def test_a_synthesis_takes_the_place_of_the_results() -> None:
+    life = done(planned(a_plan(Synthesis.RECONCILE, a="", b="")), a="ok", b="ok")
+    life.judges()
+    life.goes_on()
+    life.synthesises()
+    life.goes_on()
+
+    assert (
+        answer_of(
+            life, a_result("a"), a_result("b"), synthesis=a_result("synthesizer", "All in all.")
+        ).text
+        == "All in all."
+    )
+
+
+def test_gaps_are_printed_by_code_whatever_the_results_say() -> None:
+    life = planned(a="", b="", c="")
+    life.finishes("a")
+    life.finishes("b", "failed", error="the server was away")
+    life.finishes("c", "partial", error="no answer within 8 turns", output="Some of that.")
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    answer = answer_of(life, a_result("a", "Only this."), status=JobStatus.PARTIAL)
+
+    assert "**Missing or incomplete:**" in answer.text
+    assert "- b (researcher): the server was away" in answer.text
+    assert "- c (researcher): incomplete: no answer within 8 turns" in answer.text
+    assert [gap.step for gap in answer.gaps] == ["b", "c"]
+
+
+def test_open_points_of_the_last_review_are_printed() -> None:
+    life = planned(limits=JobLimits(max_rounds=0), a="")
+    life.finishes("a")
+    life.goes_on()
+    life.judges("The year is not known.", a="no source for the second sentence")
+    life.goes_on()
+
+    answer = answer_of(life, a_result("a", "This."))
+
+    assert answer.open_points == ("a: no source for the second sentence", "The year is not known.")
+    assert answer.text.endswith("- a: no source for the second sentence\n- The year is not known.")
+
+
+def test_an_answer_that_nobody_reviewed_says_so() -> None:
+    life = planned(limits=JobLimits(max_seconds=100), a="", b="")
+    life.finishes("a")
+    life.now = life.state.deadline
+    life.goes_on()
+
+    assert any(note.startswith(NOT_REVIEWED) for note in answer_of(life, a_result("a")).notes)
+
+
+def test_notes_of_the_results_come_once() -> None:
+    life = done(planned(a="", b=""), a="ok", b="ok")
+    notes = ("one source was dropped",)
+
+    assert answer_of(life, a_result("a", notes=notes), a_result("b", notes=notes)).notes == notes
+
+
+# Which results are the answer
+
+
+def test_where_the_last_step_failed_the_last_usable_ones_before_it_are_the_answer() -> None:
+    life = done(planned(a="", b="", c="a b"), a="ok", b="ok", c="failed")
+
+    assert usable_sinks(life.state) == ("a", "b")
+
+
+def test_what_a_usable_step_was_built_upon_is_not_said_twice() -> None:
+    life = done(planned(a="", b="a", c="b", d="c"), a="ok", b="failed")
+    assert usable_sinks(life.state) == ("a",)
+    life = done(planned(a="", b="a", c="a b"), a="ok", b="failed", c="ok")
+    assert usable_sinks(life.state) == ("c",)
+
+
+def test_the_last_steps_of_a_long_plan_are_found_at_once() -> None:
+    life = Life(JobLimits(max_handoffs=100_000))
+    life.goes_on()
+    life.plans(**{f"s{n}": f"s{n - 1}" if n else "" for n in range(3_000)})
+    usable = life.step("s0").model_copy(update={"result_status": "ok", "result": ref("x")})
+    life.state = life.state.model_copy(
+        update={
+            "steps": {
+                name: usable.model_copy(update={"outline": step.outline})
+                for name, step in life.state.steps.items()
+            }
+        }
+    )
+
+    assert usable_sinks(life.state) == ("s2999",)
+
+
+# A form that the user asked for
+
+SCHEMA: dict[str, Any] = {"answer_schema": ref('{"type":"object"}')}
+
+
+def with_schema(**depends_on: str) -> Life:
+    life = Life(**SCHEMA)
+    life.goes_on()
+    life.plans(**depends_on)
+    life.goes_on()
+    return life
+
+
+def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> None:
+    life = done(with_schema(a="", b="a"), a="ok", b="ok")
+    life.judges()
+    life.goes_on()
+
+    found = (says("a.c1", quote("figures.md")), says("a.c2", quote("one.md")))
+    answer = answer_of(
+        life, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=found)
+    )
+
+    assert (answer.method, answer.value) == (
+        AnswerMethod.SINGLE_SINK,
+        {"name": "Qdrant", "whys": ["So [1]."], "n": 1},
+    )
+    assert [(item.n, item.citation.source) for item in answer.citations] == [
+        (1, "one.md"),
+        (2, "figures.md"),
+    ]
+
+
+@pytest.mark.parametrize("form", [{"price": 1}, "yes"])
+def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(
+    form: JsonValue,
+) -> None:
+    life = with_schema(a="")
+    life.finishes("a", "partial")
+    life.goes_on()
+    life.judges("Prices are of 2024.")
+    life.goes_on()
+
+    result = a_result(
+        "a", form, status=ResultStatus.PARTIAL, error="the documents do not say: colour"
+    )
+    answer = answer_of(
+        life, result, status=JobStatus.PARTIAL, label="Made without a language model."
+    )
+
+    assert (answer.value or answer.text) == form
+    assert answer.notes == (
+        "a (researcher): incomplete: the documents do not say: colour",
+        "Prices are of 2024.",
+        "Made without a language model.",
+    )
+
+
+@pytest.mark.parametrize("statuses", [{"a": "ok", "b": "ok"}, {"a": "ok", "b": "failed"}])
+def test_of_several_last_steps_none_knew_the_form_so_a_synthesizer_gives_it(
+    statuses: dict[str, str],
+) -> None:
+    life = done(with_schema(a="", b=""), **statuses)
+
+    assert choose_method(life.state) is AnswerMethod.SYNTHESIZED
+
+
+def test_what_is_not_in_the_form_is_not_passed_off_as_it() -> None:
+    life = done(with_schema(a="", b=""), a="ok", b="failed")
+
+    answer = answer_of(life, a_result("a", {"something": "else"}), status=JobStatus.PARTIAL)
+
+    assert answer.value is None
+    assert '"something": "else"' in answer.text
+
+
+def test_a_context_holds_exactly_what_the_step_depends_on() -> None:
+    life = done(planned(a="", b="", c="a"), a="ok", b="ok")
+
+    assert [item.step_id for item in life.handoffs["c.1"].context] == [StepId("a")]

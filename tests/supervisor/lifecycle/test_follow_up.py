@@ -1,0 +1,150 @@
+"""A job that follows on another begins with its results, under names that no step of its own has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.context_results import Given, answers_in
+from handoff_queue.shared.types.events import HandoffIssued, JobStatus
+from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.ids import NAME_PATTERN, StepId, handoff_id
+from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.follow_up import earlier, given_of, results_to_give
+from handoff_queue.supervisor.lifecycle.routing import one_step
+from tests.doubles.contradictions import a_claim
+from tests.doubles.life import Life, a_plan, done, planned
+from tests.doubles.results import a_result_of
+
+NAMES = st.from_regex(re.compile(NAME_PATTERN), fullmatch=True).map(StepId)
+
+
+def ended(**claims: Claim) -> Life:
+    """a and b, then c out of both; c is the answer."""
+    life = planned(a="", b="", c="a b")
+    life.finishes("a", output="It is 5 [a.c1].", claims=(a_claim("a.c1", "5", "km"),))
+    life.finishes("b", "failed", error="no")
+    life.goes_on()
+    life.finishes(
+        "c",
+        output={"far": ["5 km [a.c1]", "[c.c1]"]},
+        claims=(a_claim("a.c1", "5", "km"), a_claim("c.c1", "5", "km")),
+    )
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+    assert life.state.status is JobStatus.PARTIAL
+    return life
+
+
+def following(life: Life) -> tuple[dict[str, Given], dict[str, HandoffResult]]:
+    found, texts = given_of(life.state, life.words)
+    results = {ref(text).digest: HandoffResult.from_json(text) for text in texts}
+    return {one.step: one for one in found}, {one.step: results[one.result.digest] for one in found}
+
+
+def test_what_is_usable_is_given_and_the_answer_is_known_as_that() -> None:
+    found, _ = following(ended())
+
+    assert {name: one.is_answer for name, one in found.items()} == {"prev_c": True, "prev_a": False}
+    assert answers_in(tuple(found.values())) == ("prev_c",)
+
+
+def test_claims_and_markers_of_a_result_that_is_given_have_the_new_names() -> None:
+    _, results = following(ended())
+
+    assert results["prev_a"].output == "It is 5 [prev_a.c1]."
+    assert results["prev_c"].output == {"far": ["5 km [prev_a.c1]", "[prev_c.c1]"]}
+    assert [claim.id for claim in results["prev_c"].claims] == ["prev_a.c1", "prev_c.c1"]
+    assert (results["prev_c"].step_id, results["prev_c"].handoff_id) == ("prev_c", "prev_c.1")
+
+
+def test_a_job_without_a_usable_result_gives_nothing() -> None:
+    life = planned(a="")
+    life.finishes("a", "failed", error="no")
+    life.goes_on()
+
+    assert results_to_give(life.state) == {}
+
+
+@given(st.lists(NAMES, unique=True, max_size=20), st.integers(1, 4))
+def test_two_names_stay_two_however_often_they_are_handed_on(
+    names: list[StepId], times: int
+) -> None:
+    handed_on = names
+    for _ in range(times):
+        handed_on = [earlier(name) for name in handed_on]
+
+    assert len(set(handed_on)) == len(names)
+    assert all(re.fullmatch(NAME_PATTERN, name) for name in handed_on)
+
+
+def test_a_name_says_how_long_ago_it_was() -> None:
+    assert [earlier(StepId("find")), earlier(earlier(StepId("find")))] == [
+        "prev_find",
+        "prev2_find",
+    ]
+
+
+def begun_with(*names: str, **depends_on: str) -> Life:
+    """A job that was given these results, and has this plan."""
+    results = {name: a_result_of(handoff_id(name, 1), ResultStatus.OK) for name in names}
+    known = tuple(
+        Given(step=StepId(name), specialist="writer", result=ref(one.to_json()), is_answer=True)
+        for name, one in results.items()
+    )
+    life = Life(given=known)
+    life.goes_on()
+    steps = tuple(
+        Step(
+            id=StepId(name),
+            specialist="researcher",
+            task=f"Do {name}.",
+            depends_on=tuple(map(StepId, before.split())),
+        )
+        for name, before in depends_on.items()
+    )
+    life.plans(Plan(steps=steps, given=tuple(one.step for one in known)))
+    life.goes_on()
+    return life
+
+
+def test_a_step_that_depends_on_what_is_there_begins_at_once_and_has_it() -> None:
+    life = begun_with("prev_a", t="prev_a", u="t prev_a")
+
+    assert life.out == {"t"}
+    assert [one.step_id for one in life.handoffs["t.1"].context] == ["prev_a"]
+    done(life, "t")
+    assert [one.step_id for one in life.handoffs["u.1"].context] == ["t", "prev_a"]
+
+
+def test_what_was_given_is_no_part_of_the_answer_by_itself() -> None:
+    life = begun_with("prev_a", t="")
+    done(life, "t")
+    life.judges()
+    life.goes_on()
+
+    assert life.state.status is JobStatus.OK
+    assert {event.step_id for event in life.events(HandoffIssued)} == {"planner", "t", "assessor"}
+    assert life.state.sinks == ("t",)
+
+
+def test_a_plan_knows_only_what_it_was_given() -> None:
+    step = Step(id=StepId("t"), specialist="writer", task="Write.", depends_on=(StepId("prev_a"),))
+    with pytest.raises(ValueError, match="depends on prev_a, which is not a step"):
+        Plan(steps=(step,))
+    assert Plan(steps=(step,), given=(StepId("prev_a"),)).sinks == ("t",)
+
+
+def test_no_step_takes_the_name_of_a_result_that_is_there() -> None:
+    with pytest.raises(ValueError, match="step id a is the name of a result that is there already"):
+        Plan(steps=a_plan(a="").steps, given=(StepId("a"),))
+
+
+def test_one_specialist_alone_gets_what_is_there_with_the_request() -> None:
+    plan = one_step("Now as a table.", "writer", "", (StepId("prev_c"),))
+
+    assert plan.steps[0].depends_on == ("prev_c",)

@@ -1,0 +1,88 @@
+"""A dict that never changes: whatever becomes of its versions, each is what a dict would be, and knows what another has otherwise."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.supervisor.lifecycle.persistent_map import LEAST_TOP, Layers, layers
+
+KEYS = st.integers(0, 2 * LEAST_TOP)
+"""So few that they are changed, taken away and come back; more than lie on top of a ground."""
+CHANGES = st.one_of(st.dictionaries(KEYS, st.integers(), max_size=3), KEYS)
+"""Items that are put, or a key that is taken away."""
+
+
+def versions(
+    first: dict[int, int], changes: list[dict[int, int] | int]
+) -> list[tuple[Layers[int, int], dict[int, int]]]:
+    """Each one, and the dict that it should be."""
+    found = [(Layers(first), dict(first))]
+    for change in changes:
+        now, like = found[-1]
+        if isinstance(change, dict):
+            found.append((now | change, like | change))
+        else:
+            found.append(
+                (now.without(change), {key: value for key, value in like.items() if key != change})
+            )
+    return found
+
+
+@given(st.dictionaries(KEYS, st.integers()), st.lists(CHANGES, max_size=60))
+def test_every_version_is_what_a_dict_would_be_and_stays_so(
+    first: dict[int, int], changes: list[dict[int, int] | int]
+) -> None:
+    for made, like in versions(first, changes):
+        assert [*made.items()] == [*like.items()]
+        assert (len(made), bool(made), [*made], [*made.values()]) == (
+            len(like),
+            bool(like),
+            [*like],
+            [*like.values()],
+        )
+        assert made == like
+        assert all(
+            (key in made, made.get(key)) == (key in like, like.get(key))
+            for key in range(2 * LEAST_TOP + 1)
+        )
+
+
+@given(st.dictionaries(KEYS, st.integers()), st.lists(CHANGES, max_size=40), st.data())
+def test_one_knows_what_has_changed_since_another(
+    first: dict[int, int], changes: list[dict[int, int] | int], data: st.DataObject
+) -> None:
+    found = versions(first, changes)
+    (before, was), (now, like) = (
+        found[data.draw(st.integers(0, len(found) - 1))] for _ in range(2)
+    )
+
+    changed = now.changed_since(before)
+
+    differ = {key for key in was.keys() | like.keys() if was.get(key) != like.get(key)}
+    assert {*changed} >= differ
+    assert len({*changed}) == len(changed)
+    assert {*changed} <= was.keys() | like.keys(), "what came and went in between has not changed"
+    new = [key for key in like if key not in was]
+    assert [key for key in changed if key in new] == new, "what is new comes in its order"
+
+
+def test_one_that_is_not_there_cannot_be_asked_for_or_taken_away() -> None:
+    some = Layers({1: "a"}).without(1)
+
+    with pytest.raises(KeyError):
+        some[1]
+    assert some.without(1) is some
+    assert layers(some) is some
+
+
+def test_a_change_costs_next_to_nothing_however_many_there_are() -> None:
+    """Counted in bytes: what a version has of its own."""
+    many = Layers(dict.fromkeys(range(10_000)))
+
+    own = [sys.getsizeof((many := many | {n: "new"})._top) for n in range(100)]
+
+    assert sum(own) / len(own) < sys.getsizeof(dict.fromkeys(range(10_000))) / 50

@@ -1,0 +1,113 @@
+"""Events refer to results; their words are read back where somebody needs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.types.events import Reviewed
+from handoff_queue.shared.types.handoff import (
+    Citation,
+    Claim,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+    ref,
+)
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.verdict import Decision, Verdict
+from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.result_texts import (
+    BRING_UP_TO_DATE,
+    STOPPED_BY,
+    TRY_AGAIN,
+    UNEXPLAINED,
+    Words,
+)
+from tests.doubles.handoffs import a_result
+from tests.doubles.life import planned
+
+QUOTE = Citation(source="a.md", digest=digest_of("So."), start=0, end=3, quote="So.")
+PROVEN = Claim(id="before.c1", text="So.", sources=(QUOTE,))
+UNPROVEN = Claim(id="before.c2", text="Or so.")
+
+
+def why(result: HandoffResult) -> str | None:
+    return Words({ref(result.to_json()).digest: result.to_json()}).why(ref(result.to_json()))
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (a_result(), None),
+        (a_result(status=ResultStatus.NEEDS_INPUT, needs="the year"), "needs: the year"),
+        (a_result(status=ResultStatus.FAILED, error="no such\n  document"), "no such document"),
+        (a_result(status=ResultStatus.FAILED, error="x" * 1_000), "x" * 299 + "…"),
+        (
+            a_result(status=ResultStatus.PARTIAL, stop_reason=StopReason.DEADLINE),
+            "its time was over",
+        ),
+        (
+            a_result(status=ResultStatus.PARTIAL, error="no prices", needs="the price list"),
+            "no prices; needs: the price list",
+        ),
+        (a_result(status=ResultStatus.PARTIAL, needs="the year"), "needs: the year"),
+        (
+            a_result(status=ResultStatus.PARTIAL, claims=(PROVEN, UNPROVEN)),
+            "1 of its 2 claims has no source that could be checked",
+        ),
+        (a_result(status=ResultStatus.PARTIAL, claims=(PROVEN,)), UNEXPLAINED),
+        (a_result(status=ResultStatus.PARTIAL), UNEXPLAINED),
+    ],
+)
+def test_a_result_says_in_one_line_why_it_is_not_whole(
+    result: HandoffResult, said: str | None
+) -> None:
+    assert why(result) == said
+
+
+def test_every_reason_for_which_an_agent_is_stopped_has_plain_words() -> None:
+    assert set(STOPPED_BY) == set(StopReason) - {StopReason.FINISHED}
+
+
+def test_a_verdict_that_says_nothing_more_needs_no_payload() -> None:
+    passed = Reviewed(round=1, decision=Decision.PASS, result=ref("the assessor's result"))
+
+    assert Words().verdict(passed) == Verdict(verdict=Decision.PASS)
+    assert Words().verdict(Reviewed(round=1, decision=None, problem="no time")) is None
+
+
+def test_each_step_is_told_its_own_problem_and_who_builds_on_it_that_it_was_done_again() -> None:
+    life = planned(a="", b="a", c="")
+    for name in ("a", "c", "b"):
+        life.finishes(name)
+        life.goes_on()
+    life.judges(a="wrong", c="too long")
+
+    told = {
+        name: life.words.feedback(StepId(name), life.step(name).remarks[-1]).text for name in "abc"
+    }
+    assert told == {"a": "wrong", "b": BRING_UP_TO_DATE, "c": "too long"}
+
+
+def test_a_user_who_wants_it_again_has_no_result_that_says_so() -> None:
+    assert Words().feedback(StepId("a"), Remark(author="user")).text == TRY_AGAIN
+
+
+def test_no_event_and_no_state_repeats_what_a_model_has_written() -> None:
+    said = "what a model has written"
+    life = planned(a="", b="", c="")
+    life.finishes("a", "needs_input", needs=said)
+    life.finishes("b", "failed", error=said)
+    life.finishes("c", "partial", error=said, output=said)
+    life.goes_on()
+    life.answers_needs(a=said)
+    life.goes_on()
+    life.finishes("a", output=said)
+    life.goes_on()
+    life.judges(said, a=said)
+    life.goes_on()
+
+    assert said in life.handoffs["a.3"].feedback[-1].text
+    assert not any(said in recorded.event.to_json() for recorded in life.journal)
+    assert said not in life.state.to_json()

@@ -1,0 +1,175 @@
+"""A job that its budget has ended goes on only with more of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
+from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
+from tests.doubles.life import Life, planned
+
+USED = {"max_turns": 12, "max_tokens": 1_000, "max_microusd": 80_000}
+
+
+def ended(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Life:
+    """One step for each reason to stop, then the end."""
+    limits = JobLimits(max_turns=12, max_microusd=100_000, on_limit=on_limit)
+    life = planned(limits=limits, **{f"s{n}": "" for n, _ in enumerate(stops)})
+    for n, reason in enumerate(stops):
+        life.finishes(f"s{n}", "partial", stop_reason=reason)
+    life.goes_on()
+    if life.out == {"assessor"}:
+        life.judges()
+        life.goes_on()
+    assert life.state.ended
+    return life
+
+
+def test_without_more_it_is_refused_with_what_is_spent() -> None:
+    with pytest.raises(
+        UserError,
+        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-job-turns N or --max-usd X",
+    ):
+        retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits())
+
+
+def test_without_more_it_is_refused_also_where_the_days_budget_was_spent_before_its_own() -> None:
+    with pytest.raises(UserError, match="raise it with"):
+        retry_of(ended(StopReason.DAY_BUDGET, StopReason.JOB_BUDGET).state, USED, None, NewLimits())
+
+
+def test_a_limit_that_is_spent_already_is_refused() -> None:
+    with pytest.raises(UserError, match="has used 12 turns already"):
+        retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits(max_turns=12))
+
+
+def test_with_more_the_job_has_the_new_limit_and_keeps_the_others() -> None:
+    life = ended(StopReason.JOB_BUDGET)
+    life.happens(retry_of(life.state, USED, None, NewLimits(max_turns=24)))
+
+    assert (life.state.submitted.limits.max_turns, life.state.submitted.limits.max_microusd) == (
+        24,
+        100_000,
+    )
+
+
+def test_a_second_retry_names_the_limits_of_the_first() -> None:
+    life = ended(StopReason.JOB_BUDGET)
+    life.happens(RetryRequested(max_turns=24))
+    life.goes_on()
+    life.finishes("s0", "partial", stop_reason=StopReason.JOB_BUDGET)
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    with pytest.raises(UserError, match=r"24 turns of 24 turns"):
+        retry_of(life.state, USED | {"max_turns": 24}, None, NewLimits())
+
+
+@pytest.mark.parametrize("reason", [StopReason.DAY_BUDGET, StopReason.MAX_TURNS])
+def test_a_job_that_ended_for_another_reason_needs_no_more(reason: StopReason) -> None:
+    assert retry_of(ended(reason).state, USED, None, NewLimits()) == RetryRequested(holds=True)
+
+
+def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> None:
+    life = ended(StopReason.JOB_BUDGET)
+    life.happens(RetryRequested(max_turns=24))
+    life.goes_on()
+    life.finishes("s0", "partial", stop_reason=StopReason.MAX_TURNS)
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    assert life.state.ended
+    assert retry_of(life.state, USED, None, NewLimits()) == RetryRequested(holds=True)
+
+
+def a_team_cut_short(status: str = "failed") -> Life:
+    """By its slice; nobody else could do its step."""
+    step, other = (
+        Step(id=StepId(name), specialist=who, task="Look.")
+        for name, who in (("t", "supervisor"), ("a", "researcher"))
+    )
+    life = planned(Plan(steps=(step, other)))
+    life.finishes("t", status, stop_reason=StopReason.MAX_USD)
+    life.finishes("a", "failed")
+    life.goes_on()
+    if life.out == {"assessor"}:
+        life.judges()
+        life.goes_on()
+    assert life.state.ended
+    return life
+
+
+@pytest.mark.parametrize(
+    ("status", "from_step", "whole"),
+    [
+        ("failed", None, False),
+        ("failed", None, True),
+        ("failed", "t", False),
+        ("partial", "t", False),
+    ],
+)
+def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same_slice(
+    status: str, from_step: str | None, whole: bool
+) -> None:
+    state = a_team_cut_short(status).state
+
+    with pytest.raises(
+        UserError,
+        match="too small a share for the team of t: raise it with --max-job-turns N or --max-usd X",
+    ):
+        retry_of(state, USED, from_step, NewLimits(), whole=whole)
+    assert (
+        retry_of(state, USED, from_step, NewLimits(max_microusd=900_000), whole=whole).max_microusd
+        == 900_000
+    )
+    assert retry_of(state, USED, "a", NewLimits()).from_step == "a"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_team_that_its_slice_has_cut_short_may_do_what_it_lacks_with_another_slice(
+    whole: bool,
+) -> None:
+    life = a_team_cut_short("partial")
+    life.happens(retry_of(life.state, USED, None, NewLimits(), whole=whole))
+    life.goes_on()
+
+    first, second = (event.child for event in life.events(HandoffIssued) if event.child)
+    assert first.job_id == second.job_id
+    assert second.limits.max_turns == first.limits.max_turns
+
+
+def test_a_job_that_is_ok_is_not_paid_for_again_but_for_a_part_that_is_named() -> None:
+    life = planned(a="", b="a")
+    for step in ("a", "b"):
+        life.finishes(step)
+        life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    for limits in (NewLimits(), NewLimits(max_turns=24)):
+        with pytest.raises(
+            UserError,
+            match=r"is ok, all of it: --from STEP does a part of it again \(its steps are a, b\)",
+        ):
+            retry_of(life.state, USED, None, limits)
+    assert retry_of(life.state, USED, "b", NewLimits()).from_step == StepId("b")
+
+
+def test_a_job_that_works_is_no_job_to_retry() -> None:
+    with pytest.raises(UserError, match="has not ended yet: cancel it first, or wait"):
+        retry_of(planned(a="").state, USED, None, NewLimits())
+
+
+def test_a_step_that_the_plan_has_not_is_refused_with_those_that_it_has() -> None:
+    life = ended(StopReason.FINISHED, StopReason.FINISHED)
+
+    with pytest.raises(UserError, match="has no step nowhere: its steps are s0, s1"):
+        retry_of(life.state, USED, "nowhere", NewLimits())
+    assert retry_of(life.state, USED, "s1", NewLimits()).from_step == StepId("s1")

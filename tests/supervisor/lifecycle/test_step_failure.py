@@ -1,0 +1,128 @@
+"""A step that fails is tried again, told why; then somebody else tries it; then the job goes on without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.plan import OnFailure, Plan
+from handoff_queue.supervisor.lifecycle.commands import IssueGroup, TryAgain
+from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
+from tests.doubles.life import Life, a_plan
+
+EVERYBODY = frozenset({"generalist", "researcher"})
+
+
+def planned(
+    policy: OnFailure = OnFailure.RETRY,
+    roles: frozenset[str] = EVERYBODY,
+    limits: JobLimits | None = None,
+) -> Life:
+    """a and b; c builds on a."""
+    life = Life(limits)
+    life.roles = roles
+    life.goes_on()
+    plan = a_plan(a="", b="", c="a")
+    life.plans(
+        Plan(steps=tuple(step.model_copy(update={"on_failure": policy}) for step in plan.steps))
+    )
+    life.goes_on()
+    return life
+
+
+def fails(life: Life, stop_reason: str = "finished") -> None:
+    life.finishes("a", "failed", error="it broke", stop_reason=StopReason(stop_reason))
+    life.goes_on()
+
+
+def test_a_failed_step_is_tried_again_and_told_why() -> None:
+    life = planned()
+    life.finishes("a", "failed", error="the search was empty")
+
+    assert [type(command) for command in life.goes_on()] == [TryAgain, IssueGroup]
+    (feedback,) = life.handoffs["a.2"].feedback
+    assert feedback.author == "supervisor"
+    assert "the search was empty" in feedback.text
+
+
+def test_nobody_builds_on_a_failure_that_is_tried_again() -> None:
+    life = planned()
+    fails(life)
+
+    assert life.out == {"a", "b"}
+
+
+def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dropped() -> None:
+    life = planned()
+    for _ in range(1 + MOST_RETRIES):
+        assert life.step("a").specialist == "researcher"
+        fails(life)
+    assert life.step("a").specialist == "generalist"
+    fails(life)
+    life.finishes("b")
+    life.goes_on()
+    life.judges()
+    life.goes_on()
+
+    assert life.step("a").attempt == MOST_RETRIES + 2
+    assert life.state.status is JobStatus.PARTIAL
+
+
+def test_without_a_generalist_it_is_dropped_after_its_retries() -> None:
+    life = planned(roles=frozenset({"researcher"}))
+    for _ in range(1 + MOST_RETRIES):
+        fails(life)
+
+    assert life.out == {"b"}
+
+
+def test_a_retry_that_does_better_is_as_good_as_any_result() -> None:
+    life = planned()
+    fails(life)
+    life.finishes("a")
+    life.goes_on()
+
+    assert life.out == {"b", "c"}
+
+
+def test_a_refusal_goes_to_somebody_else_at_once() -> None:
+    life = planned()
+    fails(life, "refused")
+
+    assert (life.step("a").specialist, life.step("a").attempt) == ("generalist", 2)
+
+
+@pytest.mark.parametrize(
+    "reason", ["too_many_claims", "max_turns", "max_usd", "deadline", "defect", "model_error"]
+)
+def test_what_another_attempt_would_only_meet_again_is_not_tried_again(reason: str) -> None:
+    life = planned()
+    fails(life, reason)
+
+    assert life.step("a").attempt == 1
+
+
+def test_a_plan_may_say_that_a_step_is_dropped_at_once() -> None:
+    life = planned(OnFailure.DROP)
+    fails(life)
+
+    assert life.step("a").attempt == 1
+
+
+def test_a_job_whose_budget_is_spent_tries_nothing_again() -> None:
+    life = planned()
+    life.finishes("b", "failed", error="no", stop_reason=StopReason.JOB_BUDGET)
+    fails(life)
+
+    assert life.step("a").attempt == 1
+
+
+def test_retries_count_against_the_jobs_limit_of_handoffs() -> None:
+    life = planned(limits=JobLimits(max_handoffs=4))  # the planner's, a, b, and one retry
+    fails(life)
+    fails(life)
+
+    assert life.step("a").attempt == 2
+    assert not life.state.open.keys() & {"a.2", "a.3"}

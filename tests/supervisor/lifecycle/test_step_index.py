@@ -1,0 +1,53 @@
+"""What there is to decide about is known without a look at the steps that there is nothing to decide about."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import pytest
+
+from handoff_queue.shared.types.limits import JobLimits
+from tests.doubles.life import Life
+
+
+def calls_of_a_decision(life: Life) -> int:
+    """Functions of Python that are called where nothing is to be done."""
+    count, seen = 0, life.seen()
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        assert life.decides(seen) == ()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def a_life(steps: int, shape: str) -> Life:
+    """Its first steps are out, and a tenth of them is done. `shape`: of the plan."""
+    plan = {f"s{n}": "" for n in range(steps)}
+    match shape:
+        case "a fan-in of all":
+            plan |= {"all": " ".join(plan)}
+        case "pairs":
+            plan |= {f"t{n}": f"s{n}" for n in range(steps)}
+    life = Life(JobLimits(max_handoffs=10 * steps))
+    life.goes_on()
+    life.plans(**plan)
+    life.goes_on()
+    for n in range(steps // 10):
+        life.finishes(f"s{n}")
+    life.goes_on()
+    return life
+
+
+@pytest.mark.parametrize("shape", ["side by side", "a fan-in of all", "pairs"])
+def test_a_decision_on_many_steps_is_as_short_as_one_on_few(shape: str) -> None:
+    """A question about all of them would be a call for each, or for each of those that are out."""
+    few, many = calls_of_a_decision(a_life(20, shape)), calls_of_a_decision(a_life(220, shape))
+
+    assert many <= few

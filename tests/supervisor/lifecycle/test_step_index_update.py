@@ -1,0 +1,118 @@
+"""What is asked of all steps is folded on with what happens; looked for in all of them, it is the same, whatever has happened."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.events import (
+    Abandoned,
+    Event,
+    JobEnded,
+    JobStatus,
+    NeedsResolved,
+    PlanMade,
+    Recorded,
+    RetryRequested,
+    SecondChance,
+    StepOutline,
+    StepsAbandoned,
+    StepsTriedAgain,
+)
+from handoff_queue.shared.types.handoff import ResultStatus, ref
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.join import Join
+from handoff_queue.supervisor.lifecycle.reduce import fold_on
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.step_index_update import overview_of
+from tests.doubles.jobs import submission
+from tests.doubles.life import Life
+from tests.doubles.world import World
+from tests.draws import draws
+from tests.supervisor.lifecycle.test_long_journals import finished, issued
+
+MOST_STEPS = 60
+"""More than lie on top of a ground of so many."""
+
+
+def check(first: JobState, journal: list[Recorded], dice: Random) -> None:
+    """Folded on in runs of any length. `first`: the state after the first event."""
+    state, left = first, journal[1:]
+    assert state.overview == overview_of(state)
+    while left:
+        count = dice.choice([1, 1, 2, 3, 20])
+        state, left = fold_on(state, left[:count]), left[count:]
+        assert state.overview == overview_of(state)
+
+
+@draws(80)
+@given(st.integers(0, 10**9))
+def test_in_every_state_of_any_job(seed: int) -> None:
+    world = World(Random(seed))
+    first = world.state
+    for _ in range(2):
+        world.run()
+        world.happens(
+            RetryRequested(whole=world.dice.random() < 0.5, holds=world.dice.random() < 0.5)
+        )
+        world.runs += 1
+
+    check(first, world.journal, world.dice)
+
+
+@draws(60)
+@given(st.integers(0, 10**9))
+def test_in_every_state_of_a_plan_of_many_whatever_comes_in_whatever_order(seed: int) -> None:
+    dice = Random(seed)
+    outlines = any_outlines(dice)
+    attempts = dict.fromkeys((one.id for one in outlines), 0)
+    events: list[Event] = [PlanMade(plan=ref("a plan"), steps=outlines)]
+    for _ in range(3 * len(outlines)):
+        events.append(any_event(dice, attempts))
+    events += [JobEnded(status=JobStatus.PARTIAL), RetryRequested(), any_event(dice, attempts)]
+
+    journal = [
+        Recorded(version, float(version), event)
+        for version, event in enumerate([submission(), *events], start=1)
+    ]
+    check(Life().state, journal, dice)
+
+
+def any_outlines(dice: Random) -> tuple[StepOutline, ...]:
+    """Rows, pairs, fan-ins of many, chains, joins: each step depends on any of those before it."""
+    names = [StepId(f"s{n}") for n in range(dice.randint(1, MOST_STEPS))]
+    found = []
+    for n, name in enumerate(names):
+        before = tuple(dice.sample(names[:n], min(n, dice.choice([0, 0, 1, 1, 2, 30]))))
+        join = Join(at_least=1) if before and dice.random() < 0.2 else None
+        found.append(StepOutline(id=name, specialist="researcher", depends_on=before, join=join))
+    return tuple(found)
+
+
+def any_event(dice: Random, attempts: dict[StepId, int]) -> Event:
+    """What happens to one step, or to some; `attempts`: how many handoffs each has had."""
+    step = dice.choice(sorted(attempts))
+    some = dice.sample(sorted(attempts), min(len(attempts), dice.choice([1, 2, 30])))
+    match dice.randrange(10):
+        case 0:
+            return StepsAbandoned(
+                steps=tuple(Abandoned(step=one, result=ref("nothing")) for one in some),
+                why="it is late",
+            )
+        case 1:
+            return StepsTriedAgain(steps=tuple(SecondChance(step=one) for one in some))
+        case 2:
+            return NeedsResolved(
+                answered=tuple(some[::2]), given_up=tuple(some[1::2]), result=ref("an answer")
+            )
+        case 3 | 4 | 5:
+            attempts[step] += 1
+            return issued(step, attempts[step])
+        case _:
+            return finished(step, attempts[step], dice.choice(list(ResultStatus)))
+
+
+def test_a_job_begins_with_nothing_to_look_at() -> None:
+    assert Life().state.overview == overview_of(Life().state)

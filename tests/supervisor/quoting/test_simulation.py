@@ -1,0 +1,151 @@
+"""A quote comes from the plan and from what was before; what nine of ten jobs stay below, about nine of ten stay below."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.supervisor.quoting.simulation import (
+    COLD,
+    FEWEST_SCORES,
+    Past,
+    Sample,
+    Score,
+    Work,
+    quote_of,
+    score_of,
+)
+from tests.doubles.jobs_in_numbers import World
+from tests.draws import draws
+
+A, B, C = (StepId(name) for name in "abc")
+CHAIN = Work({A: ("researcher", ()), B: ("writer", (A,))}, ("assessor",))
+SIDE_BY_SIDE = Work({A: ("researcher", ()), B: ("researcher", ()), C: ("writer", (A, B))})
+ALWAYS_THE_SAME = Past(
+    {"researcher": [Sample(100, 10.0)], "writer": [Sample(30, 4.0)], "assessor": [Sample(7, 1.0)]}
+)
+
+
+def test_steps_that_wait_for_each_other_take_their_time_one_after_the_other() -> None:
+    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.microusd
+    assert (quote.seconds.likely, quote.microusd.likely) == (15.0, 137.0)
+
+
+def test_steps_side_by_side_take_as_long_as_the_longest_and_cost_what_all_cost() -> None:
+    quote = quote_of(SIDE_BY_SIDE, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.microusd
+    assert (quote.seconds.likely, quote.microusd.likely) == (14.0, 230.0)
+
+
+def test_what_was_spent_before_is_part_of_it() -> None:
+    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 1_000, 60.0, "x")
+
+    assert quote.seconds
+    assert quote.microusd
+    assert (quote.seconds.likely, quote.microusd.likely) == (75.0, 1_137.0)
+
+
+def test_where_nothing_is_known_nothing_is_said() -> None:
+    quote = quote_of(CHAIN, Past({}), 0, 0.0, "x")
+
+    assert (quote.microusd, quote.seconds) == (None, None)
+
+
+def test_a_specialist_that_nobody_has_seen_at_work_is_like_the_others() -> None:
+    quote = quote_of(CHAIN, Past({"researcher": [Sample(100, 10.0)]}), 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.seconds.likely == 30.0
+
+
+def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
+    past = Past(
+        {
+            "researcher": [Sample(None, 10.0)],
+            "writer": [Sample(30, 4.0)],
+            "assessor": [Sample(7, 1.0)],
+        }
+    )
+    quote = quote_of(CHAIN, past, 0, 0.0, "x")
+
+    assert quote.microusd is None
+    assert quote.seconds is not None
+
+
+def test_while_few_quotes_have_turned_out_most_is_stretched() -> None:
+    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.seconds.most == COLD * 15.0
+
+
+def test_quotes_that_were_too_low_raise_the_next_ones() -> None:
+    scores = [Score(2.0, 2.0, 3.0, 3.0)] * FEWEST_SCORES
+    quote = quote_of(CHAIN, Past(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.microusd
+    assert (quote.microusd.most, quote.seconds.most) == (274.0, 45.0)
+
+
+def test_the_same_job_gets_the_same_quote() -> None:
+    world = World(Random(3))
+    past = world.past(40)
+
+    assert quote_of(CHAIN, past, 0, 0.0, "j") == quote_of(CHAIN, past, 0, 0.0, "j")
+
+
+@draws(25)
+@given(st.integers(0, 10**6))
+def test_what_is_likely_is_never_more_than_most(seed: int) -> None:
+    world = World(Random(seed))
+    quote = quote_of(CHAIN, world.past(world.dice.choice([1, 30])), 0, 0.0, "j")
+
+    for estimate in (quote.microusd, quote.seconds):
+        assert estimate is None or estimate.likely <= estimate.most
+
+
+@given(st.lists(st.integers(1, 1_000), min_size=FEWEST_SCORES, max_size=40))
+def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[int]) -> None:
+    def most(by: float) -> float:
+        scores = [Score(one * by, one * by, one * by, one * by) for one in figures]
+        quote = quote_of(CHAIN, Past(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
+        assert quote.seconds
+        return quote.seconds.most
+
+    assert all(before <= after for before, after in pairwise(most(by) for by in (0.5, 1.0, 2.0)))
+
+
+@pytest.mark.parametrize("seed", [11, 12, 13, 14, 15])
+def test_of_a_hundred_varied_jobs_85_to_97_stay_below_most(seed: int) -> None:
+    world = World(Random(seed))
+    world.run(120)  # what an installation has seen before
+
+    outcomes = world.run(100)
+
+    assert 85 <= sum(one.cost_held for one in outcomes) <= 97
+    assert 85 <= sum(one.time_held for one in outcomes) <= 97
+
+
+def test_a_score_is_the_real_figure_as_a_multiple_of_what_was_drawn() -> None:
+    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert score_of(quote, 274, 30.0) == Score(2.0, 2.0, 2.0, 2.0)
+
+
+def test_where_nothing_was_to_be_paid_and_nothing_was_the_quote_was_right() -> None:
+    free = quote_of(CHAIN, Past({"researcher": [Sample(0, 1.0)]}), 0, 0.0, "x")
+    score = score_of(free, 0, 3.0)
+
+    assert score
+    assert score.cost_most == 1.0

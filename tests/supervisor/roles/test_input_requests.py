@@ -1,0 +1,190 @@
+"""What becomes of steps that ask for something: each is answered or given up."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.input_resolutions import Resolutions
+from handoff_queue.shared.types.plan import OnFailure, Step
+from handoff_queue.supervisor.roles.input_requests import NeedsReading
+
+READING = NeedsReading(("costs", "laws"))
+PLANNED = (
+    Step(
+        id=StepId("law"),
+        specialist="researcher",
+        task="Find the licence of Qdrant in the documents.",
+    ),
+)
+WITH_OTHERS = NeedsReading(("costs", "laws"), ("researcher", "generalist"), 2, PLANNED)
+
+
+def answer(*resolutions: tuple[str, str, str]) -> str:
+    return json.dumps(
+        {
+            "resolutions": [
+                {"step": step, "action": action, "answer": text}
+                for step, action, text in resolutions
+            ]
+        }
+    )
+
+
+def test_each_step_gets_its_resolution_in_the_order_in_which_they_asked() -> None:
+    text = answer(
+        ("laws", "give_up", "Only the user knows."), ("costs", "answer", "Assume 2026 prices.")
+    )
+    jsonschema.validate(json.loads(text), READING.schema)
+    found = Resolutions.of(READING.read(text, last_try=False).output).resolutions
+    assert [(one.step, one.answer) for one in found] == [
+        ("costs", "Assume 2026 prices."),
+        ("laws", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        answer(("costs", "answer", "x")),
+        answer(("costs", "answer", "x"), ("laws", "answer", " ")),
+        "{}",
+    ],
+)
+def test_a_step_without_an_answer_is_named(text: str) -> None:
+    with pytest.raises(NotAcceptable, match=r"missing: .*laws"):
+        READING.read(text, last_try=False)
+
+
+def test_on_the_last_try_it_is_given_up_with_a_note() -> None:
+    result = READING.read(answer(("costs", "answer", "x")), last_try=True)
+    assert [one.answer is None for one in Resolutions.of(result.output).resolutions] == [
+        False,
+        True,
+    ]
+    assert result.notes == ("step laws asked for something that nobody could answer",)
+
+
+def test_steps_that_asked_for_nothing_are_ignored() -> None:
+    found = NeedsReading(("costs",)).read(
+        answer(("other", "answer", "x"), ("costs", "give up", "")), last_try=False
+    )
+    assert [(one.step, one.answer) for one in Resolutions.of(found.output).resolutions] == [
+        ("costs", None)
+    ]
+
+
+# Another step finds it out
+
+
+def asks_others(**tasks: tuple[str, str]) -> str:
+    """`costs=("researcher", "Find the price.")`."""
+    said = {"action": "add_step", "answer": ""}
+    many = [
+        {"step": step, **said, "specialist": specialist, "task": task}
+        for step, (specialist, task) in tasks.items()
+    ]
+    return json.dumps({"resolutions": many})
+
+
+def helpers_in(read: Read) -> dict[str, Step | None]:
+    return {one.step: one.by for one in Resolutions.of(read.output).resolutions}
+
+
+def test_a_step_can_be_added_only_where_somebody_is_there_to_do_it() -> None:
+    assert "add_step" not in json.dumps(READING.schema)
+    assert "add_step" in json.dumps(WITH_OTHERS.schema)
+
+
+def test_a_new_step_finds_out_what_another_needs() -> None:
+    text = asks_others(
+        costs=("researcher", "Find the price of Qdrant."),
+        laws=("generalist", "Find the year of the law."),
+    )
+    jsonschema.validate(json.loads(text), WITH_OTHERS.schema)
+    found = helpers_in(WITH_OTHERS.read(text, last_try=False))
+
+    assert found["costs"] == Step(
+        id=StepId("costs_help"),
+        specialist="researcher",
+        task="Find the price of Qdrant.",
+        on_failure=OnFailure.RETRY,
+    )
+    assert found["laws"] is not None
+
+
+def test_what_was_meant_for_an_unknown_specialist_is_the_generalists_and_noted() -> None:
+    text = asks_others(
+        costs=("wizard", "Find the price of Qdrant."),
+        laws=("generalist", "Find the year of the law."),
+    )
+    read = WITH_OTHERS.read(text, last_try=False)
+
+    assert [one.specialist for one in helpers_in(read).values() if one] == [
+        "generalist",
+        "generalist",
+    ]
+    assert read.notes == ("there is no specialist wizard: generalist takes what was meant for it",)
+
+
+def test_two_that_need_the_same_get_the_same_step() -> None:
+    same = ("researcher", "Find the price of Qdrant.")
+    found = helpers_in(WITH_OTHERS.read(asks_others(costs=same, laws=same), last_try=False))
+
+    assert found["costs"] == found["laws"]
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (
+            ("researcher", "In the documents, find the licence of Qdrant."),
+            "costs would have asked for what law was asked for already",
+        ),
+        (("researcher", " "), "costs needs a task"),
+    ],
+)
+def test_a_step_that_cannot_be_added_is_told_once_and_then_its_need_is_given_up(
+    task: tuple[str, str], why: str
+) -> None:
+    reading = NeedsReading(("costs",), ("researcher",), 2, PLANNED)
+    with pytest.raises(NotAcceptable, match=why):
+        reading.read(asks_others(costs=task), last_try=False)
+
+    read = reading.read(asks_others(costs=task), last_try=True)
+    assert helpers_in(read) == {"costs": None}
+    assert read.notes == ("step costs asked for something that nobody could answer",)
+
+
+def test_no_more_steps_are_added_than_there_is_room_for() -> None:
+    reading = NeedsReading(("costs", "laws"), ("researcher",), 1)
+    text = asks_others(
+        costs=("researcher", "Find the price of Qdrant."),
+        laws=("researcher", "Find the year of the law."),
+    )
+    with pytest.raises(NotAcceptable, match="laws cannot have a step added: at most 1"):
+        reading.read(text, last_try=False)
+
+
+def test_who_finds_something_out_gets_nobody_to_find_something_out_for_it() -> None:
+    reading = NeedsReading(("law",), ("researcher",), 1, PLANNED, frozenset({StepId("law")}))
+    with pytest.raises(NotAcceptable, match="law finds something out itself"):
+        reading.read(asks_others(law=("researcher", "Find the price of Qdrant.")), last_try=False)
+
+
+def test_the_name_of_a_new_step_is_free_and_short_enough() -> None:
+    long = "a" * 48
+    known = Step(id=StepId(f"{long[:40]}_help"), specialist="researcher", task="Other work.")
+    reading = NeedsReading((long,), ("researcher",), 1, (known,))
+    (helper,) = helpers_in(
+        reading.read(
+            asks_others(**{long: ("researcher", "Find the price of Qdrant.")}), last_try=False
+        )
+    ).values()
+
+    assert helper is not None
+    assert helper.id == f"{long[:40]}_help2"

@@ -1,0 +1,338 @@
+"""Contradicting claims are found by code, whatever their units, dates and words; consistent ones are left alone."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.conflicts.measuring import PAIRS, labelled, measured, measured_in_pairs
+from handoff_queue.shared.types.handoff import Claim
+from handoff_queue.supervisor.text.claim_conflicts import MOST_STATEMENTS, conflicts_in, contradicts
+from handoff_queue.supervisor.text.claim_values import contradict, read_value
+from handoff_queue.supervisor.text.clock_times import minutes_of
+from handoff_queue.supervisor.text.periods import periods_of
+from handoff_queue.supervisor.text.quantities import disagree, quantity_of
+from handoff_queue.supervisor.text.units import unit_of
+from tests.doubles.contradictions import a_claim
+
+SPELT = {
+    "length": ("m", "km", "cm", "mm", "feet", "inches", "miles", "yards"),
+    "mass": ("kg", "g", "mg", "tonnes", "lb", "oz"),
+    "time": ("s", "ms", "minutes", "h", "days", "weeks", "months", "years"),
+    "bytes": ("B", "KiB", "MiB", "GiB", "kB", "MB", "GB"),
+    "rates": ("requests per second", "requests per minute", "requests/hour"),
+    "speed": ("km/h", "m/s", "mph"),
+    "area": ("m²", "square feet", "acres", "ha"),
+    "energy": ("J", "kWh", "kcal"),
+}
+
+
+def clash(one: str, other: str, attribute: str = "height") -> bool:
+    return contradict(read_value(one, None, attribute), read_value(other, None, attribute))
+
+
+@pytest.mark.slow
+def test_as_many_planted_contradictions_are_found_as_were_measured() -> None:
+    result = measured()
+
+    assert len(result.planted) >= 30
+    assert result.consistent >= 60
+    assert result.recall >= 29 / 30
+    assert len(result.false_alarms) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "recall", "false_alarms"), [("walked", 32 / 33, 0), ("held_out", 15 / 20, 1)]
+)
+def test_as_many_contradictions_of_a_set_of_pairs_are_found_as_were_measured(
+    name: str, recall: float, false_alarms: int
+) -> None:
+    result = measured_in_pairs(name)
+
+    assert name in PAIRS
+    assert min(len(result.planted), result.consistent) >= 20
+    assert result.recall >= recall
+    assert len(result.false_alarms) <= false_alarms
+
+
+def test_the_labels_are_pairs_of_claims_that_can_be_compared() -> None:
+    claims, planted = labelled()
+
+    assert all(claim.is_comparable for claim in claims.values())
+    assert all(len(pair) == 2 for pair in planted)
+    assert len(frozenset().union(*planted)) == 2 * len(planted)
+
+
+@given(st.sampled_from(sorted(SPELT)), st.data(), st.integers(1, 10**9))
+def test_a_value_never_contradicts_itself_in_another_unit(
+    kind: str, data: st.DataObject, number: int
+) -> None:
+    first, second = (data.draw(st.sampled_from(SPELT[kind])) for _ in range(2))
+    here, there = unit_of(first), unit_of(second)
+    assert here is not None
+    assert there is not None
+    converted = Fraction(number) * here.factor / there.factor
+    digits = data.draw(st.integers(2, 12))
+    written = f"{Decimal(converted.numerator) / Decimal(converted.denominator):.{digits}e}"
+
+    one, other = quantity_of(f"{number} {first}"), quantity_of(f"{written} {second}")
+
+    assert one is not None
+    assert other is not None
+    assert not disagree(one, other)
+    assert not disagree(other, one)
+
+
+@given(
+    st.integers(2, 10**6),
+    st.sampled_from([unit for units in SPELT.values() for unit in units]),
+    st.sampled_from([2, 3, 10]),
+)
+def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> None:
+    one, other = quantity_of(str(number), unit), quantity_of(str(number * times), unit)
+
+    assert one is not None
+    assert other is not None
+    assert disagree(one, other)
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.none() | st.text(max_size=12))
+def test_any_text_is_read_and_none_contradicts_itself(
+    one: str, other: str, unit: str | None
+) -> None:
+    ours, theirs = read_value(one, unit, "size"), read_value(other, unit, "size")
+
+    assert not contradict(ours, ours)
+    assert contradict(ours, theirs) == contradict(theirs, ours)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1,000", "1.0k"),
+        ("2 million", "2,000,000"),
+        ("2 million", "two million"),
+        ("1 h 30 min", "90 minutes"),
+        ("half an hour", "30 min"),
+        ("5-10 kg", "7 kg"),
+        ("at least 5", "12"),
+        ("about 100", "104"),
+        ("$5", "5 dollars"),
+        ("12 %", "12 percent"),
+        ("512 MB", "0.5 GB"),
+        ("1e6", "1 million"),
+        ("68 °F", "20 °C"),
+        ("100 km/h", "62.1 mph"),
+        ("2024-03-01", "1 March 2024"),
+        ("2024-03-01", "March 2024"),
+        ("Q1 2024", "Feb 2024"),
+        ("03/04/2024", "4 March 2024"),
+        ("yes", "supported"),
+        ("no", "not supported"),
+        ("US", "United States"),
+        ("J. Smith", "Jane Smith"),
+        ("14:30", "2:30 pm"),
+        ("8,848.86 m", "8850 m"),
+        ("2:30", "14:30"),
+        ("12 am", "midnight"),
+        ("3,6 Millionen", "3.6 million"),
+        ("2,5 Mrd EUR", "2.5 billion EUR"),
+        ("Linux and macOS", "Linux"),
+        ("5 kg", "5 EUR"),
+        ("high", "5 ms"),
+    ],
+)
+def test_these_can_both_be_right(one: str, other: str) -> None:
+    assert not clash(one, other)
+    assert not clash(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1,000", "1,001"),
+        ("2 million", "2.4 million"),
+        ("99.9 %", "99.95 %"),
+        ("330 m", "984 feet"),
+        ("-20 °C", "-20 °F"),
+        ("5-10 kg", "12 kg"),
+        ("at least 5", "3"),
+        ("2024-03-01", "2 March 2024"),
+        ("March 2024", "April 2024"),
+        ("yes", "no"),
+        ("yes", "does not support it"),
+        ("MIT", "Apache 2.0"),
+        ("Jane Smith", "John Smith"),
+        ("14:30", "3:30 pm"),
+        ("8,843.86 m", "8850 m"),
+        ("131.7 m", "130 m"),
+        ("49.00 USD", "50 USD"),
+        ("09:00", "10 am"),
+        ("3,6 Millionen", "4.2 million"),
+        ("GPL 2.0", "GPL 3.0"),
+        ("C", "C++"),
+    ],
+)
+def test_these_cannot(one: str, other: str) -> None:
+    assert clash(one, other)
+    assert clash(other, one)
+
+
+@pytest.mark.parametrize(
+    "text", ["32 March 2024", "2024-13-01", "31.02.2024", "soon", "", "12", "Q5 2024"]
+)
+def test_what_is_no_date_is_no_period(text: str) -> None:
+    assert periods_of(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_conflict"),
+    [
+        ("2023", "2024", False),
+        ("2023", "March 2023", True),
+        ("2023-01-01", "January 2024", False),
+    ],
+)
+def test_only_claims_about_the_same_time_contradict_each_other(
+    one: str, other: str, is_conflict: bool
+) -> None:
+    assert (
+        contradicts(a_claim("a.c1", "5", "kg", date=one), a_claim("b.c1", "6", "kg", date=other))
+        is is_conflict
+    )
+
+
+@pytest.mark.parametrize(
+    ("about", "what", "is_same"),
+    [
+        ("Eiffel Tower", "total height", True),
+        ("the Eiffel tower", "height", True),
+        ("Height of the Eiffel Tower", "height", True),
+        ("Tokyo Tower", "height", False),
+        ("Eiffel Tower", "width", False),
+        ("Eiffel Tower 2", "height", False),
+        ("Eiffel Tower", "maximum height", False),
+    ],
+)
+def test_only_claims_about_the_same_thing_contradict_each_other(
+    about: str, what: str, is_same: bool
+) -> None:
+    assert (
+        contradicts(a_claim("a.c1", "330", "m"), a_claim("b.c1", "5", "m", about=about, what=what))
+        is is_same
+    )
+
+
+@pytest.mark.parametrize(
+    ("attribute", "one", "other", "is_conflict"),
+    [
+        ("branches", "Lyon", "Oslo", False),
+        ("supported formats", "PDF", "EPUB", False),
+        ("provides", "backups", "alerts", False),
+        ("version", "3.11", "3.12", False),
+        ("branches", "only Lyon", "only Oslo", True),
+        ("number of branches", "4", "6", True),
+        ("latest version", "3.11", "3.12", True),
+        ("main branch", "Lyon", "Oslo", True),
+        ("headquarters", "Lyon", "Oslo", True),
+        ("supports branches", "yes", "no", True),
+        ("branches", "Lyon", "not Lyon", True),
+        ("release date", "03/05/2024", "3 May 2024", False),
+        ("release date", "03/05/2024", "7 June 2024", True),
+    ],
+)
+def test_what_has_many_values_contradicts_itself_only_where_each_claims_to_be_all(
+    attribute: str, one: str, other: str, is_conflict: bool
+) -> None:
+    claims = [
+        a_claim(f"{name}.c1", value, what=attribute) for name, value in (("a", one), ("b", other))
+    ]
+
+    assert contradicts(*claims) is is_conflict
+    assert contradicts(*reversed(claims)) is is_conflict
+
+
+@pytest.mark.parametrize(
+    ("attribute", "date", "is_conflict"),
+    [
+        ("revenue", "Q1 2023", False),
+        ("revenue", "FY2023", True),
+        ("visitors", "May 2023", False),
+        ("depth", "Q1 2023", True),
+    ],
+)
+def test_of_what_adds_up_a_part_of_a_year_is_another_time_than_the_year(
+    attribute: str, date: str, is_conflict: bool
+) -> None:
+    part, whole = (
+        a_claim("a.c1", "300", what=attribute, date=date),
+        a_claim("b.c1", "1,300", what=attribute, date="2023"),
+    )
+
+    assert contradicts(part, whole) is is_conflict
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("maximum daily dose", "maximum dose per day"),
+        ("arrival", "arrival time"),
+        ("volume", "capacity"),
+        ("efficacy", "effectiveness"),
+        ("released on", "release date"),
+    ],
+)
+def test_these_are_the_same_attribute(one: str, other: str) -> None:
+    assert contradicts(a_claim("a.c1", "5", "kg", what=one), a_claim("b.c1", "9", "kg", what=other))
+
+
+@given(st.integers(0, 23), st.integers(0, 59))
+def test_a_time_of_day_is_the_same_on_a_clock_of_twelve_hours(hour: int, minute: int) -> None:
+    spoken = f"{(hour - 1) % 12 + 1}:{minute:02d} {'pm' if hour >= 12 else 'am'}"
+
+    assert minutes_of(spoken) == (hour * 60 + minute,)
+    assert hour * 60 + minute in minutes_of(f"{hour:02d}:{minute:02d}")
+    assert not clash(spoken, f"{hour}:{minute:02d}")
+
+
+@pytest.mark.parametrize("text", ["25:00", "13 pm", "10:75", "1.30", "12", "noonish", ""])
+def test_what_is_no_time_of_day_is_none(text: str) -> None:
+    assert minutes_of(text) == ()
+
+
+def test_claims_of_one_dispute_stand_in_one_conflict_and_agreeing_ones_of_it_too() -> None:
+    claims = [
+        a_claim("a.c1", "330", "m"),
+        a_claim("b.c1", "984", "ft"),
+        a_claim("c.c1", "330", "m"),
+        a_claim("d.c1", "5", "kg", what="mass"),
+    ]
+    found, left_out = conflicts_in(claims)
+
+    assert [(one.id, [claim.id for claim in one.claims]) for one in found.conflicts] == [
+        ("k1", ["a.c1", "c.c1", "b.c1"])
+    ]
+    assert left_out == 0
+
+
+def test_a_claim_that_others_carry_on_is_one_claim() -> None:
+    assert conflicts_in([a_claim("a.c1", "330", "m")] * 3)[0].conflicts == ()
+
+
+def test_what_says_nothing_in_parts_is_not_compared() -> None:
+    plain = [Claim(id=f"{step}.c1", text=f"It is {step}.") for step in "ab"]
+
+    assert conflicts_in(plain) == conflicts_in([])
+
+
+def test_claims_that_are_too_many_are_counted() -> None:
+    many = [
+        a_claim(f"a.c{number}", str(number), "m", about=f"Tower {number}")
+        for number in range(MOST_STATEMENTS + 3)
+    ]
+
+    assert conflicts_in(many)[1] == 3

@@ -1,0 +1,185 @@
+"""Claims are held against what the user knows: what contradicts it is named with claim, fact and source, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.facts import KnownFact
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.handoff import Claim, ref
+from handoff_queue.shared.types.mode import Mode
+from handoff_queue.supervisor.lifecycle.answer import assemble
+from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.supervisor.text.claim_conflicts import contradicts
+from handoff_queue.supervisor.text.fact_conflicts import MOST_CLAIMS, MOST_TOLD, against_the_facts
+from tests.doubles.contradictions import a_claim
+from tests.doubles.facts import a_fact, a_table
+from tests.doubles.life import Life
+
+TABLE = a_table(a_fact("330", "m", date="2022"))
+
+
+def is_vetoed(claim: Claim, *facts: KnownFact) -> bool:
+    return bool(against_the_facts([claim], a_table(*facts)))
+
+
+def test_a_veto_names_the_claim_the_fact_and_its_source() -> None:
+    (veto,) = against_the_facts([a_claim("a.c1", "324", "m")], TABLE)
+
+    assert (
+        veto
+        == '"Eiffel Tower: height: 324 m." (a.c1) contradicts the facts: Eiffel Tower, height: 330 m (2022), from survey.pdf.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "wrong"),
+    [
+        (a_claim("a.c1", "330", "metres"), False),
+        (a_claim("a.c1", "0.33", "km"), False),
+        (a_claim("a.c1", "1,083", "ft"), False),
+        (a_claim("a.c1", "about 325", "m"), False),
+        (a_claim("a.c1", "0.3", "km"), True),
+        (a_claim("a.c1", "between 310 and 320", "m"), True),
+        (a_claim("a.c1", "324", "m", date="March 2022"), True),
+        (a_claim("a.c1", "312", "m", date="1889"), False),
+        (a_claim("a.c1", "324", "m", about="Tower of Pisa"), False),
+        (a_claim("a.c1", "324", "m", what="width"), False),
+        (a_claim("a.c1", "324", "t"), False),
+    ],
+)
+def test_units_dates_and_wordings_are_those_of_contradictions_between_claims(
+    claim: Claim, wrong: bool
+) -> None:
+    assert is_vetoed(claim, *TABLE.facts) is wrong
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "wrong"),
+    [
+        ("departure time", "15:30", True),
+        ("departure time", "2:30 pm", False),
+        ("departure", "13:00", True),
+    ],
+)
+def test_a_time_of_day_is_held_against_a_fact_too(what: str, value: str, wrong: bool) -> None:
+    fact = a_fact("14:30", None, "Flight 12", "departure")
+    assert is_vetoed(a_claim("a.c1", value, None, "Flight 12", what), fact) is wrong
+
+
+def test_where_a_table_has_some_of_many_values_another_one_is_not_wrong() -> None:
+    assert not is_vetoed(
+        a_claim("a.c1", "Munich", None, "Acme", "offices"),
+        a_fact("Berlin", None, "Acme", "offices"),
+    )
+
+
+def test_a_claim_that_agrees_with_one_of_the_facts_that_it_can_mean_is_left_alone() -> None:
+    years = [a_fact("5", "USD", "Pro", "price", "2022"), a_fact("6", "USD", "Pro", "price", "2023")]
+    said = a_claim("a.c1", "6", "USD", "Pro", "price").model_copy(update={"date": None})
+
+    assert not is_vetoed(said, *years)
+    assert is_vetoed(said.model_copy(update={"value": "7"}), *years)
+    assert is_vetoed(said.model_copy(update={"date": "2022"}), *years)
+
+
+def test_a_fact_in_another_currency_excuses_nothing() -> None:
+    prices = [a_fact("10", "USD", "Pro", "price"), a_fact("15", "EUR", "Pro", "price")]
+
+    assert is_vetoed(a_claim("a.c1", "15", "USD", "Pro", "price"), *prices)
+
+
+values = st.sampled_from(
+    [
+        "330",
+        "324",
+        "about 327",
+        "1,083",
+        "tall",
+        "yes",
+        "no",
+        "2022",
+        "at least 300",
+        "Gustave Eiffel",
+    ]
+)
+units = st.sampled_from([None, "m", "ft", "t"])
+dates = st.sampled_from(["2022", "2023", "1889"])
+
+
+@given(values, units, dates, values, units, dates)
+def test_one_fact_vetoes_exactly_what_the_same_claim_would_contradict(
+    value: str, unit: str | None, date: str, other: str, other_unit: str | None, other_date: str
+) -> None:
+    said, beside = (
+        a_claim("a.c1", value, unit, date=date),
+        a_claim("b.c1", other, other_unit, date=other_date),
+    )
+
+    assert is_vetoed(said, a_fact(other, other_unit, date=other_date)) is contradicts(said, beside)
+
+
+@given(values, units, dates, st.lists(st.builds(a_fact, values, units, date=dates), max_size=4))
+def test_a_claim_that_says_what_a_fact_says_is_never_vetoed(
+    value: str, unit: str | None, date: str, others: list[KnownFact]
+) -> None:
+    assert not is_vetoed(
+        a_claim("a.c1", value, unit, date=date), a_fact(value, unit, date=date), *others
+    )
+
+
+@given(st.lists(st.builds(a_fact, values, units, date=dates), max_size=4), values, units)
+def test_what_the_table_does_not_speak_of_is_not_vetoed(
+    facts: list[KnownFact], value: str, unit: str | None
+) -> None:
+    assert not is_vetoed(a_claim("a.c1", value, unit, about="Golden Gate Bridge"), *facts)
+
+
+def test_what_is_too_much_to_be_told_or_held_against_facts_is_counted() -> None:
+    claims = [a_claim(f"a.c{n}", "324", "m") for n in range(1, MOST_CLAIMS + 2)]
+    vetoes = against_the_facts(claims, TABLE)
+
+    assert len(vetoes) == MOST_TOLD + 2
+    assert vetoes[-2:] == (
+        f"And {MOST_CLAIMS - MOST_TOLD} more claims like these.",
+        "It has 1 claim more than can be held against the facts.",
+    )
+
+
+def a_job() -> Life:
+    table = TABLE.to_json()
+    life = Life(mode=Mode.SINGLE, gates=Gates(), facts=ref(table))
+    life.payloads[ref(table).digest] = table
+    life.goes_on()
+    return life
+
+
+def answered(life: Life, metres: str) -> None:
+    life.finishes(
+        "answer", output="It is that high [answer.c1].", claims=(a_claim("answer.c1", metres, "m"),)
+    )
+    life.goes_on()
+
+
+def test_a_contradicted_answer_goes_back_to_who_wrote_it_and_leaves_when_it_is_mended() -> None:
+    life = a_job()
+    answered(life, "324")
+    (feedback,) = life.handoffs["answer.2"].feedback
+
+    assert feedback.author == "gate"
+    assert "height: 330 m (2022), from survey.pdf" in feedback.text
+    answered(life, "330")
+    assert life.state.status is JobStatus.OK
+
+
+def test_a_contradiction_that_nobody_mends_leaves_as_an_open_point() -> None:
+    life = a_job()
+    for _ in range(MOST_GATE_ROUNDS + 1):
+        answered(life, "324")
+
+    assert life.state.status is JobStatus.PARTIAL
+    (point,) = assemble(life.state, JobStatus.PARTIAL, life.words, None).open_points
+    assert "(answer.c1) contradicts the facts" in point

@@ -1,0 +1,71 @@
+"""A text that becomes a section keeps its headings, below the section's own."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from handoff_queue.supervisor.text.headings import below
+
+
+def test_the_highest_heading_comes_to_stand_one_level_below() -> None:
+    assert below(2, "# Overview\n\nIt is so.") == "### Overview\n\nIt is so."
+
+
+def test_deeper_headings_stay_as_far_below_it_as_they_were() -> None:
+    assert below(2, "## One\n\n#### Deep\n\n## Two") == "### One\n\n##### Deep\n\n### Two"
+
+
+def test_headings_that_stand_too_deep_are_lifted() -> None:
+    assert below(2, "##### Overview") == "### Overview"
+
+
+def test_no_heading_gets_deeper_than_markdown_knows() -> None:
+    assert below(4, "# One\n\n### Three") == "##### One\n\n###### Three"
+
+
+def test_an_underlined_heading_is_one_too() -> None:
+    assert (
+        below(2, "Overview\n========\nIt is so.\n\nMore\n----\n")
+        == "### Overview\nIt is so.\n\n#### More\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "untouched",
+    [
+        "```sh\n# a comment\n```",
+        "~~~~\n# a comment\n~~~\n# still one\n~~~~",
+        "    # indented code",
+        "```\n# in a fence that nobody closed",
+        "> # A quotation's heading",
+        "- # A list item's heading",
+        "#no_heading",
+        "No heading at all.",
+        "",
+    ],
+)
+def test_what_is_no_heading_of_the_text_itself_is_left_alone(untouched: str) -> None:
+    assert below(2, untouched) == untouched
+
+
+def test_code_between_headings_stays_to_the_letter() -> None:
+    code = "```sh\n# a comment\n  make run  # another\n```"
+
+    assert below(2, f"# Install\n\n{code}\n\n# Run") == f"### Install\n\n{code}\n\n### Run"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_headings_are_found_whatever_ends_the_lines(end: str) -> None:
+    assert below(2, f"Before.{end}# Overview{end}After.") == "Before.\n### Overview\nAfter."
+
+
+@example("\x0c\na\r=")
+@example("\x0c\r=>\r=")
+@given(st.text(alphabet="#=-~`> \nab\r\t\x0b\x0c\x85\u2028", max_size=200))
+def test_every_text_keeps_its_words_and_once_moved_it_stays(text: str) -> None:
+    moved = below(2, text)
+
+    assert [char for char in moved if char in "ab"] == [char for char in text if char in "ab"]
+    assert below(2, moved) == moved

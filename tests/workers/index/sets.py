@@ -1,0 +1,41 @@
+"""Sets of documents with their texts, as a job would have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.types.documents import Document, Manifest
+from handoff_queue.shared.types.message import digest_of
+
+
+class Library:
+    """Documents by path, and a `text_of` that counts what is fetched."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = {digest_of(text): text for text in texts.values()}
+        self.fetched: list[str] = []
+        self.manifest = Manifest(
+            documents=tuple(
+                Document(
+                    path=path, digest=digest_of(text), media_type="text/markdown", chars=len(text)
+                )
+                for path, text in sorted(texts.items())
+            )
+        )
+
+    def text_of(self, digest: str) -> str:
+        self.fetched.append(digest)
+        if digest not in self._texts:
+            raise ToolFailed("the text is gone")
+        return self._texts[digest]
+
+    def add(self, text: str) -> None:
+        """A text that came later, as a fetched page does; the manifest stays."""
+        self._texts[digest_of(text)] = text
+
+    def lose(self, path: str) -> None:
+        """As if the ledger had let it expire."""
+        del self._texts[
+            next(document.digest for document in self.manifest.documents if document.path == path)
+        ]

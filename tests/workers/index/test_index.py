@@ -1,0 +1,183 @@
+"""What a search finds, in what order, and what it never does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handoff_queue.workers.index.index import DocumentIndex
+from tests.workers.index.sets import Library
+
+CITIES = Library(
+    {
+        "cities/paris.md": "# Paris\n\nThe Seine flows through the city. It has many bridges.",
+        "cities/rome.md": "# Rome\n\nThe Tiber flows through the city. It has seven hills.",
+        "cities/tokyo.md": "# 東京\n\n東京は日本の首都です。隅田川が流れています。",
+        "notes.md": "# Notes\n\nA river named in passing: Tiber.\n\n## Café\n\nNaïve résumé of the menu.",
+    }
+)
+
+
+def sources(
+    index: DocumentIndex, query: str, library: Library = CITIES, limit: int = 8
+) -> list[str]:
+    return [
+        hit.source
+        for hit in index.search(library.manifest, query, text_of=library.text_of, limit=limit).hits
+    ]
+
+
+def test_a_hit_is_verbatim_at_its_span(index: DocumentIndex) -> None:
+    found = index.search(CITIES.manifest, "seven hills", text_of=CITIES.text_of)
+
+    hit = found.hits[0]
+    text = CITIES.text_of(
+        next(
+            document.digest for document in CITIES.manifest.documents if document.path == hit.source
+        )
+    )
+    assert hit.source == "cities/rome.md"
+    assert text[hit.start : hit.end] == hit.snippet
+    assert "seven hills" in hit.snippet
+    assert hit.score > 0
+    assert found.searched == 4
+
+
+def test_any_word_may_match_and_more_matches_rank_higher(index: DocumentIndex) -> None:
+    assert sources(index, "Tiber hills nowhere")[0] == "cities/rome.md"
+
+
+def test_a_match_in_path_and_heading_counts_more(index: DocumentIndex) -> None:
+    library = Library(
+        {
+            "a.md": "# Other\n\nWe mention rome once here.",
+            "rome.md": "# Rome\n\nWe mention rome once here.",
+        }
+    )
+
+    assert sources(index, "rome", library) == ["rome.md", "a.md"]
+
+
+def test_a_word_that_stands_everywhere_does_not_hide_the_telling_one_nor_is_it_lost(
+    index: DocumentIndex,
+) -> None:
+    library = Library(
+        {
+            f"{number:04}.md": f"whale {number} {'plankton' if number in (7, 70) else ''}"
+            for number in range(2_500)
+        }
+    )
+
+    found = sources(index, "whale plankton", library, limit=8)
+
+    assert set(found[:2]) == {"0007.md", "0070.md"}
+    assert len(found) == 8
+
+
+def test_a_part_of_a_word_in_a_path_counts_nothing(index: DocumentIndex) -> None:
+    library = Library(
+        {
+            "a.md": "one vector here",
+            "pgvector.md": "two vector here",
+            "vector.md": "six vector here",
+        }
+    )
+
+    assert sources(index, "vector", library) == ["vector.md", "a.md", "pgvector.md"]
+
+
+def test_words_match_in_other_forms_and_without_accents(index: DocumentIndex) -> None:
+    assert sources(index, "flowing") == ["cities/paris.md", "cities/rome.md"]
+    assert sources(index, "naive RESUME") == ["notes.md"]
+
+
+def test_scripts_without_spaces_are_found(index: DocumentIndex) -> None:
+    assert sources(index, "日本の首都") == ["cities/tokyo.md"]
+
+
+def test_the_beginning_of_a_word_or_a_misspelt_one_is_a_second_try(index: DocumentIndex) -> None:
+    assert sources(index, "brid") == ["cities/paris.md"]
+    assert sources(index, "Tibre")[0] in ("cities/rome.md", "notes.md")
+
+
+@pytest.mark.parametrize("query", ["", "   ", "xyzzyq", '"', "NOT", "?!"])
+def test_nothing_found_is_an_empty_list(index: DocumentIndex, query: str) -> None:
+    assert sources(index, query) == []
+
+
+def test_an_empty_set_of_documents_is_searched_in_vain(index: DocumentIndex) -> None:
+    nothing = Library({})
+
+    assert sources(index, "anything", nothing) == []
+
+
+def test_documents_of_other_jobs_are_never_found(index: DocumentIndex) -> None:
+    other = Library({"theirs.md": "The Tiber belongs to them."})
+    assert sources(index, "Tiber", other) == ["theirs.md"]
+
+    assert set(sources(index, "Tiber")) == {"cities/rome.md", "notes.md"}
+    assert sources(index, "belongs") == []
+
+
+def test_a_text_is_fetched_once_for_all_jobs_and_processes(
+    index: DocumentIndex, tmp_path: Path
+) -> None:
+    first = Library({"a.md": "alpha", "b.md": "beta"})
+    second = Library({"x.md": "alpha", "c.md": "gamma"})
+    elsewhere = DocumentIndex(tmp_path)
+
+    sources(index, "alpha", first)
+    assert sources(elsewhere, "alpha", second) == ["x.md"]
+    elsewhere.close()
+
+    assert len(first.fetched) == 2
+    assert len(second.fetched) == 1
+
+
+def test_a_document_under_two_paths_is_shown_once(index: DocumentIndex) -> None:
+    twice = Library({"a.md": "alpha", "b.md": "alpha"})
+
+    assert sources(index, "alpha", twice) == ["a.md"]
+
+
+def test_one_document_does_not_crowd_out_the_others(index: DocumentIndex) -> None:
+    long = "\n\n".join(f"## Part {number}\n\nwhale whale whale" for number in range(9))
+    library = Library(
+        {
+            "long.md": long,
+            "short.md": "A whale was seen from the shore, and nobody knew what to say about it.",
+        }
+    )
+
+    assert "short.md" in sources(index, "whale", library, limit=5)
+
+
+def test_a_text_that_is_gone_is_named_and_the_rest_is_searched(index: DocumentIndex) -> None:
+    library = Library({"a.md": "alpha one", "b.md": "alpha two"})
+    library.lose("b.md")
+
+    found = index.search(library.manifest, "alpha", text_of=library.text_of)
+
+    assert [hit.source for hit in found.hits] == ["a.md"]
+    assert found.searched == 1
+    assert found.missing == ("b.md",)
+
+
+def test_the_same_search_gives_the_same_answer_on_another_host(tmp_path: Path) -> None:
+    library = Library({f"{number}.md": f"alpha beta {number % 7}" for number in range(300)})
+    answers = []
+    for host in ("one", "two"):
+        index = DocumentIndex(tmp_path / host)
+        answers.append(sources(index, "alpha 3", library))
+        index.close()
+
+    assert answers[0] == answers[1]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.text())
+def test_any_text_can_be_asked(index: DocumentIndex, query: str) -> None:
+    sources(index, query)

@@ -1,0 +1,61 @@
+"""Passages cover a text, in order, and end where sentences do."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.workers.index.passages import MOST_CHARS, passages
+
+TEXTS = st.text(alphabet=st.sampled_from(list("ab .\n#!?é。字\t")), max_size=6_000)
+
+
+@given(TEXTS)
+def test_they_are_in_order_and_leave_out_nothing_but_white_space(text: str) -> None:
+    position = 0
+    for passage in passages(text):
+        assert passage.start >= position
+        assert not text[position : passage.start].strip()
+        assert text[passage.start : passage.end].strip() == text[passage.start : passage.end] != ""
+        position = passage.end
+    assert not text[position:].strip()
+
+
+@given(TEXTS)
+def test_none_is_longer_than_the_limit(text: str) -> None:
+    assert all(passage.end - passage.start <= MOST_CHARS for passage in passages(text))
+
+
+def test_a_short_text_is_one_passage() -> None:
+    text = "# Title\n\nOne paragraph.\n\nAnother.\n"
+
+    (passage,) = passages(text)
+
+    assert text[passage.start : passage.end] == text.strip()
+
+
+def test_a_heading_begins_a_new_passage_and_is_remembered_with_the_title() -> None:
+    text = "# Guide\n\nIntro.\n\n## Install\n\nRun it.\n"
+
+    first, second = passages(text)
+
+    assert first.heading == "Guide"
+    assert text[second.start : second.end] == "## Install\n\nRun it."
+    assert second.heading == "Guide Install"
+
+
+def test_a_long_paragraph_is_cut_between_sentences() -> None:
+    text = " ".join(f"Sentence number {number} says something." for number in range(200))
+
+    pieces = [text[passage.start : passage.end] for passage in passages(text)]
+
+    assert len(pieces) > 3
+    assert all(piece.startswith("Sentence") and piece.endswith(".") for piece in pieces)
+
+
+def test_a_text_without_any_place_to_cut_is_cut_all_the_same() -> None:
+    assert [passage.end - passage.start for passage in passages("x" * 3_000)] == [
+        MOST_CHARS,
+        MOST_CHARS,
+        200,
+    ]

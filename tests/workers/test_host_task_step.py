@@ -1,0 +1,314 @@
+"""A step that is a task of the host's own Celery app: what is sent, and what becomes of its end."""
+
+from __future__ import annotations
+
+import base64
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists.tool_grants import granted_spec
+from handoff_queue.shared.types.checkpoints import Called, Checkpoint, Observed
+from handoff_queue.shared.types.errors import LeaseLost, UserError
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.workers.host_task_step import MOST_RESULT_CHARS, HostStep, HostTasks
+from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
+from tests.doubles.turns import MemoryTurns
+
+QUEUE = "warehouse"
+PASSWORD = "canary-of-a-host-7713"
+
+
+def host_tasks(url: str, **urls: str | None) -> HostTasks:
+    given = {"host_broker_url": url, "host_result_url": url, **urls}
+    settings = Settings.model_validate({"offline": True, **given})
+    return HostTasks(make_app("worker", url, settings, ()), settings)
+
+
+def a_task_spec(**changes: Any) -> SpecialistSpec:
+    fields = {"celery_task": "shop.stock", "celery_queue": QUEUE}
+    return a_spec().model_copy(update={**fields, **changes})
+
+
+def a_step(
+    url: str, spec: SpecialistSpec | None = None, *, schema: Any = None, **of_handoff: Any
+) -> HostStep:
+    before = a_result("before", {"article": "A-7"})
+    form = {"expected_output_format": schema} if schema else {}
+    handoff = a_handoff(context=(context_of(before),), **form, **of_handoff)
+    sources = Sources(lambda _digest: "")
+    reading = EnvelopeReading(handoff.step_id, handoff.expected_output_format, sources)
+    return HostStep(
+        host_tasks(url),
+        handoff,
+        spec or a_task_spec(),
+        Loaded({StepId("before"): before}),
+        a_tool_context(),
+        reading,
+        now=lambda: 1_000.0,
+        wait=lambda _seconds: None,
+    )
+
+
+def end(url: str, step: HostStep, value: Any, state: str = "SUCCESS") -> None:
+    """Store the end of the task, as the host's worker does it."""
+    host = Celery("host", backend=url, set_as_current=False)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # Celery's own
+        host.backend.store_result(step.task_id, value, state)
+    host.close()
+
+
+def messages(queues: Any) -> list[tuple[str, str, Any]]:
+    """Return the task id, the task and the argument of each message in the host's queue."""
+    found = []
+    for text in queues.lrange(QUEUE, 0, -1):
+        message = json.loads(text)
+        args, _kwargs, _embed = json.loads(base64.b64decode(message["body"]))
+        found.append((message["headers"]["id"], message["headers"]["task"], args))
+    return found
+
+
+def result_of(url: str, value: Any, *, schema: Any = None) -> HandoffResult:
+    step = a_step(url, schema=schema)
+    end(url, step, value)
+    return step.run(MemoryTurns(), None)
+
+
+def test_the_task_gets_the_step_and_the_results_that_it_depends_on(
+    redis_url: str, queues: Any
+) -> None:
+    step = a_step(redis_url)
+    end(redis_url, step, "Twelve.")
+
+    result = step.run(MemoryTurns(), 2_000.0)
+
+    ((task_id, task, (call,)),) = messages(queues)
+    queues.delete(QUEUE)
+    assert (task_id, task) == (step.task_id, "shop.stock")
+    assert call["inputs"] == {"before": {"status": "ok", "output": {"article": "A-7"}}}
+    assert call["task"] == step.handoff.task_description
+    assert (call["step_id"], call["attempt"], call["deadline"]) == ("find", 1, 2_000.0)
+    assert (result.status, result.output, result.turns) == (ResultStatus.OK, "Twelve.", 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "output"),
+    [
+        (12, {"type": "integer"}, 12),
+        ({"items": 12}, {"type": "object"}, {"items": 12}),
+        ({"items": 12}, None, '{\n "items": 12\n}'),
+        (None, None, "shop.stock ran, and returned nothing."),
+        ("done", None, "shop.stock returned: done"),
+        ("", None, "shop.stock returned: "),
+        ({}, {"type": "object"}, {}),
+    ],
+)
+def test_what_the_task_returns_is_the_output(
+    redis_url: str, queues: Any, value: Any, schema: Any, output: Any
+) -> None:
+    result = result_of(redis_url, value, schema=schema)
+    queues.delete(QUEUE)
+
+    assert (result.status, result.output) == (ResultStatus.OK, output)
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "words"),
+    [
+        ("twelve", {"type": "integer"}, "does not match"),
+        ("x" * MOST_RESULT_CHARS, None, "1,000,000 are taken"),
+        (float("nan"), {"type": "number"}, "cannot be used"),
+    ],
+)
+def test_a_value_that_no_result_can_hold_is_a_failed_step(
+    redis_url: str, queues: Any, value: Any, schema: Any, words: str
+) -> None:
+    result = result_of(redis_url, value, schema=schema)
+    queues.delete(QUEUE)
+
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.INVALID_OUTPUT)
+    assert words in str(result.error)
+
+
+def test_an_exception_is_a_failed_step_without_the_words_of_the_exception(
+    redis_url: str, queues: Any
+) -> None:
+    step = a_step(redis_url)
+    end(redis_url, step, ValueError(PASSWORD), "FAILURE")
+
+    result = step.run(MemoryTurns(), None)
+    queues.delete(QUEUE)
+
+    assert result.status is ResultStatus.FAILED
+    assert "FAILURE, ValueError" in str(result.error)
+    assert step.task_id in str(result.error)
+    assert PASSWORD not in result.to_json()
+
+
+def test_a_task_without_a_result_in_time_is_a_failed_step(redis_url: str, queues: Any) -> None:
+    ticks = iter(range(1_000, 2_000, 30))
+    step = replace(a_step(redis_url), now=lambda: float(next(ticks)))
+
+    result = step.run(MemoryTurns(), 1_100.0)
+    queues.delete(QUEUE)
+
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEADLINE)
+    assert "no result in time" in str(result.error)
+    assert repr(QUEUE) in str(result.error)
+
+
+def crash_at(kind: type[Checkpoint]) -> Callable[[Checkpoint], None]:
+    def crash(checkpoint: Checkpoint) -> None:
+        if isinstance(checkpoint, kind):
+            raise LeaseLost("a crash")
+
+    return crash
+
+
+def crash_while_sending(doing: str) -> None:
+    if "sends" in doing:
+        raise LeaseLost("a crash")
+
+
+def crash_while_waiting(doing: str) -> None:
+    if "waits" in doing:
+        raise LeaseLost("a crash")
+
+
+def test_a_worker_that_follows_one_that_has_sent_the_task_only_waits_for_its_end(
+    redis_url: str, queues: Any
+) -> None:
+    step, turns = a_step(redis_url), MemoryTurns()
+    turns.on_beat = crash_while_waiting
+    with pytest.raises(LeaseLost):
+        step.run(turns, None)
+    turns.on_beat = lambda _doing: None
+    end(redis_url, step, "Twelve.")
+
+    result = step.run(turns, None)
+
+    assert len(messages(queues)) == 1
+    queues.delete(QUEUE)
+    assert result.output == "Twelve."
+
+
+def sent_with_a_crash(url: str, queues: Any, step: HostStep) -> list[str]:
+    """Return the ids of the sent tasks. The first worker dies after it has sent its task."""
+    turns = MemoryTurns(on_checkpoint=crash_at(Observed))
+    with pytest.raises(LeaseLost):
+        step.run(turns, None)
+    turns.on_checkpoint = lambda _checkpoint: None
+    end(url, step, "Twelve.")
+    assert step.run(turns, None).output == "Twelve."
+    sent = [task_id for task_id, *_ in messages(queues)]
+    queues.delete(QUEUE)
+    return sent
+
+
+def test_a_send_that_was_not_noted_is_repeated_with_the_same_id(
+    redis_url: str, queues: Any
+) -> None:
+    step = a_step(redis_url)
+
+    assert sent_with_a_crash(redis_url, queues, step) == [step.task_id] * 2
+
+
+def test_a_task_that_is_not_safe_to_repeat_is_never_sent_twice(redis_url: str, queues: Any) -> None:
+    step = a_step(redis_url, a_task_spec(repeatable=False))
+
+    assert sent_with_a_crash(redis_url, queues, step) == [step.task_id]
+
+
+def test_a_task_that_is_not_safe_to_repeat_is_noted_before_it_is_sent(redis_url: str) -> None:
+    step, turns = a_step(redis_url, a_task_spec(repeatable=False)), MemoryTurns()
+    turns.on_beat = crash_while_sending
+    with pytest.raises(LeaseLost):
+        step.run(turns, None)
+
+    assert [type(item) for item in turns.so_far()] == [Called]
+
+
+def test_a_step_that_may_have_no_effect_does_not_send_such_a_task(
+    redis_url: str, queues: Any
+) -> None:
+    step = a_step(redis_url, a_task_spec(repeatable=False), acts_with=())
+
+    result = step.run(MemoryTurns(), None)
+
+    assert "has an effect" in str(result.error)
+    assert messages(queues) == []
+
+
+def test_a_broker_that_is_away_is_a_failed_step_that_does_not_name_its_url() -> None:
+    url = f"redis://:{PASSWORD}@127.0.0.1:1/0"
+    step = a_step(url)
+
+    result = step.run(MemoryTurns(), None)
+
+    assert result.status is ResultStatus.FAILED
+    assert "HANDOFF_HOST_BROKER_URL" in str(result.error)
+    assert PASSWORD not in result.to_json()
+    assert result.acted is None
+
+
+def test_a_result_backend_that_is_away_is_asked_again_until_the_time_is_over(
+    redis_url: str, queues: Any
+) -> None:
+    ticks = iter(range(1_000, 2_000, 30))
+    step = replace(
+        a_step(redis_url),
+        host=host_tasks(redis_url, host_result_url=f"redis://:{PASSWORD}@127.0.0.1:1/0"),
+        now=lambda: float(next(ticks)),
+    )
+
+    result = step.run(MemoryTurns(), 1_100.0)
+    queues.delete(QUEUE)
+
+    assert "HANDOFF_HOST_RESULT_URL" in str(result.error)
+    assert PASSWORD not in result.to_json()
+
+
+@pytest.mark.parametrize(
+    ("urls", "words"),
+    [
+        ({"host_broker_url": None}, "set HANDOFF_HOST_BROKER_URL"),
+        ({"host_result_url": None}, "set HANDOFF_HOST_RESULT_URL"),
+        ({"host_broker_url": f"gopher://:{PASSWORD}@h/0"}, "HANDOFF_HOST_BROKER_URL: no transport"),
+        ({"host_result_url": f"gopher://:{PASSWORD}@h/0"}, "HANDOFF_HOST_RESULT_URL: no result"),
+    ],
+)
+def test_a_worker_without_a_usable_host_is_told_the_setting_and_not_its_value(
+    redis_url: str, urls: dict[str, str | None], words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        host_tasks(redis_url, **urls).check(a_task_spec())
+
+    assert PASSWORD not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_task_is_that_of_the_workers_own_file() -> None:
+    """A job that was planned with another file, or by somebody with access to Redis, cannot choose it."""
+    pinned = a_spec().model_copy(update={"celery_task": "shop.refund_all", "celery_queue": "money"})
+    own = a_task_spec(repeatable=False)
+
+    granted = granted_spec(pinned, own)
+
+    assert (granted.celery_task, granted.celery_queue, granted.repeatable) == (
+        "shop.stock",
+        QUEUE,
+        False,
+    )
+    assert granted_spec(pinned, a_spec()).celery_task is None

@@ -1,0 +1,288 @@
+"""A handoff whose work is a task of the host's own Celery app (`celery_task` in a specialist's file).
+
+The worker sends the task to the host's broker, and waits until the host's result backend has its end.
+Both are settings of the worker. The task and its queue are those of the worker's own specialist file.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+from uuid import UUID, uuid5
+
+from celery import Celery
+
+from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.agent.checkpoint_store import Turns
+from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.agent.tool import ToolContext
+from handoff_queue.shared.broker.host_tasks import (
+    HostMessage,
+    HostResult,
+    HostResults,
+    check_transport,
+    send_to_host,
+)
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.checkpoints import Called, Observed, WorstCase
+from handoff_queue.shared.types.end_task import DEFAULT_QUEUE
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+    failed,
+    result_of,
+    says_only_that_it_is_done,
+)
+from handoff_queue.shared.types.rate_limits import Expected
+from handoff_queue.shared.types.specialist import SpecialistSpec
+
+BROKER, RESULTS = "HANDOFF_HOST_BROKER_URL", "HANDOFF_HOST_RESULT_URL"
+MOST_ARGUMENT_CHARS = 1_000_000
+"""Limit for the argument of a task, as JSON."""
+MOST_RESULT_CHARS = 1_000_000
+"""Limit for the value that a task returns, as JSON."""
+SEND_TRIES = 5
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+"""A worker asks the result backend in pauses that grow from the first value to the second one."""
+_SEND_PAUSE_S = 2.0
+_IDS = UUID("0f4d1a7e-9a55-4c1c-8a0c-6a8f2f0f0b63")
+"""The namespace of task ids, made once."""
+log = log_of(__name__)
+
+
+@dataclass(slots=True)
+class HostTasks:
+    """The host's Celery app, as the settings of this worker name it."""
+
+    app: Celery
+    """An app of ours, which only builds messages."""
+    settings: Settings
+    _results: HostResults | None = field(default=None, init=False)
+
+    def check(self, spec: SpecialistSpec) -> None:
+        """Refuse a specialist that needs settings which this worker does not have.
+
+        Raises:
+            UserError: a URL is not set, or kombu or Celery cannot use it.
+        """
+        for name, value in ((BROKER, self._broker_url), (RESULTS, self._result_url)):
+            if value is None:
+                raise UserError(
+                    f"the specialist {spec.name} is the Celery task {spec.celery_task}:"
+                    f" set {name} for this worker"
+                )
+        check_transport(BROKER, self._broker_url or "")
+        self._results = self.results
+
+    @property
+    def results(self) -> HostResults:
+        """The host's result backend.
+
+        Raises:
+            UserError: Celery cannot use its URL.
+        """
+        if self._results is None:
+            self._results = HostResults(RESULTS, self._result_url or "")
+        return self._results
+
+    def send(self, message: HostMessage) -> None:
+        """Send a task.
+
+        Raises:
+            Exception: of any broker's client. Its text may hold the URL.
+        """
+        send_to_host(self.app, self._broker_url or "", message)
+
+    @property
+    def _broker_url(self) -> str | None:
+        url = self.settings.host_broker_url
+        return url.get_secret_value() if url else None
+
+    @property
+    def _result_url(self) -> str | None:
+        url = self.settings.host_result_url
+        return url.get_secret_value() if url else None
+
+
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """Runs one handoff as a task of the host's app. A `shared.runtime.agent_setup.Runner`."""
+
+    host: HostTasks
+    handoff: AgentHandoff
+    spec: SpecialistSpec
+    loaded: Loaded
+    context: ToolContext
+    reading: EnvelopeReading
+    now: Callable[[], float]
+    """Unix time in seconds, by the clock of `ends_at`."""
+    wait: Callable[[float], None] = time.sleep
+
+    @property
+    def model_name(self) -> None:
+        return None
+
+    def first_call(self) -> tuple[WorstCase | None, Expected | None]:
+        """Return nothing: no model is called."""
+        return None, None
+
+    def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
+        """Send the task, unless an earlier claim has sent it, and return the result.
+
+        Each repeat has the same task id. A worker that dies after it has sent the task, and before it
+        has noted that, is followed by a worker that sends the task again, if it is safe to repeat.
+        """
+        limit = inf if ends_at is None else ends_at
+        acts = self.spec.task_with_effect is not None
+        if acts and self.handoff.acts_with == ():
+            return self._failed(f"this step may not run {self._name}, which has an effect")
+        sent = Called if acts else Observed
+        is_sent = any(isinstance(item, sent) for item in turns.so_far())
+        failure = None if is_sent else self._send(turns, limit, acts=acts)
+        return failure or self._wait(turns, limit)
+
+    def _send(self, turns: Turns, limit: float, *, acts: bool) -> HandoffResult | None:
+        """Send the task, and note that. Return the failed result if it was not sent."""
+        message = self._message(limit)
+        if isinstance(message, HandoffResult):
+            return message
+        if acts:
+            turns.checkpoint(Called(tool_use_id=self.task_id))
+        if problem := self._sent(message, turns, limit):
+            return self._failed(f"the task {self._name} was not sent: {problem}")
+        turns.checkpoint(Observed(tool_use_id=self.task_id, text="sent"))
+        return None
+
+    def _wait(self, turns: Turns, limit: float) -> HandoffResult:
+        """Wait for the end of the task. Return its result, or a failed one when the time is over."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            turns.beat(f"waits for the task {self._name}")
+            ended, problem = self._end_of_task()
+            if ended is not None:
+                return self._ended(ended)
+            if self.now() >= limit:
+                return self._failed(
+                    f"the task {self._name} ({self.task_id}) has no result in time{problem};"
+                    f" is a worker of its queue {self._queue!r} running?",
+                    StopReason.DEADLINE,
+                )
+            self.wait(min(pause_s, max(0.0, limit - self.now())))
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
+
+    def _end_of_task(self) -> tuple[HostResult | None, str]:
+        """Return the end of the task, if there is one, and why the backend could not be asked."""
+        try:
+            return self.host.results.get(self.task_id), ""
+        except Exception as error:  # noqa: BLE001 - of any backend's client; its text may hold the URL
+            return None, f"; {RESULTS}: {type(error).__name__}"
+
+    @property
+    def task_id(self) -> str:
+        """The same for each claim of this handoff; another one for the next attempt at its step."""
+        return str(uuid5(_IDS, f"{self.handoff.job_id}/{self.handoff.handoff_id}"))
+
+    @property
+    def _name(self) -> str:
+        assert self.spec.celery_task is not None
+        return self.spec.celery_task
+
+    @property
+    def _queue(self) -> str:
+        return self.spec.celery_queue or DEFAULT_QUEUE
+
+    def _message(self, limit: float) -> HostMessage | HandoffResult:
+        """Return the message, or the failed result if its argument is too long. `limit`: Unix seconds."""
+        call = {
+            "tenant": self.context.tenant(),
+            "job_id": self.handoff.job_id,
+            "handoff_id": self.handoff.handoff_id,
+            "step_id": self.handoff.step_id,
+            "attempt": self.handoff.attempt,
+            "task": self.handoff.task_description,
+            "inputs": {
+                step_id: {"status": result.status.value, "output": result.output}
+                for step_id, result in self.loaded.results.items()
+            },
+            "feedback": [item.text for item in self.handoff.feedback],
+            "deadline": None if limit == inf else limit,
+        }
+        length = len(json.dumps(call))
+        if length > MOST_ARGUMENT_CHARS:
+            return self._failed(
+                f"the argument of the task {self._name} has {length:,} characters as"
+                f" JSON, at most {MOST_ARGUMENT_CHARS:,} are sent: let the step use fewer results"
+            )
+        return HostMessage(self.task_id, self._name, self._queue, args=(call,))
+
+    def _sent(self, message: HostMessage, turns: Turns, limit: float) -> str:
+        """Send the message. Return why no try succeeded, or nothing."""
+        problem = ""
+        for number in range(SEND_TRIES):
+            if number:
+                self.wait(_SEND_PAUSE_S)
+            turns.beat(f"sends the task {message.task}")
+            if self.now() >= limit:
+                break
+            try:
+                self.host.send(message)
+            except Exception as error:  # noqa: BLE001 - of any broker's client; its text may hold the URL
+                problem = f"{BROKER}: {type(error).__name__}"
+                log.warning("host task not sent", task=message.task, why=type(error).__name__)
+            else:
+                return ""
+        return problem or "the time of the step is over"
+
+    def _ended(self, end: HostResult) -> HandoffResult:
+        if end.error:
+            return self._failed(
+                f"the task {self._name} ({self.task_id}) ended as {end.error};"
+                " see the log of its worker"
+            )
+        try:
+            return self._result(end.value)
+        except (NotAcceptable, ValueError, RecursionError) as problem:
+            return self._failed(
+                f"what the task {self._name} returned cannot be used: {problem or 'it is nested too deep'}",
+                StopReason.INVALID_OUTPUT,
+            )
+
+    def _result(self, value: Any) -> HandoffResult:
+        """Return the result with the value that the task returned.
+
+        Raises:
+            NotAcceptable: the value does not match the schema of the step.
+            ValueError: it is too long, or cannot be stored.
+        """
+        name, text = self._name, json.dumps(value)
+        if len(text) > MOST_RESULT_CHARS:
+            raise ValueError(
+                f"it has {len(text):,} characters as JSON, at most {MOST_RESULT_CHARS:,} are taken;"
+                " let the task return an id"
+            )
+        if value is None:
+            value = f"{name} ran, and returned nothing."
+        elif isinstance(value, str):
+            value = f"{name} returned: {value}" if says_only_that_it_is_done(value) else value
+        elif self.reading.output_schema.get("type") == "string":
+            value = json.dumps(value, ensure_ascii=False, indent=1)
+        read = self.reading.read(json.dumps({"status": "ok", "output": value}), last_try=True)
+        return result_of(
+            self.handoff,
+            status=ResultStatus.OK,
+            output=read.output,
+            claims=read.claims,
+            confidence=1.0,
+        )
+
+    def _failed(self, why: str, reason: StopReason = StopReason.DEFECT) -> HandoffResult:
+        return failed(self.handoff, why, reason)

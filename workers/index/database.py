@@ -1,0 +1,234 @@
+"""The file of the index: opened, checked, replaced when it is no good, and shared by all processes and threads of the host.
+
+SQLite in WAL mode: readers never wait. The file is named by a generation number. One that is corrupt, foreign or too large is never
+deleted or moved while somebody may use it (SQLite forbids that): everyone goes on to the next generation, and old ones are deleted once
+no process holds their lock file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from handoff_queue.shared.types.errors import UserError
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 4 << 30
+"""A larger file is left behind for a new one: what is still in use is soon indexed again."""
+BUSY_S = 30.0
+"""How long a writer waits for other processes' batches."""
+_APPLICATION_ID = 0x48414F46
+_MOST_IDLE_CONNECTIONS = 4
+_SCHEMA = f"""
+    PRAGMA application_id = {_APPLICATION_ID};
+    CREATE TABLE documents (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE);
+    CREATE TABLE passages (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, snippet TEXT NOT NULL);
+    CREATE VIRTUAL TABLE words USING fts5(heading, body, content='', tokenize='porter unicode61 remove_diacritics 2');
+    CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
+    PRAGMA user_version = {SCHEMA_VERSION};
+"""
+"""A passage's id is document << 20 | ordinal, so that the documents of matches are known without a join."""
+
+
+class _NoGood(Exception):
+    """This generation's file cannot be used."""
+
+
+class Database:
+    """Connections to the newest good generation. Safe to share between threads; survives a fork."""
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._folder = cache_dir / "documents"
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._generation: int | None = None
+        self._idle: list[sqlite3.Connection] = []
+        self._held: int | None = None
+
+    @property
+    def generation(self) -> int | None:
+        """The one in use; None: nothing is open."""
+        return self._generation if self._pid == os.getpid() else None
+
+    @contextmanager
+    def connection(self) -> Iterator[tuple[int, sqlite3.Connection]]:
+        """The generation and a connection, for one thread at a time. A file that turns out to be damaged is left behind.
+
+        Raises:
+            sqlite3.DatabaseError: the file is damaged (the next call gets a fresh one), or busy, or the disk is full.
+            UserError: the cache folder cannot be used.
+        """
+        generation, connection = self._taken()
+        try:
+            yield generation, connection
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            if _is_damage(error):
+                self._leave(generation)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if generation == self._generation and len(self._idle) < _MOST_IDLE_CONNECTIONS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close what is idle; the next use opens anew."""
+        with self._lock:
+            for connection in self._idle:
+                connection.close()
+            if self._held is not None:
+                os.close(self._held)
+            self._forget()
+
+    def _taken(self) -> tuple[int, sqlite3.Connection]:
+        with self._lock:
+            if self._pid != os.getpid():
+                self._forget()
+            if self._generation is None:
+                self._generation, connection = self._opened_newest()
+                return self._generation, connection
+            if self._idle:
+                return self._generation, self._idle.pop()
+            generation = self._generation
+        try:
+            return generation, _connected(self._file(generation))
+        except sqlite3.DatabaseError as error:
+            if _is_damage(error):
+                self._leave(generation)
+            raise
+
+    def _leave(self, generation: int) -> None:
+        """Go on to the next generation; whoever comes to the same conclusion makes the same step."""
+        with self._lock:
+            if self._generation == generation:
+                with suppress(OSError):
+                    self._file(generation).with_suffix(".bad").touch()
+                self._generation = None
+                for connection in self._idle:
+                    connection.close()
+                self._idle = []
+
+    def _file(self, generation: int) -> Path:
+        return self._folder / f"v{SCHEMA_VERSION}-{generation:06d}.sqlite"
+
+    def _opened_newest(self) -> tuple[int, sqlite3.Connection]:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            known = [
+                int(file.stem.partition("-")[2])
+                for file in self._folder.glob(f"v{SCHEMA_VERSION}-*.sqlite")
+            ]
+            generation = max(known, default=0)
+            for _ in range(100):
+                if not self._file(generation).with_suffix(".bad").exists():
+                    self._hold(generation)
+                    with suppress(_NoGood):
+                        connection = _opened(self._file(generation))
+                        self._delete_older_than(generation)
+                        return generation, connection
+                generation += 1
+        except (OSError, sqlite3.OperationalError) as error:
+            raise UserError(
+                f"the full-text index in {self._folder} cannot be used ({error}): set HANDOFF_CACHE_DIR"
+            ) from error
+        raise UserError(
+            f"the full-text index in {self._folder} cannot be used: delete that folder, or set HANDOFF_CACHE_DIR"
+        )
+
+    def _hold(self, generation: int) -> None:
+        """Tell other processes that this generation is in use, for as long as this process lives."""
+        held = os.open(
+            self._file(generation).with_suffix(".lock"),
+            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+            0o600,
+        )
+        fcntl.flock(held, fcntl.LOCK_SH)
+        if self._held is not None:
+            os.close(self._held)
+        self._held = held
+
+    def _delete_older_than(self, newest: int) -> None:
+        for lock in sorted(self._folder.glob(f"v{SCHEMA_VERSION}-*.lock")):
+            generation = int(lock.stem.partition("-")[2])
+            if generation >= newest:
+                continue
+            with suppress(OSError), lock.open("rb") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for suffix in (".sqlite", ".sqlite-wal", ".sqlite-shm", ".bad", ".lock"):
+                    self._file(generation).with_suffix(suffix).unlink(missing_ok=True)
+
+
+def _opened(file: Path) -> sqlite3.Connection:
+    """A connection to a file that is ours, whole as far as a glance can tell, and has the schema.
+
+    Raises:
+        _NoGood: it isn't.
+    """
+    if file.exists() and (not file.is_file() or file.stat().st_size > MAX_BYTES):
+        raise _NoGood
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = _connected(file)
+        _prepare(connection)
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, sqlite3.DatabaseError) and (
+            _is_damage(error) or "no such" in str(error)
+        ):
+            raise _NoGood from error
+        raise
+    return connection
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file is at fault, and not its being busy, a full disk or our SQL."""
+    return not isinstance(
+        error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
+    )
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        file, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA cache_size = -16000")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    if _version(connection) == 0:
+        connection.execute("BEGIN IMMEDIATE")
+        if (
+            _version(connection) == 0
+            and not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        ):
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    if application_id != _APPLICATION_ID or _version(connection) != SCHEMA_VERSION:
+        raise _NoGood
+    connection.execute("SELECT count(*) FROM (SELECT rowid FROM words LIMIT 1)").fetchone()
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
