@@ -27,7 +27,7 @@ from benchmarks.fleets import BENCH, messages_server
 from benchmarks.processor_time import cpu_s
 from handoff_queue.shared.local.processes import ChildSpec
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.running_system import SUPERVISOR, RunningSystem, running_system
 

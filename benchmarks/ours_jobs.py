@@ -8,7 +8,7 @@ from benchmarks.runners import PATIENCE_S
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client import client
 
 

@@ -19,7 +19,7 @@ from handoff_queue.chaos.messages_server import (
     said_in,
     says_json,
 )
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from tests.doubles.rate_limits import Bucket, RateLimited
 from tests.running_system import SUPERVISOR, over, running_system

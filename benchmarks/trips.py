@@ -37,7 +37,7 @@ from benchmarks.fleets import (
 from benchmarks.instant_model import STEPS
 from benchmarks.ours_jobs import Ours
 from benchmarks.processor_time import cpu_s
-from handoff_queue.shared.store.redis.script_sources import source_of
+from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.types.plan import Synthesis
 
 MESSAGES = STEPS + 2

@@ -18,7 +18,7 @@ from typing import Any
 from handoff_queue.chaos.failpoint_cases import CLIENT, Case, Need
 from handoff_queue.chaos.fleet import points_in
 from handoff_queue.chaos.handoff_system import Ours
-from handoff_queue.chaos.messages import taken_out
+from handoff_queue.chaos.messages_server import taken_out
 from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.test_bed import Stage
@@ -29,7 +29,7 @@ from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_order
 from handoff_queue.shared.store.redis.connection import in_our_words
 from handoff_queue.shared.types.errors import LedgerError
 from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 
 PAUSED = "planner"
 """The role that is paused, and resumed: every job needs it."""

@@ -9,7 +9,7 @@ from functools import cache
 
 from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep, Says
 from handoff_queue.chaos.shapes import Shape
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE
 
 INSTEAD = "answer.1"

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE
-from handoff_queue.shared.store.redis.script_sources import PARTS
+from handoff_queue.shared.store.redis.script import PARTS
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 
 CLIENT = "client"

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from handoff_queue.chaos.cli_user import Errand, make_unreadable
 from handoff_queue.chaos.failpoint_cases import CLIENT, Blow, Case, Need
-from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, arm, points_in
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.job_generator import Draw, jobs_of
-from handoff_queue.chaos.messages import lose_all
+from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike, lose_all
 from handoff_queue.chaos.plan import TROUBLE_SHARE, PlannedJob
 from handoff_queue.chaos.process_pauses import Stops
 from handoff_queue.chaos.system import System

@@ -14,9 +14,8 @@ from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.celery_process import celery_command, nursery_of_celery
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
-from handoff_queue.supervisor.cli.fork_server import nursery_of_celery
 
 REDIS = "redis"
 WORKER, SUPERVISOR = "worker", "supervisor"

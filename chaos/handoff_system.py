@@ -12,15 +12,13 @@ from typing import TypeVar
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
 from handoff_queue.chaos.expected_outcomes import NO_STORY, Story
 from handoff_queue.chaos.fleet import RETENTION_S, SUPERVISOR, WORKER, Fleet, Member, Size
-from handoff_queue.chaos.job_generator import EVERYTHING
-from handoff_queue.chaos.pipelines import workflow_of
+from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
 from handoff_queue.chaos.plan import FACT_CHECKER, CallKey, PlannedJob
 from handoff_queue.chaos.shapes import FACT_CHECKED, REJECTED, Shape
 from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import in_our_words
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals
 from handoff_queue.shared.types.checkpoints import Replied
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
@@ -38,8 +36,8 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import HandoffId, JobId, child_id_for
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.client import Client, Request, connect
 

@@ -10,17 +10,15 @@ from functools import cached_property
 from itertools import pairwise
 from math import inf
 
-from handoff_queue.chaos.claim_strikes import Held, strikes_at
 from handoff_queue.chaos.expected_handoffs import course_of, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_STORY, TOO_MANY_CLAIMS, Story, wrong_end
-from handoff_queue.chaos.faults import Fault, Strike
-from handoff_queue.chaos.in_flight_calls import Air
+from handoff_queue.chaos.messages_server import Fault, Strike
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.spending import overruns_of
-from handoff_queue.chaos.unwanted_calls import Quiet
+from handoff_queue.chaos.unwanted_calls import Air, Held, Quiet, strikes_at
 from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_LOOKS
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 
 ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
 """Faults after which a look at a job may never be heard of again."""

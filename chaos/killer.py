@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet, arm
 from handoff_queue.chaos.leaks import UNACKED
-from handoff_queue.chaos.messages import without_a_place
+from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike, without_a_place
 from handoff_queue.chaos.plan import SPECIALISTS
 from handoff_queue.chaos.process_pauses import Stops
 from handoff_queue.shared.store.redis.connection import in_our_words

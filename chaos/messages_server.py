@@ -1,6 +1,6 @@
-"""A small Messages-API server on loopback, for `handoff chaos` and for tests: real HTTP, real server-sent events, and it can misbehave.
+"""A Messages-API server for tests, with faults that a script sets.
 
-    with MessagesServer(lambda request: says("hello")) as server:
+with MessagesServer(lambda request: says("hello")) as server:
         client = anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0)
 
 The script gets the request's JSON and returns a `Reply`; `in_turn(a, b, ...)` gives one after the other. `server.requests` holds what
@@ -16,14 +16,119 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from types import TracebackType
 from typing import Any, Self
 
 from handoff_queue.chaos.request_rules import MOST_REQUEST_BYTES, header_violations, violations
 from handoff_queue.chaos.signatures import Signatures
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import ALONE, DEQUEUE, FOR, dequeue_order, is_for
+from handoff_queue.shared.store.redis.connection import INSIST_EVERY_S
+
+
+def taken_out(client: Any, queue: str, element: bytes) -> bytes:
+    """The message that a worker would have got for this element of the queue, on the hands of one that has died with it."""
+    popped = json.loads(element)
+    if element.endswith(ALONE) or is_for(popped) is None:
+        return element
+    message: bytes | None = DEQUEUE.run(
+        client, dequeue_order(queue, popped)
+    )  # in one step: Redis may be killed at any
+    return message or element
+
+
+def lose_all(client: Any, queue: str) -> None:
+    """As if it had never been published."""
+    fair = keys.FAIR + queue
+    client.delete(queue, fair, f"{fair}:messages", f"{fair}:next")
+
+
+def without_a_place(message: Mapping[str, Any]) -> str:
+    """A copy that is delivered itself, whatever waits in its queue."""
+    return json.dumps(
+        {
+            **message,
+            "headers": {name: value for name, value in message["headers"].items() if name != FOR},
+        }
+    )
+
+
+ARRIVES_WITHIN_S = 0.5
+"""A call is written down when the server has read it, which may be after the death of who made it; its successor is not there so soon."""
+DIES_WITHIN_S = 0.05
+"""What is said to Redis in the moment in which it is killed may still be answered; it is not there again so soon."""
+EVERYBODY = "*"
+"""The target of what hits all processes at once: Redis is gone, connections are cut."""
+
+
+class Fault(StrEnum):
+    """A kind of fault."""
+
+    KILL_WORKER = "worker killed"
+    KILL_SUPERVISOR = "supervisor killed"
+    KILL_REDIS = "Redis killed"
+    STOP = "stopped past its lease"
+    FREEZE = "frozen"
+    CUT = "connections cut"
+    DROP = "answer lost"
+    TWICE = "messages delivered twice"
+    END = "told to end"
+
+    @property
+    def is_kill(self) -> bool:
+        """SIGKILL."""
+        return self in (Fault.KILL_WORKER, Fault.KILL_SUPERVISOR, Fault.KILL_REDIS)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One fault. `at`: Unix seconds."""
+
+    fault: Fault
+    target: str
+    """The process's name, or EVERYBODY."""
+    at: float
+    point: str = ""
+    """The failpoint, if it was at one."""
+    lasts_s: float = 0.0
+    """How long the target was stopped or frozen."""
+    outage_s: float = 0.0
+    """How long nothing could be said to Redis, the next try included."""
+
+    @property
+    def until(self) -> float:
+        """Until when calls of the target can turn up at the server that were sent before it was struck."""
+        return self.at + self.lasts_s + ARRIVES_WITHIN_S
+
+    def hits(self, process: str) -> bool:
+        """Whether a call that this process has in the air may have to be made again."""
+        return self.fault is not Fault.TWICE and self.target in (process, EVERYBODY)
+
+
+def with_outages(strikes: Iterable[Strike], answered_at: Iterable[float]) -> list[Strike]:
+    """The same, with how long each held up whoever spoke to Redis. `answered_at`: when it was asked, and did answer."""
+    asked = sorted(answered_at)
+
+    def outage_s(strike: Strike) -> float:
+        match strike.fault:
+            case Fault.KILL_REDIS:
+                return (
+                    next((at for at in asked if at > strike.at + DIES_WITHIN_S), inf)
+                    - strike.at
+                    + INSIST_EVERY_S
+                )
+            case Fault.CUT:
+                return INSIST_EVERY_S
+            case _:
+                return 0.0
+
+    return [replace(strike, outage_s=outage_s(strike)) for strike in strikes]
+
 
 Json = dict[str, Any]
 USAGE: Json = {"input_tokens": 100, "output_tokens": 20}

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 from handoff_queue.chaos.shapes import PLANNED, TIGHT, Shape
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import Usage
 
 SPECIALISTS = ("generalist", "analyst", "writer")

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.chaos.faults import Strike
+from handoff_queue.chaos.messages_server import Strike
 
 
 @dataclass(slots=True)

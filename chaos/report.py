@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from handoff_queue.chaos.celery_gaps import Hole, Outcome
-from handoff_queue.chaos.faults import Fault
 from handoff_queue.chaos.invariants import Books
+from handoff_queue.chaos.messages_server import Fault
 from handoff_queue.chaos.run import Control
 from handoff_queue.chaos.system import OVERRUNS
 

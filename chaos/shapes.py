@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
-from handoff_queue.shared.types.approval import ApprovalOf
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 
 
 class Shape(StrEnum):

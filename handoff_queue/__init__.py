@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from handoff_queue.shared.agent.tool import CallContext, ToolFailed
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.store.jobs import JobFilter, JobStanding
-    from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
     from handoff_queue.shared.types.errors import (
         BudgetSpent,
         Conflict,
@@ -34,17 +33,21 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.facts import FactTable
     from handoff_queue.shared.types.gates import Gates
     from handoff_queue.shared.types.ids import HandoffId, JobId
+    from handoff_queue.shared.types.job_options import (
+        ApprovalOf,
+        Approvals,
+        Mode,
+        OnTimeout,
+        Priority,
+    )
     from handoff_queue.shared.types.limits import JobLimits as Limits
     from handoff_queue.shared.types.limits import NewLimits, OnLimit
-    from handoff_queue.shared.types.mode import Mode
-    from handoff_queue.shared.types.priority import Priority
-    from handoff_queue.shared.types.rubric import Rubric
+    from handoff_queue.shared.types.review import Rubric
     from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
     from handoff_queue.supervisor.client.client import Client, connect
     from handoff_queue.supervisor.client.export import Export
-    from handoff_queue.supervisor.client.handoff_report import HandoffReport
     from handoff_queue.supervisor.client.outline import JobOutline
-    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.submission import Clash
@@ -53,8 +56,8 @@ if TYPE_CHECKING:
     from handoff_queue.workers.tools.tool_decorator import tool
 else:
     _MODULE_OF = {
-        "ApprovalOf": "shared.types.approval",
-        "Approvals": "shared.types.approval",
+        "ApprovalOf": "shared.types.job_options",
+        "Approvals": "shared.types.job_options",
         "AsyncClient": "supervisor.client.async_client",
         "BudgetSpent": "shared.types.errors",
         "CallContext": "shared.agent.tool",
@@ -67,7 +70,7 @@ else:
         "Gates": "shared.types.gates",
         "HandoffError": "shared.types.errors",
         "HandoffId": "shared.types.ids",
-        "HandoffReport": "supervisor.client.handoff_report",
+        "HandoffReport": "supervisor.client.report",
         "InvalidDocuments": "shared.types.errors",
         "Items": "supervisor.workflows",
         "JobEnded": "shared.types.events",
@@ -80,15 +83,15 @@ else:
         "JobStatus": "shared.types.events",
         "LedgerError": "shared.types.errors",
         "LedgerUnavailable": "shared.types.errors",
-        "Mode": "shared.types.mode",
+        "Mode": "shared.types.job_options",
         "NewLimits": "shared.types.limits",
         "OnLimit": "shared.types.limits",
-        "OnTimeout": "shared.types.approval",
-        "Priority": "shared.types.priority",
+        "OnTimeout": "shared.types.job_options",
+        "Priority": "shared.types.job_options",
         "Recorded": "shared.types.events",
         "Request": "supervisor.client.request",
         "Row": "supervisor.client.rows",
-        "Rubric": "shared.types.rubric",
+        "Rubric": "shared.types.review",
         "ToolFailed": "shared.agent.tool",
         "UnknownJob": "shared.types.errors",
         "UserError": "shared.types.errors",

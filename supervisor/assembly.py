@@ -35,11 +35,10 @@ from handoff_queue.shared.types.names import (
     task_of,
 )
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.job_loop import Advance
+from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import Thinker
 from handoff_queue.supervisor.engine.sweeper import SWEEPS_PER_LEASE, Sweeper
-from handoff_queue.supervisor.engine.webhook import Webhooks
 from handoff_queue.supervisor.roles.instructions import read_role_once
 
 QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)

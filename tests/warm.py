@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from handoff_queue.shared.local.fork_server import Forked, Nursery, can_be
+from handoff_queue.supervisor.cli.celery_process import LATER, ROOMS, WARM
 from handoff_queue.supervisor.cli.commands import ENTRIES
-from handoff_queue.supervisor.cli.fork_server import LATER, ROOMS, WARM
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = sorted(

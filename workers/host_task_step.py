@@ -31,7 +31,6 @@ from handoff_queue.shared.broker.host_tasks import (
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.checkpoints import Called, Observed, WorstCase
-from handoff_queue.shared.types.end_task import DEFAULT_QUEUE
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -42,6 +41,7 @@ from handoff_queue.shared.types.handoff import (
     result_of,
     says_only_that_it_is_done,
 )
+from handoff_queue.shared.types.job_options import DEFAULT_QUEUE
 from handoff_queue.shared.types.rate_limits import Expected
 from handoff_queue.shared.types.specialist import SpecialistSpec
 

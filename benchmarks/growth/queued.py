@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.processor_time import cpu_s
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.stats import stats_now
 from handoff_queue.supervisor.client import client

@@ -19,7 +19,7 @@ from benchmarks.trips import cpu_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.cli.show import show_handoffs, show_what_matters
 from handoff_queue.supervisor.client import client

@@ -11,10 +11,10 @@ from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
-from handoff_queue.shared.agent.empty_forms import is_empty_form
 from handoff_queue.shared.agent.json_answers import (
     Lenient,
     folded_word,
+    is_empty_form,
     json_object_in,
     partial_object_in,
     what_came,

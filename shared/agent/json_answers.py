@@ -1,4 +1,8 @@
-"""JSON out of a model's final text: bare, fenced, amid prose, cut off, or with the usual mistakes. Pure."""
+"""JSON in a model's reply: found, repaired and completed.
+
+A library (json-repair) was considered. It also makes objects out of prose, of unclosed brackets and of bare words, so that an answer
+that was cut off would look whole.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,134 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from pydantic_core import from_json
 
-from handoff_queue.shared.agent.json_repair import repaired_json
 from handoff_queue.shared.types.characters import all_in_whole_characters
+from handoff_queue.shared.types.json_text import STRICT
 from handoff_queue.shared.types.json_values import check_depth, check_storable
-from handoff_queue.shared.types.strict_json import STRICT
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])', re.DOTALL)
+"""A string (to the end of the text if it is not closed), a bracket, or a comma before a closing bracket."""
+_TOKEN_ENDING_IN_A_BACKSLASH = re.compile(
+    r'"(?:[^"\\]|\\"(?!\s*(?:,\s*["{\[]|[}\]:]))|\\[^"])*+(?:"|(?P<lone>\\")|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])',
+    re.DOTALL,
+)
+"""The same, but a backslash and a quote end a string if the next characters can only stand behind a string.
+
+Example: `"C:\\dir\\", "claims": ...`.
+"""
+_UNESCAPED = re.compile(
+    r'\\(?:u[0-9a-fA-F]{0,3})?\Z|[\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|)', re.DOTALL
+)
+"""In a string: an escape that the end of the text cuts, a control character, or a backslash with its escape, if any."""
+
+
+def repaired_json(
+    text: str, start: int, *, ends_in_backslash: bool = False
+) -> tuple[str, int | None]:
+    """Repair the JSON value of brackets that begins at `start`.
+
+    Control characters in strings (line breaks, tabs) and backslashes that escape nothing are escaped. Commas before a closing bracket are
+    dropped.
+
+    Args:
+        text: Holds the value.
+        start: The place of its first bracket.
+        ends_in_backslash: Whether a string may end in a lone backslash. JSON reads such an end as a quote within the string.
+
+    Returns:
+        The repaired text and the place behind the value. The place is None if the value is not closed: then the rest of the text is
+        repaired.
+    """
+    pattern = _TOKEN_ENDING_IN_A_BACKSLASH if ends_in_backslash else _TOKEN
+    pieces: list[str] = []
+    depth, position = 0, start
+    for match in pattern.finditer(text, start):
+        part = match.group()
+        pieces.append(text[position : match.start()])
+        position = match.end()
+        if ends_in_backslash and match.group("lone"):
+            part = f'{part[:-2]}\\\\"'
+        if part == ",":
+            continue
+        pieces.append(_UNESCAPED.sub(_escaped, part) if part.startswith('"') else part)
+        depth += (part in "{[") - (part in "}]")
+        if depth == 0:
+            return "".join(pieces), position
+    pieces.append(text[position:])
+    return "".join(pieces), None
+
+
+def _escaped(match: re.Match[str]) -> str:
+    escape = match.group()
+    if escape.startswith("\\") and match.end() == len(match.string):
+        return ""
+    if len(escape) > 1:
+        return escape
+    return "\\\\" if escape == "\\" else f"\\u{ord(escape):04x}"
+
+
+_DOTS = frozenset({"...", "…"})
+
+
+def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
+    """Whether every text of an object or a list is blank or one of its schema's own words, and everything else is null, false, 0 or empty.
+
+    A form without any text (`{"matches": []}`, `{"count": 0}`) may be the answer: it is not empty.
+    """
+    if not isinstance(output, dict | list):
+        return False
+    leaves = list(_leaves(output))
+    texts = [_folded(leaf) for leaf in leaves if isinstance(leaf, str)]
+    words = _own_words(schema)
+    return (
+        bool(texts)
+        and all(not text or text in words for text in texts)
+        and not any(leaf for leaf in leaves if not isinstance(leaf, str))
+    )
+
+
+def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+    left = [value]
+    while left:
+        match left.pop():
+            case dict() as found:
+                left += found.values()
+            case list() as found:
+                left += found
+            case leaf:
+                yield leaf
+
+
+def _own_words(schema: Mapping[str, Any]) -> frozenset[str]:
+    """Names of types and properties, titles and descriptions; but nothing that the schema offers to choose from."""
+    words, choices, left = set(_DOTS), set[str](), list[Any]([schema])
+    while left:
+        part = left.pop()
+        if isinstance(part, Mapping):
+            words |= {
+                _folded(part[key])
+                for key in ("type", "title", "description")
+                if isinstance(part.get(key), str)
+            }
+            words |= {
+                _folded(name) for name in (part.get("properties") or ()) if isinstance(name, str)
+            }
+            offered = [
+                part.get("const"),
+                *(part["enum"] if isinstance(part.get("enum"), list) else ()),
+            ]
+            choices |= {_folded(value) for value in offered if isinstance(value, str)}
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+    return frozenset(words - choices)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.lower().split())
+
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")

@@ -6,8 +6,12 @@ from math import inf
 from typing import Any, Protocol
 
 from handoff_queue.shared.agent.answer_format import takes_time
-from handoff_queue.shared.agent.call_ids import with_valid_calls
-from handoff_queue.shared.agent.conversation import Conversation, calls_of, text_of
+from handoff_queue.shared.agent.conversation import (
+    Conversation,
+    calls_of,
+    text_of,
+    with_valid_calls,
+)
 from handoff_queue.shared.agent.json_answers import draft_in
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, request_bytes, server_tool_uses
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
@@ -15,7 +19,6 @@ from handoff_queue.shared.agent.run_dependencies import Equipment
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.types.activity import Waiting
 from handoff_queue.shared.types.checkpoints import (
     CallFailed,
     Checkpoint,
@@ -35,6 +38,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.presence import Waiting
 from handoff_queue.shared.types.rate_limits import Expected, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 

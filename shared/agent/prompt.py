@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import JsonValue
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.types.documents import Manifest
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     Claim,
     Feedback,
     HandoffResult,
+    Manifest,
     ResultStatus,
 )
 from handoff_queue.shared.types.ids import StepId

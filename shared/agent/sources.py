@@ -9,8 +9,7 @@ from functools import lru_cache
 from handoff_queue.shared.agent.quotes import MOST_QUOTE_CHARS, FoldedText
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.characters import composed
-from handoff_queue.shared.types.documents import Document, Manifest
-from handoff_queue.shared.types.handoff import Citation
+from handoff_queue.shared.types.handoff import Citation, Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
 

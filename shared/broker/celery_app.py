@@ -17,7 +17,7 @@ from celery.exceptions import WorkerShutdown
 from celery.platforms import EX_FAILURE
 from kombu import Queue
 
-from handoff_queue.shared.broker.flower_start import prepare_flower_command
+from handoff_queue.shared.broker.flower import prepare_flower_command
 from handoff_queue.shared.broker.isolated_app import IsolatedCelery
 from handoff_queue.shared.broker.publisher import RETRY
 from handoff_queue.shared.observability import failpoints

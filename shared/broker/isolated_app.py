@@ -22,7 +22,7 @@ from kombu import Connection
 from kombu.connection import ConnectionPool, PooledConnection
 from kombu.pools import ProducerPool
 
-from handoff_queue.shared.broker.chords import LedgerBackend, SentinelLedgerBackend
+from handoff_queue.shared.broker.task_outcome import LedgerBackend, SentinelLedgerBackend
 from handoff_queue.shared.broker.transport import SentinelTransport, Transport
 
 

@@ -1,12 +1,38 @@
-"""Celery's worker for an app of ours. Set up by methods, because receivers of Celery's signals would act on every worker of the process."""
+"""The worker of our Celery apps, and the exit of its process.
+
+Python waits for every thread that is not a daemon, and for every thread of an executor, before a process ends. A user's tool may leave
+such a thread behind, for example an `asyncio.to_thread` call that hangs. Nobody waits for its result any more.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from typing import Any
 
 from celery.apps.worker import Worker
 
-from handoff_queue.shared.broker.worker_exit import limit_wait_for_threads
+LAST_S = 2.0
+"""Seconds that threads have from the end of the main thread to the end of the process."""
+
+
+def limit_wait_for_threads(exit_code: int) -> None:
+    """Let this process, once its main thread ends, end within `LAST_S` seconds.
+
+    Call this when the work of the process is done. A process that ends without its threads ends with `exit_code`.
+    """
+    # Python has no public hook that runs before it waits for threads: `atexit` functions run after that.
+    threading._register_atexit(_start_to_end, exit_code)  # type: ignore[attr-defined]
+
+
+def _start_to_end(exit_code: int) -> None:
+    threading.Thread(target=_end, args=(exit_code,), name="end", daemon=True).start()
+
+
+def _end(exit_code: int) -> None:
+    time.sleep(LAST_S)
+    os._exit(exit_code)
 
 
 class IsolatedWorker(Worker):  # type: ignore[misc]

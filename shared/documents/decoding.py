@@ -1,10 +1,15 @@
-"""Bytes to text. Wrong guesses make quotes that nobody finds again, so what is not clearly text is refused."""
+"""Decode bytes of a document to text, or refuse the document with a reason."""
 
 from __future__ import annotations
 
 import codecs
 
-from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.types.errors import HandoffError
+
+
+class Refused(HandoffError):
+    """The message completes "NAME ...": what is wrong, and how to mend it."""
+
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),

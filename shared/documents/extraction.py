@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.documents.decoding import decode, tidied
+from handoff_queue.shared.documents.decoding import Refused, decode, tidied
 from handoff_queue.shared.documents.html import declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF, is_html, is_text
 from handoff_queue.shared.documents.reader_process import text_elsewhere
-from handoff_queue.shared.documents.refusal import Refused
 
 _LIGHT_HTML_BYTES = 100_000
 """The worst page of this size (all of it opening tags) takes about a second to parse; larger ones are parsed elsewhere."""

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.documents.decoding import Refused
 from handoff_queue.shared.types.errors import InvalidDocuments
 
 LONGEST_PATH = 1_000
-"""Characters; as in `shared.types.documents.Document`."""
+"""Characters; as in `shared.types.handoff.Document`."""
 MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
 """Folders that nobody means by "my documents"; hidden ones (`.git`, `.venv`) are skipped as well."""
 

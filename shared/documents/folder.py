@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from handoff_queue.shared.documents.decoding import Refused
 from handoff_queue.shared.documents.extraction import extract, is_heavy
 from handoff_queue.shared.documents.files import FoundFile, found_files, read_bytes
 from handoff_queue.shared.documents.media_types import media_type_of, what_to_do_with_binary
 from handoff_queue.shared.documents.reader_process import HeavyFile, texts_elsewhere
-from handoff_queue.shared.documents.refusal import Refused
-from handoff_queue.shared.types.documents import Document, Manifest
 from handoff_queue.shared.types.errors import InvalidDocuments
+from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
 MAX_TOTAL_CHARS = 400_000_000

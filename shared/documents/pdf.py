@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from handoff_queue.shared.documents.decoding import tidied
-from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.documents.decoding import Refused, tidied
 from handoff_queue.shared.settings.optional_packages import missing
 
 MOST_CHARS = 20_000_000

@@ -20,11 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.decoding import decode, tidied
+from handoff_queue.shared.documents.decoding import Refused, decode, tidied
 from handoff_queue.shared.documents.html import declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF
 from handoff_queue.shared.documents.pdf import pdf_text
-from handoff_queue.shared.documents.refusal import Refused
 
 TIMEOUT_S = 30
 """One file; a 1,000-page book takes about ten seconds."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from handoff_queue.shared.local.private_file import read_private, write_private
+from handoff_queue.shared.local.run_directory import read_private, write_private
 from handoff_queue.shared.settings.ports import free_port, is_free
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.message import Message

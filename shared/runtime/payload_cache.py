@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.documents import Document, Manifest
 from handoff_queue.shared.types.errors import UnreadablePayload
+from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 

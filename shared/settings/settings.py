@@ -38,10 +38,9 @@ from handoff_queue.shared.settings.setting_types import (
     check_path,
 )
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import Depth, Dollars, Tokens
 from handoff_queue.shared.types.message import each_problem
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.priority import Priority
 
 OFFLINE_MODEL = "offline"
 """The name of the embedded, deterministic, extractive model: no key, no network."""

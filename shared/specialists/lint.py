@@ -172,7 +172,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _stem(word: str) -> str:
-    """Crude on purpose: enough that `compares` meets `comparing`. With the stems of `shared.text.stems` another trade comes to 0.20 instead of
+    """Crude on purpose: enough that `compares` meets `comparing`. With the stems of `shared.text.words` another trade comes to 0.20 instead of
     0.16, too near to OVERLAP."""
     for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:

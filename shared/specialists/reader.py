@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
 from handoff_queue.shared.settings.folders import files_with_suffix
 from handoff_queue.shared.specialists.front_matter import FrontMatter, parse
 from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
-from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import InvalidSpecialist
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.shared.types.names import RESERVED

@@ -17,7 +17,6 @@ from handoff_queue.shared.store.payloads import packed, stored
 from handoff_queue.shared.store.rate_limiter import Pacing
 from handoff_queue.shared.store.redis.connection import Connection, insisted
 from handoff_queue.shared.store.script_arguments import keep_of, order_of, worst_of
-from handoff_queue.shared.types.activity import Waiting, is_news
 from handoff_queue.shared.types.checkpoints import (
     CallFailed,
     Checkpoint,
@@ -39,6 +38,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.handoff import HandoffResult, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.presence import Waiting, is_news
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
 
 BEAT_EVERY_S = 2.0

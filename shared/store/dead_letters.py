@@ -1,4 +1,4 @@
-"""Dead letters: messages that could not be taken, with the reason. Kept until a person tries them again, drops them, or retention does.
+"""Dead letters: messages and events that no process could read, with the reason.
 
 A handoff that this process cannot read, but that the ledger has issued to the byte, was written by another version. It is no dead letter
 yet: workers of that version may be there, or come. Its message ends, and the sweeper publishes it again, every few seconds, for
@@ -9,12 +9,37 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, digest_of
+
+Entry = TypeVar("Entry")
+
+
+def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
+    """Return the entries of a Redis key that `read` can read. The others are skipped, and one log line counts them.
+
+    `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or RecursionError.
+    """
+    entries, unreadable = [], 0
+    for item in stored:
+        try:
+            entries.append(read(item))
+        except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
+            unreadable += 1
+    if unreadable:
+        from handoff_queue.shared.observability.logs import (
+            log_of,  # commands that list jobs load no logging
+        )
+
+        log_of(__name__).warning("unreadable entries skipped", key=key, entries=unreadable)
+    return entries
+
 
 KEEP_AT_MOST = 1_000
 PATIENCE_S = 60.0

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from handoff_queue.shared.store.redis.script import Script
-from handoff_queue.shared.store.redis.script_sources import source_of
+from handoff_queue.shared.store.redis.script import Script, source_of
 
 FIRST = "handoff-first"
 """The header of a message that others have overtaken: it goes ahead of those that wait in its queue with the same priority."""

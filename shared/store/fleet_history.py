@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
-from handoff_queue.shared.store.unreadable import readable
 
 MOST = 2**53
 """The largest whole number that Lua and JSON readers hold exactly."""

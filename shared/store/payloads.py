@@ -9,10 +9,10 @@ from contextlib import suppress
 from functools import lru_cache
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
-from handoff_queue.shared.store.unreadable import readable
-from handoff_queue.shared.types.documents import Document
 from handoff_queue.shared.types.errors import LedgerError, UnreadablePayload
+from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 

@@ -31,7 +31,7 @@ HandoffError
 │   ├── NotAcceptable        shared.agent.answer_format: an answer that is none
 │   ├── BrokenSchema         shared.agent.schemas: nothing can be checked against it
 │   └── UnusablePattern      shared.types.patterns: no regular expression of RE2's
-├── Refused              shared.documents.refusal: a file that is no document; becomes an InvalidDocuments
+├── Refused              shared.documents.decoding: a file that is no document; becomes an InvalidDocuments
 ├── LimitReached         a limit of the handoff, its job, or the day: ends it as `partial`
 └── ModelError           the model's server; see its `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again

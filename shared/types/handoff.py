@@ -1,8 +1,9 @@
-"""AgentHandoff and HandoffResult: the message that gives one attempt at one step to a specialist, and its answer."""
+"""The handoff and its reply: the messages between the supervisor and a specialist's worker."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -20,6 +21,7 @@ from handoff_queue.shared.types.ids import (
     HandoffIdField,
     JobIdField,
     NameField,
+    StepId,
     StepIdField,
     handoff_id,
 )
@@ -27,6 +29,25 @@ from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import MOST_DEPTH, HandoffLimits
 from handoff_queue.shared.types.message import Message, Unsaid, digest_of
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
+
+
+class Document(Message):
+    """One document. Its text lies in the ledger under its digest."""
+
+    path: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+    """Relative to the folder that was given, with forward slashes; for a fetched page its URL."""
+    digest: Digest
+    """SHA-256 of the extracted text: the same text is stored, indexed and cited once, whatever its file."""
+    media_type: str
+    chars: NonNegativeInt
+    """Length of the extracted text; citations count in these."""
+
+
+class Manifest(Message):
+    """The documents of one job, sorted by path."""
+
+    documents: tuple[Document, ...] = ()
+
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
@@ -71,7 +92,7 @@ class Artifact(Message):
     kind: Literal["documents"]
     name: str
     manifest: BlobRef
-    """A `shared.types.documents.Manifest`, as JSON."""
+    """A `shared.types.handoff.Manifest`, as JSON."""
     count: NonNegativeInt
 
 
@@ -301,3 +322,34 @@ def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
         attempt=handoff.attempt,
         **values,
     )
+
+
+class Given(Message):
+    """One result, copied into the job's own payloads."""
+
+    step: StepIdField
+    """The step that made it, there; no step of the job has this id."""
+    specialist: NameField
+    title: str = ""
+    result: BlobRef
+    """A HandoffResult, as JSON."""
+    is_answer: bool = False
+    """It is what the others ended with: who gets the whole request gets this with it."""
+
+
+class Earlier(Message):
+    """The job that this one follows on."""
+
+    job_id: JobIdField
+    request: BlobRef
+    """What was asked there."""
+
+
+def answers_in(given: Sequence[Given]) -> tuple[StepId, ...]:
+    """What a step without a planner is given."""
+    return tuple(one.step for one in given if one.is_answer)
+
+
+def own(depends_on: Sequence[StepId], given: Collection[StepId]) -> tuple[StepId, ...]:
+    """Without those that are there from the beginning."""
+    return tuple(step for step in depends_on if step not in given)

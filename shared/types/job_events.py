@@ -7,17 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from handoff_queue.shared.types.approval import Approvals
-from handoff_queue.shared.types.context_results import Earlier, Given
 from handoff_queue.shared.types.gates import Gates, GatesFrom
-from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given
 from handoff_queue.shared.types.ids import HandoffIdField, JobIdField, NameField, StepIdField
+from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import Message, Unsaid
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.priority import Priority
 from handoff_queue.shared.types.quote import Quote
-from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.review import Rubric
 
 DEFAULT_TENANT = "default"
 """Whose a job is when nobody says so."""
@@ -67,7 +64,7 @@ class JobSubmitted(Message):
     priority: Priority = Priority.INTERACTIVE
     webhook_url: str | None = None
     on_end: Annotated[BlobRef | None, Unsaid] = None
-    """The `shared.types.end_task.EndTask` that is sent when the job has ended, as JSON."""
+    """The `shared.types.job_options.EndTask` that is sent when the job has ended, as JSON."""
     specialists: tuple[NameField, ...] = ()
     """Only these may be used; empty: all that live workers announce."""
     mode: Mode = Mode.TEAM

@@ -11,7 +11,7 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from handoff_queue.shared.text.suggestions import close_names
+from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
 
 Unsaid = Field(exclude_if=lambda value: value is None)

@@ -1,4 +1,4 @@
-"""What the planner made of a job: steps that name a specialist, a task and what they wait for, without a cycle.
+"""The plan of a job: its steps, their joins, and patches to the plan.
 
 Problems are found all at once and worded for a model: it gets one turn to mend them.
 """
@@ -12,17 +12,76 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, PositiveInt, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    StringConstraints,
+    model_validator,
+)
 
-from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.text.durations import whole_seconds_in
+from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.condition import When
 from handoff_queue.shared.types.condition import problem_with as when_problem
-from handoff_queue.shared.types.context_results import own
-from handoff_queue.shared.types.handoff import Text
+from handoff_queue.shared.types.handoff import Text, own
 from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
-from handoff_queue.shared.types.join import Join, join_problems
 from handoff_queue.shared.types.message import Message, Unsaid
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
+
+MOST_RESULTS = 1_000_000
+"""More than any plan has steps."""
+MOST_WITHIN_S = 30 * 86_400
+"""Longer than jobs are kept: a job's own time ends it before."""
+
+
+def _typed(value: object) -> object:
+    """A plan that a person has edited holds texts."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+_Count = Annotated[int, Field(ge=1, le=MOST_RESULTS), BeforeValidator(_typed)]
+
+
+class Join(Message):
+    """What is needed before it goes on, where that is not everything. What is late then is given up."""
+
+    enough: _Count | None = None
+    """So many usable results do: it goes on the moment that they are in. None: all."""
+    at_least: _Count = 1
+    """With fewer than these it does not go on; where fewer can come, it is given up."""
+    within_s: (
+        Annotated[int, Field(ge=1, le=MOST_WITHIN_S), BeforeValidator(whole_seconds_in)] | None
+    ) = None
+    """Seconds, from when the first of them began. Then it goes on with what is there."""
+    must: tuple[StepIdField, ...] = ()
+    """These are waited for, however late; without one of them it is given up."""
+
+
+def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
+    """What makes no sense about it, each in one clause."""
+    if join is None:
+        return []
+    if not waits_for:
+        return ["waits for nothing: give the step something to depend on, or leave the join out"]
+    most = max(join.enough or 1, join.at_least)
+    found = (
+        [f"needs {most} results of {len(waits_for)}: ask for fewer"]
+        if most > len(waits_for)
+        else []
+    )
+    if join.enough and join.at_least > join.enough:
+        found.append(
+            f"has enough with {join.enough} and needs at least {join.at_least}: one of them is wrong"
+        )
+    known, others = set(waits_for), ", ".join(waits_for)
+    return found + [
+        f"must have {one}, which it does not wait for (it does for {others:.300})"
+        for one in join.must
+        if one not in known
+    ]
+
 
 TITLE_CHARS = 80
 """The longest title of a job or a step: one line of a terminal."""
@@ -271,3 +330,42 @@ def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
         else:
             break
     return found
+
+
+class Repeat(Message):
+    """Work that was asked for already, in whatever words: it is not run."""
+
+    step: StepIdField
+    """What it was to be called."""
+    earlier: StepIdField
+    """The step that was asked for the same before."""
+
+
+class Patch(Message):
+    """What the replanner wants. All of it empty: the plan stands."""
+
+    add: tuple[Step, ...] = ()
+    change: tuple[Step, ...] = ()
+    """As they would be."""
+    drop: tuple[StepIdField, ...] = ()
+    finalize: bool = False
+    """Nothing more is begun: the answer is made of what has been."""
+    repeats: tuple[Repeat, ...] = ()
+    """Left out of `add`, after the replanner was told."""
+    why: str = ""
+    """For people who look at the plan."""
+
+
+class Resolution(Message):
+    """One step's. Neither `answer` nor `by`: it is given up."""
+
+    step: StepIdField
+    answer: str | None = None
+    by: Step | None = None
+    """A new step that finds it out; it may be the same for several."""
+
+
+class Resolutions(Message):
+    """One for each step that asked, in the order in which they were named."""
+
+    resolutions: tuple[Resolution, ...]

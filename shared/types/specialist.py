@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from handoff_queue.shared.types.end_task import MOST_NAME_CHARS
 from handoff_queue.shared.types.ids import NameField
+from handoff_queue.shared.types.job_options import MOST_NAME_CHARS
 from handoff_queue.shared.types.limits import Count, Dollars, OutputTokens, Seconds
 from handoff_queue.shared.types.message import Message, Unsaid
 

@@ -1,4 +1,4 @@
-"""What can happen to a job's plan, its steps and their handoffs. `shared.types.events` has all events, and what they have in common."""
+"""Events about steps, their handoffs, their reviews and the conflicts between their results."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from handoff_queue.shared.types.dispute_events import Arbitrated, ConflictsFound, Judged
-from handoff_queue.shared.types.fact_check import FactsChecked
-from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
+from handoff_queue.shared.types.handoff import BlobRef, ClaimId, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import (
     Digest,
     HandoffIdField,
@@ -17,14 +15,90 @@ from handoff_queue.shared.types.ids import (
     NameField,
     StepIdField,
 )
-from handoff_queue.shared.types.join import Join
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import Message, Unsaid
 from handoff_queue.shared.types.names import FACT_GATE
-from handoff_queue.shared.types.plan import OnFailure, Synthesis
-from handoff_queue.shared.types.plan_patch import Repeat
+from handoff_queue.shared.types.plan import Join, OnFailure, Repeat, Synthesis
+from handoff_queue.shared.types.review import ConflictId, Decision
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.shared.types.verdict import Decision
+
+
+class ConflictsFound(Message):
+    """Code has held the claims of all steps against each other."""
+
+    type: Literal["conflicts_found"] = "conflicts_found"
+    conflicts: tuple[tuple[ClaimId, ...], ...] = ()
+    """The claims of each that can't all be right."""
+    ledger: BlobRef | None = None
+    """A `shared.types.review.Conflicts`, as JSON: the same, with what they say. None: there are none."""
+    left_out: NonNegativeInt = 0
+    """Claims that were not looked at, because there are too many."""
+
+
+class Judged(Message):
+    """The judge has looked at the conflicts. Those that it named neither way, or was not shown, stay disputed."""
+
+    type: Literal["judged"] = "judged"
+    result: BlobRef
+    """The judge's HandoffResult; its output is a `shared.types.review.Settlements`."""
+    settled: tuple[ConflictId, ...] = ()
+    problem: str | None = None
+    """Why nothing is settled."""
+
+
+class Arbitrated(Message):
+    """The judge has looked at what a review asks of steps that were sent back for it before. What it settled neither way is disputed."""
+
+    type: Literal["arbitrated"] = "arbitrated"
+    result: BlobRef
+    """The judge's HandoffResult; its output is a `shared.types.review.Rulings`."""
+    writer: tuple[StepIdField, ...] = ()
+    """Steps whose result is as it should be."""
+    reviewer: tuple[StepIdField, ...] = ()
+    """Steps of which the review is right."""
+    problem: str | None = None
+    """Why nothing is settled."""
+
+
+class CheckVerdict(StrEnum):
+    PASS = "PASS"  # noqa: S105 (not a password)
+    """No statement of it was found wrong."""
+    VETO = "VETO"
+    """Those in `wrong` are."""
+    CANNOT_SAY = "CANNOT_SAY"
+    """There is nothing to check it against."""
+
+
+class WrongStatement(Message):
+    """What the answer says, and what speaks against it."""
+
+    statement: str
+    why: str
+
+
+class FactCheck(Message):
+    """The output of a fact-checker's result."""
+
+    verdict: CheckVerdict
+    wrong: tuple[WrongStatement, ...] = ()
+    why: str = ""
+    """What was held against what, for the reader of the answer."""
+
+
+class FactsChecked(Message):
+    """A fact-checker has looked at the answer before it leaves, or it leaves without that."""
+
+    type: Literal["facts_checked"] = "facts_checked"
+    result: BlobRef | None = None
+    """The fact-checker's HandoffResult; its output is a FactCheck. None: nobody was asked."""
+    wrong: NonNegativeInt = 0
+    """Statements that it holds to be wrong."""
+    is_sent_back: bool = False
+    steps: tuple[StepIdField, ...] = ()
+    """To do again, if it is; none: the synthesizer is."""
+    problem: str | None = None
+    """Why the answer was not checked."""
+
 
 LAST = ""
 """The fan-in of the plan's sinks, among the names of steps."""
@@ -159,7 +233,7 @@ class PlanPatched(Message):
 
     type: Literal["plan_patched"] = "plan_patched"
     result: BlobRef
-    """The replanner's HandoffResult; its output is a `shared.types.plan_patch.Patch`, which says why."""
+    """The replanner's HandoffResult; its output is a `shared.types.plan.Patch`, which says why."""
     plan: BlobRef | None = None
     """All of the plan as it is now; None: unchanged."""
     added: tuple[StepOutline, ...] = ()
@@ -182,7 +256,7 @@ class NeedsResolved(Message):
 
     type: Literal["needs_resolved"] = "needs_resolved"
     result: BlobRef
-    """The planner's HandoffResult; its output is a `shared.types.input_resolutions.Resolutions`."""
+    """The planner's HandoffResult; its output is a `shared.types.plan.Resolutions`."""
     answered: tuple[StepIdField, ...] = ()
     given_up: tuple[StepIdField, ...] = ()
     repeats: tuple[StepIdField, ...] = ()
@@ -205,7 +279,7 @@ class Reviewed(Message):
     round: PositiveInt
     decision: Decision | None
     result: BlobRef | None = None
-    """The assessor's HandoffResult; its output is the `shared.types.verdict.Verdict`. None: nobody was asked."""
+    """The assessor's HandoffResult; its output is the `shared.types.review.Verdict`. None: nobody was asked."""
     steps: tuple[StepIdField, ...] = ()
     """To do again."""
     repeats: tuple[StepIdField, ...] = ()

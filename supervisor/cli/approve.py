@@ -12,18 +12,18 @@ import typer
 import yaml
 from pydantic import JsonValue
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.errors import ManyProblems, PlanRefused, UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.display.question import line_of_terminal
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_line
+from handoff_queue.supervisor.cli.display.terminal_input import line_of_terminal
 from handoff_queue.supervisor.cli.errors import OK, say
 from handoff_queue.supervisor.cli.jobs import Job, client_and_job
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
-    from handoff_queue.supervisor.lifecycle.approval_types import Question
+    from handoff_queue.supervisor.lifecycle.state import Question
 
 
 MOST_PLAN_BYTES = 1_000_000
@@ -138,7 +138,7 @@ def _check_joins(file: Path, root: yaml.Node) -> None:
         UserError: file, line, step, what is wrong.
     """
     from handoff_queue.supervisor.text.plain_yaml import fields_of, line_of, text_of
-    from handoff_queue.supervisor.workflows.join_syntax import join_from
+    from handoff_queue.supervisor.workflows.workflow import join_from
 
     if not isinstance(root, yaml.MappingNode):
         return

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.store.jobs import JobFilter
-from handoff_queue.shared.text.plurals import counted
+from handoff_queue.shared.text.words import counted
 from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.display.question import can_ask, is_confirmed
 from handoff_queue.supervisor.cli.display.terminal import write_line
+from handoff_queue.supervisor.cli.display.terminal_input import can_ask, is_confirmed
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK, say
-from handoff_queue.supervisor.cli.job_filters import (
+from handoff_queue.supervisor.cli.job_options import (
     OlderThan,
     Statuses,
     Tenant,

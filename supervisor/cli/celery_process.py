@@ -1,4 +1,4 @@
-"""`python -P -m supervisor.cli.celery_process -A workers.app worker ...`: Celery's own command line, safe to start anywhere.
+"""Start Celery processes, forked from one process or on their own.
 
 What plain `celery` lacks: the app is imported before Celery puts the current folder in front of everything, where a user's own
 `shared/` or `workers/` would be found instead of ours.
@@ -12,13 +12,32 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 
-from handoff_queue.shared.broker.worker_exit import limit_wait_for_threads
+from handoff_queue.shared.broker.isolated_worker import limit_wait_for_threads
+from handoff_queue.shared.local.fork_server import Nursery, can_be
 from handoff_queue.shared.settings.foreign_environment import (
     forget_celery_variables,
     forget_service_links,
 )
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.display.streams import use_standard_streams
+from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
+
+WARM = (
+    "celery.bin.celery",
+    "celery.apps.worker",
+    "celery.concurrency.thread",
+    "celery.worker.consumer",
+    "kombu.transport.redis",
+)
+LATER = ("handoff_queue.shared.providers.anthropic.clients", "genai_prices", "re2")
+"""What the rooms import when they need it: here that is before the fork, once for all."""
+ROOMS = ("handoff_queue.supervisor.assembly", "handoff_queue.workers.assembly")
+"""By name: the supervisor's code may not import the workers', no more than it does when it types `celery -A workers.app`."""
+
+
+def nursery_of_celery() -> Nursery | None:
+    """None where there is no forking: processes of their own do as well, and are up later."""
+    return Nursery((*WARM, *LATER, *ROOMS)) if can_be() else None
+
 
 LOADED_WITHIN_S = 120.0
 """Seconds in which a process must have made its app. Large libraries take up to 30 s to import from a slow disk."""

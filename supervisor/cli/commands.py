@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.text.suggestions import close_names
+from handoff_queue.shared.text.words import close_names
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 

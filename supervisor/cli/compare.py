@@ -12,7 +12,7 @@ import typer
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.rubric import DEFAULT_RUBRIC, Rubric
+from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import cost_usd, microusd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -23,7 +23,6 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
-from handoff_queue.supervisor.cli.gate_files import gates_of, rubric_of
 from handoff_queue.supervisor.cli.options import (
     CONTINUE,
     LIMITS,
@@ -37,7 +36,7 @@ from handoff_queue.supervisor.cli.options import (
     RequestText,
     Timeout,
 )
-from handoff_queue.supervisor.cli.request_options import text_of
+from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of, text_of
 from handoff_queue.supervisor.cli.variants import (
     check_within,
     interrupted,
@@ -192,8 +191,7 @@ def _compared(
 ) -> Comparison:
     from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
     from handoff_queue.supervisor.evaluation.comparison import Comparing
-    from handoff_queue.supervisor.evaluation.evaluation_budget import Purse
-    from handoff_queue.supervisor.evaluation.job_runner import Runner
+    from handoff_queue.supervisor.evaluation.job_runner import Purse, Runner
 
     models = tuple(dict.fromkeys(variant.model for variant, _ in errands))
     with whole_system(settings, how.name, models) as (jobs, check):

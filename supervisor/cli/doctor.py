@@ -24,8 +24,13 @@ from handoff_queue.shared.types.names import (
     UNROUTED_QUEUE,
 )
 from handoff_queue.supervisor.cli.display.terminal import clock, figures, stdout, write_as_json
-from handoff_queue.supervisor.cli.doctor_finding import Finding, Level
-from handoff_queue.supervisor.cli.doctor_processes import brokers, live_processes, readable_ones
+from handoff_queue.supervisor.cli.doctor_processes import (
+    Finding,
+    Level,
+    brokers,
+    live_processes,
+    readable_ones,
+)
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.fleet_state import (
     START_A_SUPERVISOR,

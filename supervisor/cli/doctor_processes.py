@@ -1,19 +1,36 @@
-"""The lines of `handoff doctor` about live workers and supervisors, from their announcements. Pure."""
+"""Findings of `handoff doctor` about the live processes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.supervisor.cli.display.terminal import figures, short
-from handoff_queue.supervisor.cli.doctor_finding import Finding, Level
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import LiveProcess
     from handoff_queue.shared.types.presence import ModelCalls, Node
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    level: Level
+    about: str
+    found: str
+    mend: str = ""
+
 
 MOST_NAMED = 5
 """Processes, models or roles that one line names."""

@@ -18,9 +18,8 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli import interrupted_runs as kept
-from handoff_queue.supervisor.cli.celery_process import celery_command
+from handoff_queue.supervisor.cli.celery_process import celery_command, nursery_of_celery
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
-from handoff_queue.supervisor.cli.fork_server import nursery_of_celery
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from handoff_queue.shared.settings.optional_packages import is_optional, missing
-from handoff_queue.shared.text.suggestions import close_names
+from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.errors import (
     HandoffError,
     LedgerUnavailable,
     ManyProblems,
     UserError,
 )
-from handoff_queue.supervisor.cli.display.streams import ReaderGone
+from handoff_queue.supervisor.cli.display.terminal import ReaderGone
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.events import JobStatus

@@ -180,8 +180,7 @@ def _exit_code(done: Done, min_pass_rate: float | None, min_score: float | None)
 def _carry_out(plan: Plan, asked: Asked, settings: Settings) -> Done:
     from handoff_queue.supervisor.cli.display.evaluation_report import Done, line_of
     from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
-    from handoff_queue.supervisor.evaluation.evaluation_budget import Purse
-    from handoff_queue.supervisor.evaluation.job_runner import Runner
+    from handoff_queue.supervisor.evaluation.job_runner import Purse, Runner
     from handoff_queue.supervisor.evaluation.trials import Evaluation
 
     models = tuple(variant.model for variant in plan.variants)

@@ -6,7 +6,7 @@ import re
 import secrets
 from pathlib import Path
 
-from handoff_queue.shared.local.private_file import read_private, write_private
+from handoff_queue.shared.local.run_directory import read_private, write_private
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import celery_command
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.limits import MOST_COUNT, MOST_SECONDS
 from handoff_queue.supervisor.cli.display.job_list import header, listed
 from handoff_queue.supervisor.cli.display.terminal import stdout, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, OK, end_like_ctrl_c, exit_code_of, say
-from handoff_queue.supervisor.cli.job_filters import (
+from handoff_queue.supervisor.cli.job_options import (
     OlderThan,
     Statuses,
     Tenant,
@@ -22,9 +22,9 @@ from handoff_queue.supervisor.cli.job_filters import (
     statuses_of,
 )
 from handoff_queue.supervisor.cli.options import LIMITS, AllowPartial, AsJson, RowsFile
+from handoff_queue.supervisor.client.fleet import usage_of
 from handoff_queue.supervisor.client.job_lookup import job_named
-from handoff_queue.supervisor.client.reconnection import RECONNECT_FOR_S
-from handoff_queue.supervisor.client.usage import usage_of
+from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings

@@ -8,7 +8,7 @@ import typer
 
 from handoff_queue.shared.settings.foreign_environment import forget_celery_variables
 from handoff_queue.supervisor.cli.commands import HELP_OPTIONS, Commands
-from handoff_queue.supervisor.cli.display.streams import use_standard_streams
+from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
 from handoff_queue.supervisor.cli.errors import EXIT_CODES, guarded
 
 ABOUT = f"""

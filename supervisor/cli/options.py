@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange
-from handoff_queue.shared.types.approval import MOST_WAIT_S, OnTimeout
+from handoff_queue.shared.types.job_options import MOST_WAIT_S, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.limits import (
     MOST_COUNT,
     MOST_DEPTH,
@@ -16,8 +16,6 @@ from handoff_queue.shared.types.limits import (
     MOST_SLOTS,
     OnLimit,
 )
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.priority import Priority
 
 # Panels of options in the help of a command.
 DOCUMENTS = "Documents"

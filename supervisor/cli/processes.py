@@ -17,7 +17,7 @@ from handoff_queue.shared.settings.settings import (
     load_settings,
     redis_url_of,
 )
-from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app

@@ -6,15 +6,15 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.types.approval import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
 from handoff_queue.supervisor.cli.display.terminal import figures, money, write_line
 from handoff_queue.supervisor.cli.errors import FAILED, OK, say
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
-from handoff_queue.supervisor.quoting.quote_json import shown
+from handoff_queue.supervisor.quoting.quote_history import shown
 from handoff_queue.supervisor.quoting.simulation import FEWEST_SCORES
 
 if TYPE_CHECKING:

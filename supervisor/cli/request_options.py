@@ -1,4 +1,4 @@
-"""From what was typed to a `Request`: its text, its limits, the form of its answer."""
+"""Turn the options of `run`, `submit` and `quote` into a request."""
 
 from __future__ import annotations
 
@@ -12,25 +12,49 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.characters import has_half_a_character
-from handoff_queue.shared.types.errors import MissingCredentials, UserError
+from handoff_queue.shared.types.errors import MalformedMessage, MissingCredentials, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
+from handoff_queue.shared.types.json_text import refuse_repeats
 from handoff_queue.shared.types.limits import MOST_USD, JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.message import Message, each_problem
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.priority import Priority
-from handoff_queue.shared.types.rubric import Rubric
-from handoff_queue.shared.types.unique_json import refuse_repeats
+from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.cli.display.terminal import note
 from handoff_queue.supervisor.client.job_lookup import job_named
-from handoff_queue.supervisor.gates.gates_file import GateSet
-from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+from handoff_queue.supervisor.gates.fields_file import fields_in
+from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
+from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.supervisor.client.client import Client, Request
+
+
+def gates_of(file: Path | None) -> GateSet | None:
+    """Raises: UserError: not there, too large, no plain YAML, gates that nothing could pass, or facts that cannot be read."""
+    return None if file is None else gates_in_file(file)
+
+
+def rubric_of(file: Path | None) -> Rubric | None:
+    """Raises: UserError: not there, too large, no plain YAML, or no criteria, one a line."""
+    if file is None:
+        return None
+    said = fields_in(file, DEFAULT_RUBRIC.names)
+    try:
+        return rubric_in(said.values)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+
+
+def rubric_in(fields: dict[str, Any]) -> Rubric:
+    """Raises: UserError: which criterion cannot be used, and why."""
+    try:
+        return Rubric.of_fields(fields)
+    except MalformedMessage as error:
+        raise UserError(str(error).removeprefix("Rubric: ")) from error
+
 
 MOST_SCHEMA_BYTES = 200_000
 """Of an answer schema."""
@@ -263,8 +287,8 @@ def note_left_out(reading: FolderReading) -> None:
 
 def _check_fact_checker(request: Request, jobs: Client) -> None:
     """Here, and not only where it is submitted: of many jobs, none is before all are known to be good."""
-    from handoff_queue.supervisor.client.admission import check_fact_checker
     from handoff_queue.supervisor.client.request import gating_in
+    from handoff_queue.supervisor.client.submission import check_fact_checker
 
     gates = gating_in(request, load_settings()).gates
     check_fact_checker(jobs.ledger, gates.fact_checker if gates else None)

@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
-from handoff_queue.shared.types.approval import NOBODY_THERE
 from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import NOBODY_THERE
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.supervisor.cli.approve import ask_in_place
 from handoff_queue.supervisor.cli.display.job_view import Moment, follow
-from handoff_queue.supervisor.cli.display.question import can_ask
-from handoff_queue.supervisor.cli.display.streams import OutputFailed, ReaderGone
-from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_json
+from handoff_queue.supervisor.cli.display.terminal import (
+    OutputFailed,
+    ReaderGone,
+    note,
+    stderr,
+    write_json,
+)
+from handoff_queue.supervisor.cli.display.terminal_input import can_ask
 from handoff_queue.supervisor.cli.errors import (
     FAILED,
     INTERRUPTED,
@@ -40,13 +45,13 @@ from handoff_queue.supervisor.cli.options import (
     RowsFile,
 )
 from handoff_queue.supervisor.cli.request_options import Asked, check_model, request_of, text_of
-from handoff_queue.supervisor.client.reconnection import RECONNECT_FOR_S
+from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.cli.display.draft import Draft
     from handoff_queue.supervisor.client.client import Client, Request
     from handoff_queue.supervisor.client.report import JobResult
-    from handoff_queue.supervisor.lifecycle.approval_types import Question
+    from handoff_queue.supervisor.lifecycle.state import Question
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def show(
 def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print all data of a job."""
     from handoff_queue.supervisor.cli.display.job_report import print_everything
-    from handoff_queue.supervisor.client.record import letters_about
+    from handoff_queue.supervisor.client.report import letters_about
 
     found = jobs.result(job_id)
     if as_json:
@@ -68,8 +68,8 @@ def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
 
 def show_what_matters(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print a job in brief."""
-    from handoff_queue.supervisor.cli.display.job_outline import print_outline
-    from handoff_queue.supervisor.client.record import letters_about
+    from handoff_queue.supervisor.cli.display.job_report import print_outline
+    from handoff_queue.supervisor.client.report import letters_about
 
     found = jobs.outline(job_id)
     if as_json:

@@ -12,8 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.text.durations import whole_seconds_of
-from handoff_queue.shared.types.approval import MOST_WAIT_S, OnTimeout
 from handoff_queue.shared.types.errors import Conflict, LedgerUnavailable, UserError
+from handoff_queue.shared.types.job_options import MOST_WAIT_S, Mode, OnTimeout, Priority
+from handoff_queue.shared.types.json_text import refuse_repeats
 from handoff_queue.shared.types.limits import (
     Count,
     Depth,
@@ -24,18 +25,19 @@ from handoff_queue.shared.types.limits import (
     Tokens,
 )
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
-from handoff_queue.shared.types.priority import Priority
-from handoff_queue.shared.types.unique_json import refuse_repeats
-from handoff_queue.supervisor.cli.display.streams import OutputFailed, ReaderGone
-from handoff_queue.supervisor.cli.display.terminal import write_line
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, ReaderGone, write_line
 from handoff_queue.supervisor.cli.errors import OK, say
-from handoff_queue.supervisor.cli.gate_files import rubric_in
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.jobs import client_of_broker
 from handoff_queue.supervisor.cli.options import QUEUE, RequestText
-from handoff_queue.supervisor.cli.request_options import Asked, request_of, text_in, text_of
+from handoff_queue.supervisor.cli.request_options import (
+    Asked,
+    request_of,
+    rubric_in,
+    text_in,
+    text_of,
+)
 from handoff_queue.supervisor.gates.gates_file import gates_in
 
 if TYPE_CHECKING:

@@ -19,11 +19,10 @@ from handoff_queue.supervisor.cli.display.terminal import figures, note
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.jobs import client_and_job
 from handoff_queue.supervisor.client.export import Export
-from handoff_queue.supervisor.client.record import Record
-from handoff_queue.supervisor.client.report import report_of
+from handoff_queue.supervisor.client.report import Record, report_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import Words
-from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import Traced, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of

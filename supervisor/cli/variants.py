@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, say
 from handoff_queue.supervisor.cli.request_options import Asked, limits_of, note_left_out
 

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.supervisor.client.export import Export
-    from handoff_queue.supervisor.client.handoff_report import HandoffReport
     from handoff_queue.supervisor.client.outline import JobOutline
-    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.submission import Clash, Submission

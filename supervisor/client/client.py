@@ -31,10 +31,9 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
-from handoff_queue.supervisor.client.job_deletion import delete_job
+from handoff_queue.supervisor.client.control import delete_job, pause, resume
 from handoff_queue.supervisor.client.job_lookup import checked, known
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
-from handoff_queue.supervisor.client.pauses import pause, resume
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
 if TYPE_CHECKING:
@@ -42,16 +41,15 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.supervisor.client.dispatch import Dispatcher
     from handoff_queue.supervisor.client.export import Export
-    from handoff_queue.supervisor.client.handoff_report import HandoffReport
     from handoff_queue.supervisor.client.outline import JobOutline
-    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.submission import Clash, Submission
 else:
     _PLACES = {
         "Clash": "handoff_queue.supervisor.client.submission",
-        "HandoffReport": "handoff_queue.supervisor.client.handoff_report",
+        "HandoffReport": "handoff_queue.supervisor.client.report",
         "JobOutline": "handoff_queue.supervisor.client.outline",
         "JobResult": "handoff_queue.supervisor.client.report",
         "Request": "handoff_queue.supervisor.client.request",
@@ -150,7 +148,7 @@ class Client:
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
         """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such job, or it has none of that name."""
-        from handoff_queue.supervisor.client.handoff_report import handoffs_on
+        from handoff_queue.supervisor.client.report import handoffs_on
 
         return handoffs_on(self.ledger, checked(job_id), handoff_ids)
 
@@ -204,8 +202,8 @@ class Client:
         Raises:
             UserError: it has not ended, has no such step, or no gaps, or has spent its budget and gets no more.
         """
+        from handoff_queue.supervisor.client.control import retry_job
         from handoff_queue.supervisor.client.request_fields import check_bounds
-        from handoff_queue.supervisor.client.retry_request import retry_job
 
         if limits is not None:
             check_type("the limits", limits, NewLimits)
@@ -232,7 +230,7 @@ class Client:
             UserError: the job waits for no approval, or not any more; it asks about no such step;
                 or what is wrong with the plan, a line each.
         """
-        from handoff_queue.supervisor.client.approval_requests import approve
+        from handoff_queue.supervisor.client.approvals import approve
 
         self._known(job_id)
         approve(self.ledger, job_id, note, plan, steps, rows)
@@ -256,7 +254,7 @@ class Client:
             UserError: the job waits for no approval, or not any more; it has no such step or row;
                 or what is wrong with the plan, a line each.
         """
-        from handoff_queue.supervisor.client.approval_requests import reject
+        from handoff_queue.supervisor.client.approvals import reject
 
         self._known(job_id)
         reject(self.ledger, job_id, note, steps, plan, rows)
@@ -287,7 +285,7 @@ class Client:
         Raises:
             UserError: it is no message of ours, or nobody waits for it any more.
         """
-        from handoff_queue.supervisor.client.dead_letters import put_back
+        from handoff_queue.supervisor.client.fleet import put_back
 
         put_back(self.ledger, self._dispatcher, letter)
 
@@ -347,14 +345,14 @@ class Client:
     def submission(self, request: Request) -> Submission:
         """A request as it would enter the ledger. Raises: UserError."""
         from handoff_queue.supervisor.client.request import check_is_request
-        from handoff_queue.supervisor.client.request_resolution import completed
+        from handoff_queue.supervisor.client.submission import completed
 
         check_is_request(request)
         return completed(self.ledger, self._settings, request)
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""
-        from handoff_queue.supervisor.client.request_resolution import documents_of
+        from handoff_queue.supervisor.client.submission import documents_of
 
         return documents_of(request, self._settings)
 

@@ -61,7 +61,7 @@ class Dispatcher:
         """A chord: these handoffs, then `supervisor.advance`.
 
         Put together by hand, message for message what `chord(header)(body)` sends: Celery's canvas tells the backend the chord's size,
-        which the ledger knows (`shared/broker/chords.py`), and subscribes to a result of every handoff, which nobody sends and nobody cancels.
+        which the ledger knows (`shared/broker/task_outcome.py`), and subscribes to a result of every handoff, which nobody sends and nobody cancels.
         """
         with self._left_to_the_sweeper(job_id):
             self._publish(job_id, outgoing)

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.reconnection import RECONNECT_EVERY_S, Patience
+from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, Patience
 
 READ_S = 0.25
 """The longest wait of one read, in seconds. The reader adds a new follower after at most this."""

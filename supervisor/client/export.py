@@ -20,11 +20,11 @@ from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import Checkpoint
-from handoff_queue.shared.types.documents import Document, Manifest
 from handoff_queue.shared.types.events import Event, JobSubmitted, Recorded
+from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.record import Record, letters_about, record_of
+from handoff_queue.supervisor.client.report import Record, letters_about, record_of
 
 
 class Entry(Message):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.context_results import Earlier
 from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.handoff import Earlier
+from handoff_queue.supervisor.client.control import keep_documents
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.retry_request import keep_documents
 from handoff_queue.supervisor.client.submission import FollowsOn
 from handoff_queue.supervisor.lifecycle.follow_up import given_of, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold

@@ -1,16 +1,48 @@
-"""A job as it goes on: its events as they come, and its end, waited for in its journal."""
+"""Follow the journal of a job, also across a restart of Redis."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import LedgerUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_lookup import known
-from handoff_queue.supervisor.client.reconnection import RECONNECT_EVERY_S, Patience
+
+RECONNECT_FOR_S = 30.0
+"""A restart takes a few seconds, and so does a failover."""
+RECONNECT_EVERY_S = 0.5
+"""Between two tries."""
+
+
+class Patience:
+    """Runs out where Redis stays away, and is whole again when it has answered."""
+
+    def __init__(
+        self, for_s: float = RECONNECT_FOR_S, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._for_s = for_s
+        self._now = now
+        self._away_since: float | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether Redis has not answered the last time."""
+        return self._away_since is not None
+
+    def renew(self) -> None:
+        """Redis has answered."""
+        self._away_since = None
+
+    def bear(self, error: LedgerUnavailable) -> None:
+        """Redis has not answered. Raises: LedgerUnavailable: this one; it has not for too long."""
+        if self._away_since is None:
+            self._away_since = self._now()
+        if self._now() - self._away_since > self._for_s:
+            raise error
+
 
 FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""

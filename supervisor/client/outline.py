@@ -22,10 +22,9 @@ from handoff_queue.shared.types.events import (
     Reviewed,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.priority import Priority
-from handoff_queue.supervisor.client.usage import usage_of
+from handoff_queue.supervisor.client.fleet import usage_of
 from handoff_queue.supervisor.client.waiting_reasons import missing_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 

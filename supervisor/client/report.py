@@ -1,18 +1,21 @@
-"""Everything about one job in one value: what `handoff run --json`, `handoff show` and `client.result` give."""
+"""The result of a job and of its handoffs, read from the journal."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.dead_letters import DeadLetter
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     Approved,
@@ -29,21 +32,20 @@ from handoff_queue.shared.types.events import (
     Routed,
     Synthesised,
 )
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.priority import Priority
 from handoff_queue.shared.types.results import result_values
+from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.shared.types.verdict import Verdict
-from handoff_queue.supervisor.client.approval_history import answers_in, approvals_in
-from handoff_queue.supervisor.client.plan_diff import change_of
-from handoff_queue.supervisor.client.record import Record, record_of
-from handoff_queue.supervisor.client.request_gates import checks_of
+from handoff_queue.supervisor.client.approvals import answers_in, approvals_in, change_of
+from handoff_queue.supervisor.client.fleet import usage_of
+from handoff_queue.supervisor.client.job_lookup import known
+from handoff_queue.supervisor.client.request import checks_of
 from handoff_queue.supervisor.client.rows import Row, chosen, last_repeated, repeated_in, rows_of
-from handoff_queue.supervisor.client.usage import usage_of
-from handoff_queue.supervisor.client.waiting_reasons import awaited_answers
+from handoff_queue.supervisor.client.waiting_reasons import awaited_answers, missing_for
 from handoff_queue.supervisor.lifecycle.answer import of_the_plan
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -51,8 +53,82 @@ from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.working_time import worked_in
-from handoff_queue.supervisor.quoting.quote_json import shown
+from handoff_queue.supervisor.quoting.quote_history import shown
 from handoff_queue.supervisor.roles.router import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job at one moment."""
+
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    job: JobStanding
+    journal: tuple[Recorded, ...]
+    handoffs: Mapping[HandoffId, HandoffStanding]
+    payloads: Mapping[str, str]
+    """All payloads of the journal, by digest."""
+    waits: tuple[str, ...]
+    """One line for each missing worker."""
+
+
+def record_of(ledger: Ledger, job_id: JobId) -> Record:
+    """Read the journal of a job and all its payloads.
+
+    Raises:
+        UnknownJob: there is none.
+        LedgerError: its payloads are gone.
+    """
+    journal = tuple(ledger.journal.read(job_id))
+    standing = next(iter(ledger.jobs.standings([job_id])), None)
+    if not journal or standing is None:
+        raise UnknownJob.named(job_id)
+    issued = [one.event for one in journal if isinstance(one.event, HandoffIssued)]
+    ends = [one.event for one in journal if isinstance(one.event, HandoffFinished)]
+    finished = {event.handoff_id for event in ends}
+    results = {event.result.digest for event in ends}
+    digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [
+        event.specialist for event in issued
+    ]
+    return Record(
+        at=ledger.connection.now(),
+        job=standing,
+        journal=journal,
+        handoffs=ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued]),
+        payloads=ledger.blobs.get(
+            job_id,
+            [digest for digest in digests if digest not in results],
+            results=[*results],
+        ),
+        waits=tuple(
+            map(
+                str,
+                missing_for(
+                    ledger,
+                    standing,
+                    [one.handoff_id for one in issued if one.handoff_id not in finished],
+                ),
+            )
+        ),
+    )
+
+
+def letters_about(ledger: Ledger, job_id: JobId) -> tuple[DeadLetter, ...]:
+    """Dead letters that speak of a job."""
+    return tuple(letter for letter in ledger.dead.newest() if job_id in letter.body)
+
+
+def refs_in(value: object) -> Iterable[BlobRef]:
+    """Every payload that a wire type refers to, however deep."""
+    if isinstance(value, BlobRef):
+        yield value
+    elif isinstance(value, BaseModel):
+        for _, item in value:
+            yield from refs_in(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from refs_in(item)
+
 
 CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
 """The note on a verdict of the offline model."""
@@ -374,3 +450,55 @@ def _notes(
     if ended and ended.reason:
         notes.append(words.why(ended.because) or ended.reason)
     return (*notes, *waits)
+
+
+MOST_ID_CHARS = 80
+
+
+class HandoffReport(Message):
+    """What `handoff show --handoff` says of each."""
+
+    handoff: dict[str, Any]
+    """The AgentHandoff in full with its books, as in `JobResult.handoffs`."""
+    result: dict[str, Any] | None = None
+    """The HandoffResult in full; null: there is none yet."""
+    turns: tuple[dict[str, Any], ...] = ()
+    """The stored turns: of a handoff that runs, or with the setting that keeps turns."""
+
+
+def handoffs_on(
+    ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId]
+) -> list[HandoffReport]:
+    """Return the reports in the order of the ids, in three round trips.
+
+    Raises:
+        UnknownJob: there is no such job.
+        UserError: it has none of that name.
+        LedgerError: its payloads are gone.
+    """
+    wanted = list(dict.fromkeys(handoff_ids))
+    books = ledger.glances.handoffs(
+        job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)]
+    )
+    if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
+        known(ledger, job_id)
+        which = ", ".join(map(repr, unknown))
+        raise UserError(
+            f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
+        )
+    messages = [one.message for one in books.values()]
+    results = [one.result for one in books.values() if one.result]
+    texts, turns = (
+        ledger.blobs.get(job_id, messages, results=results),
+        ledger.claims.turns(job_id, wanted),
+    )
+    return [
+        HandoffReport(
+            handoff=told(
+                texts[books[one].message], books[one].group, books[one].child, books[one].standing
+            ),
+            result=result_values(texts[result]) if (result := books[one].result) else None,
+            turns=tuple(turn.model_dump(mode="json") for turn in turns.get(one, ())),
+        )
+        for one in wanted
+    ]

@@ -11,17 +11,15 @@ from pydantic import ValidationError
 
 from handoff_queue.shared.documents.files import LONGEST_PATH, MACHINE_MADE
 from handoff_queue.shared.settings.http_values import split_http_url
-from handoff_queue.shared.types.approval import Approvals
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.facts import FactTable
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import NAME_PATTERN
+from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.names import RESERVED, SUB_SUPERVISOR
-from handoff_queue.shared.types.priority import Priority
-from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.client.argument_types import check_type
 
 if TYPE_CHECKING:

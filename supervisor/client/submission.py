@@ -1,30 +1,38 @@
-"""A request as it enters the ledger: what the first event of its job says, what that refers to, and what the books keep. Pure."""
+"""Check a request against the fleet, resolve its files, and prepare the job."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.documents.folder import FolderReading
-from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.documents.folder import FolderReading, read_folder
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.types.approval import Approvals
-from handoff_queue.shared.types.context_results import Earlier, Given, answers_in
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.types.errors import (
+    BudgetSpent,
+    InvalidDocuments,
+    LedgerUnavailable,
+    UserError,
+)
 from handoff_queue.shared.types.events import Event, JobStatus, JobSubmitted
-from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given, answers_in, ref
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
+from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.priority import Priority
 from handoff_queue.supervisor.client.request import Request, gating_in
 from handoff_queue.supervisor.client.task_signatures import end_task_of
-from handoff_queue.supervisor.text.titles import title_of
+from handoff_queue.supervisor.text.markdown import title_of
 
 HANDOFFS_A_STEP = 3
 """Of a workflow: its own, and two more."""
@@ -217,3 +225,114 @@ def books_of(limits: JobLimits | NewLimits) -> dict[str, int]:
         "max_usd": limits.max_microusd,
     }
     return {name: value for name, value in named.items() if value is not None}
+
+
+def completed(ledger: Ledger, settings: Settings, request: Request) -> Submission:
+    """Raises: UserError."""
+    if isinstance(request.documents, Path | Mapping):
+        request = replace(request, documents=documents_of(request, settings))
+    if request.after is None:
+        return submission_of(request, settings)
+    from handoff_queue.supervisor.client.follow_up import (
+        follow_on,
+    )  # here, because it folds a journal, which few requests need
+
+    return submission_of(request, settings, follow_on(ledger, request))
+
+
+def documents_of(request: Request, settings: Settings) -> FolderReading:
+    """Read the documents of a request.
+
+    Raises:
+        InvalidDocuments
+    """
+    if isinstance(request.documents, Mapping):
+        with _as_folder(request.documents) as folder:
+            return _read(folder, request, settings)
+    assert isinstance(request.documents, Path)
+    return _read(request.documents, request, settings)
+
+
+@contextmanager
+def _as_folder(documents: Mapping[str, bytes]) -> Iterator[Path]:
+    """Write documents to a temporary folder. An error calls that folder "documents"."""
+    with TemporaryDirectory(prefix="handoff-documents-") as folder:
+        try:
+            for name, content in documents.items():
+                place = Path(folder, name)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+            yield Path(folder)
+        except OSError as error:
+            raise InvalidDocuments(
+                f"the document {error.filename and Path(error.filename).name!r} cannot be stored ({error.strerror})"
+            ) from error
+        except InvalidDocuments as error:
+            raise InvalidDocuments(str(error).replace(folder, "documents")) from error
+
+
+def _read(folder: Path, request: Request, settings: Settings) -> FolderReading:
+    return read_folder(
+        folder,
+        max_document_bytes=settings.max_document_bytes,
+        max_documents=settings.max_documents,
+        strict=request.strict_documents,
+    )
+
+
+class Admission:
+    """What requests that come together are held against: asked of Redis once for all of them."""
+
+    def __init__(self, ledger: Ledger, memory_mark: float) -> None:
+        """`memory_mark`: the part of Redis's maxmemory above which no new job is taken."""
+        self._ledger = ledger
+        self._mark = memory_mark
+        self._spent: dict[str, str | None] = {}
+
+    def check(self, made: Submission, request: Request) -> None:
+        """Before the request becomes this job.
+
+        Raises:
+            UserError: a real model cannot be had from workers without a key, or nobody has ever served its fact-checker. (With no worker
+                there, they may come.)
+            BudgetSpent: the tenant, or the installation, has spent what it may in a day.
+            LedgerUnavailable: Redis is filled above the mark. A job that is there already, by its key, is let in.
+        """
+        check_fact_checker(self._ledger, made.event.fact_checker)
+        if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
+            raise UserError(
+                f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the workers run, or leave the model out"
+            )
+        spent = self._spent_up(request.tenant)
+        if not (spent or self._no_room) or self._ledger.jobs.standings([made.job_id]):
+            return
+        if spent:
+            raise BudgetSpent(spent)
+        raise LedgerUnavailable(self._no_room)
+
+    @cached_property
+    def _models(self) -> set[str]:
+        return {model for served in self._ledger.roles.served().values() for model in served.models}
+
+    @cached_property
+    def _no_room(self) -> str | None:
+        return self._ledger.health.no_room(self._mark)
+
+    def _spent_up(self, tenant: str) -> str | None:
+        if tenant not in self._spent:
+            self._spent[tenant] = self._ledger.days.spent_up(tenant)
+        return self._spent[tenant]
+
+
+def check_fact_checker(ledger: Ledger, name: str | None) -> None:
+    """One whose workers are away has done something here before: then the answer leaves with a note that it was not checked. A queue tells
+    nothing, for whatever a workflow names has one.
+
+    Raises:
+        UserError: nobody serves or has served it, and somebody is there.
+    """
+    served = ledger.roles.served() if name else {}
+    if name and served and name not in served and not ledger.history.read([name])[0][name]:
+        raise UserError(
+            f"fact_checker: no worker serves or has served {name!r}: {suggestion(name, sorted(served))}"
+        )

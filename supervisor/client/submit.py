@@ -21,10 +21,9 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.submission import Submission, first_clash
+from handoff_queue.supervisor.client.submission import Admission, Submission, first_clash
 
 ANNOUNCE_AFTER_S = 5.0
 """A job whose first wake-up was lost is found by a sweeper after this."""

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from handoff_queue.shared.types.characters import has_half_a_character
-from handoff_queue.shared.types.end_task import DEFAULT_QUEUE, MOST_NAME_CHARS, EndTask
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.job_options import DEFAULT_QUEUE, MOST_NAME_CHARS, EndTask
 
 MOST_ARGUMENT_CHARS = 10_000
 """Limit for args and kwargs together, as JSON. A task that needs more loads it by an id."""

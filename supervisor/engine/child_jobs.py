@@ -21,7 +21,6 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.answer import Answer
-from handoff_queue.shared.types.context_results import Given
 from handoff_queue.shared.types.errors import Interrupted, MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
     HandoffIssued,
@@ -31,15 +30,15 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
     TakenUp,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, HandoffResult, ref
+from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, Given, HandoffResult, ref
 from handoff_queue.shared.types.ids import HandoffId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.plan import Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.client.control import going_on, used_of
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.retry_request import going_on, used_of
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.pending_writes import Prepared, issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, words_wanted
@@ -60,7 +59,7 @@ from handoff_queue.supervisor.lifecycle.teams import (
     seconds_for,
     team_before,
 )
-from handoff_queue.supervisor.text.titles import title_of
+from handoff_queue.supervisor.text.markdown import title_of
 
 BEGUN_WITHIN_S = 5.0
 """A child whose first wake-up was lost is found by a sweeper after this."""

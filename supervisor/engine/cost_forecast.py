@@ -18,7 +18,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MissingCredentials
 from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.names import CLOSING_ROLES
-from handoff_queue.shared.types.rubric import DEFAULT_RUBRIC
+from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.budget import closers, kept_back
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE

@@ -1,4 +1,4 @@
-"""What a command needs before it can be recorded: its events, handoffs and payloads."""
+"""Prepare the writes of a decision, and commit them with its events."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any, assert_never
 
 from handoff_queue.shared.runtime.payload_cache import Library
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.store.presence import acting
+from handoff_queue.shared.store.presence import Roles, acting
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.text.gil_yielding import gently
-from handoff_queue.shared.types.context_results import answers_in
 from handoff_queue.shared.types.events import (
     Abandoned,
     EndTaskTried,
@@ -27,19 +26,17 @@ from handoff_queue.shared.types.events import (
     Synthesised,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, StopReason
+from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, StopReason, answers_in
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, unannounced_spec
 from handoff_queue.supervisor.client.dispatch import Outgoing
 from handoff_queue.supervisor.engine.child_jobs import hand_over
-from handoff_queue.supervisor.engine.payload_loading import Loading
 from handoff_queue.supervisor.engine.pending_writes import Prepared, RoleHandoff, issued
-from handoff_queue.supervisor.engine.pinned_specialists import pinned_spec
 from handoff_queue.supervisor.engine.plan_patches import record_patch
 from handoff_queue.supervisor.engine.questions import keep_documents_for, record_question
-from handoff_queue.supervisor.engine.role_briefs import Briefing
+from handoff_queue.supervisor.engine.role_briefs import Briefing, Loading
 from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,
@@ -90,8 +87,7 @@ from handoff_queue.supervisor.lifecycle.handoffs import (
 )
 from handoff_queue.supervisor.lifecycle.joins import counted_for
 from handoff_queue.supervisor.lifecycle.novelty_check import results_wanted
-from handoff_queue.supervisor.lifecycle.placeholder_results import failed_by_code
-from handoff_queue.supervisor.lifecycle.result_texts import remarks_want
+from handoff_queue.supervisor.lifecycle.result_texts import failed_by_code, remarks_want
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.quoting.quote_history import quoted
@@ -99,6 +95,21 @@ from handoff_queue.supervisor.roles.disputed_review import is_of_a_quarrel
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.outcomes import plan_made
+
+
+def pinned_spec(
+    state: JobState, name: str, library: Library, roles: Roles
+) -> tuple[SpecialistSpec, str, str | None]:
+    """The spec that the job started with, or, the first time, what workers announce now (and its text, to be stored), and its digest."""
+    pinned = state.specialists.get(name)
+    if pinned:
+        return spec_from(library.payloads(state.job_id, [pinned])[pinned]), pinned, None
+    served = roles.served().get(name)
+    if served is None:  # its workers have gone, or have not announced themselves since a restart
+        spec = unannounced_spec(name)
+        return spec, spec.content_digest, spec.to_json()
+    return served.spec, served.digest, served.spec.to_json()
+
 
 OFFLINE_LABEL = "Made without a language model: the offline model only quotes and arranges what the documents say."
 

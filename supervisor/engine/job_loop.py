@@ -27,13 +27,12 @@ from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import Children
 from handoff_queue.supervisor.engine.decision_recorder import Preparing
 from handoff_queue.supervisor.engine.decisions import Claimed, Deciding, Made
-from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.failure_guard import GivingUp
+from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.pending_writes import Prepared
 from handoff_queue.supervisor.engine.role_runner import Thinker
 from handoff_queue.supervisor.engine.state_cache import States
 from handoff_queue.supervisor.engine.wake_up_coalescing import Place, Together
-from handoff_queue.supervisor.engine.webhook import Webhooks
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     Command,

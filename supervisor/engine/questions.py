@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from handoff_queue.shared.runtime.payload_cache import Library
 from handoff_queue.shared.store.payloads import Blobs
-from handoff_queue.shared.types.documents import Manifest
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     ApprovalReminded,
     Approved,
     DecisionAsked,
 )
-from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.handoff import BlobRef, Manifest
 from handoff_queue.supervisor.engine.pending_writes import Prepared
 from handoff_queue.supervisor.lifecycle.commands import AskApproval, AskUser, GoOn, RemindUser
 from handoff_queue.supervisor.lifecycle.state import JobState

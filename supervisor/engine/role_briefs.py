@@ -1,16 +1,21 @@
-"""What each of the supervisor's roles is asked, what it sees, and the form of its answer."""
+"""What a role of the supervisor is asked: its brief, with the payloads that the brief needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pydantic import JsonValue
+
+from handoff_queue.shared.runtime.payload_cache import Library
 from handoff_queue.shared.store.presence import Served
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.engine.payload_loading import Loading
 from handoff_queue.supervisor.engine.pending_writes import Prepared
 from handoff_queue.supervisor.engine.plan_patches import replanning
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks, words_wanted
@@ -19,6 +24,7 @@ from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.input_steps import can_help, room
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
 from handoff_queue.supervisor.roles import assessment
@@ -37,6 +43,68 @@ from handoff_queue.supervisor.roles.disputed_review import judging, judging_want
 from handoff_queue.supervisor.roles.input_requests import NeedsReading
 from handoff_queue.supervisor.roles.planner import PlanReading
 from handoff_queue.supervisor.roles.router import RouteReading
+
+MOST_PLAN_STEPS = 200_000
+"""Steps of all parsed plans that a process keeps, about 100 MB."""
+
+
+class Plans:
+    """Parsed once: a plan of thousands of steps is handed out in many slices. The least recently used go first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Plan] = OrderedDict()
+        self._steps = 0
+        self._lock = threading.Lock()
+
+    def get(self, digest: str, text: Callable[[], str]) -> Plan:
+        """`text`: of the plan, where it is not known yet."""
+        with self._lock:
+            if digest in self._known:
+                self._known.move_to_end(digest)
+                return self._known[digest]
+        plan = Plan.from_json(text())
+        with self._lock:
+            self._steps += 0 if digest in self._known else len(plan.steps)
+            self._known[digest] = plan
+            while self._steps > MOST_PLAN_STEPS and len(self._known) > 1:
+                self._steps -= len(self._known.popitem(last=False)[1].steps)
+        return plan
+
+
+class Loading:
+    """Reads payloads from the ledger, or from the decision in preparation."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._plans = Plans()
+
+    def plan(self, state: JobState, into: Prepared) -> Plan:
+        """Return the plan of a job. The plan of the decision in preparation comes from `into`."""
+        assert state.plan is not None
+        ref = state.plan.plan
+        return self._plans.get(
+            ref.digest, lambda: into.texts.get(ref.digest) or self.text(state, ref)
+        )
+
+    def answer_schema(self, state: JobState) -> Mapping[str, Any]:
+        if state.submitted.answer_schema is None:
+            return {"type": "string"}
+        schema: dict[str, JsonValue] = json.loads(self.text(state, state.submitted.answer_schema))
+        return schema
+
+    def words(self, state: JobState, refs: Iterable[BlobRef], into: Prepared) -> Words:
+        """Load results in at most one round trip. Results of the decision in preparation come from `into`."""
+        digests = [ref.digest for ref in refs]
+        stored = self._library.payloads(
+            state.job_id, [], results=[digest for digest in digests if digest not in into.texts]
+        )
+        return Words(
+            stored | {digest: into.texts[digest] for digest in digests if digest in into.texts},
+            into.unreadable,
+        )
+
+    def text(self, state: JobState, ref: BlobRef) -> str:
+        return self._library.payloads(state.job_id, [ref.digest])[ref.digest]
 
 
 class Briefing:

@@ -17,13 +17,12 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from handoff_queue.shared.agent.json_answers import Lenient
-from handoff_queue.shared.types.approval import NOBODY_THERE
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import NOBODY_THERE, Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.plan import OnFailure, Synthesis
-from handoff_queue.shared.types.rubric import HIGHEST, LOWEST, Rubric, Score
+from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.evaluation.figures import text_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.evaluation.answer_judge import (
     Better,
@@ -22,11 +22,11 @@ from handoff_queue.supervisor.evaluation.figures import (
     faults_of,
     is_cut,
     text_of,
+    times,
     took_by,
     took_together,
 )
 from handoff_queue.supervisor.evaluation.job_runner import Errand, Runner
-from handoff_queue.supervisor.evaluation.number_format import times
 from handoff_queue.supervisor.evaluation.trials import Variant
 
 

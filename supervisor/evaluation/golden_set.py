@@ -18,10 +18,10 @@ from pydantic import (
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import NameField
+from handoff_queue.shared.types.json_text import refuse_repeats
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.rubric import Rubric
-from handoff_queue.shared.types.unique_json import refuse_repeats
-from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+from handoff_queue.shared.types.review import Rubric
+from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
 
 MOST_BYTES = 5_000_000
 MOST_CASES = 1_000

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.supervisor.evaluation.figures import Took, took_together
-from handoff_queue.supervisor.evaluation.number_format import times
-from handoff_queue.supervisor.evaluation.statistics import Estimate, mean, rate
+from handoff_queue.supervisor.evaluation.figures import (
+    Estimate,
+    Took,
+    mean,
+    rate,
+    times,
+    took_together,
+)
 from handoff_queue.supervisor.evaluation.trials import Outcome, Variant
 
 CONCLUSIVE = "beyond chance (95 %)"

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from handoff_queue.shared.documents.folder import FolderReading
-from handoff_queue.shared.types.approval import NOBODY_THERE
+from handoff_queue.shared.types.job_options import NOBODY_THERE, Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.rubric import Score
+from handoff_queue.shared.types.review import Score
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.evaluation.answer_judge import Judging, mean_of, scores_in

@@ -15,16 +15,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from handoff_queue.shared.documents.decoding import decode
-from handoff_queue.shared.documents.refusal import Refused
-from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.documents.decoding import Refused, decode
+from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.characters import composed, has_half_a_character
 from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.facts import FactTable, KnownFact
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
-from handoff_queue.supervisor.text.bounded_file import bounded_bytes
 from handoff_queue.supervisor.text.periods import periods_of
+from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
 
 MOST_BYTES = 5_000_000
 """Of a text file."""

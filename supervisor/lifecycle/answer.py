@@ -32,7 +32,7 @@ from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of,
 from handoff_queue.supervisor.lifecycle.replanning import why_not_looked_at
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words, said_by
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.text.headings import below
+from handoff_queue.supervisor.text.markdown import below
 
 NOT_REVIEWED = "The answer was not reviewed"
 NOT_CHECKED = "The facts of the answer were not checked"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     ApprovalEvent,
@@ -16,11 +15,16 @@ from handoff_queue.shared.types.events import (
     Rejected,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.supervisor.lifecycle.approval_types import Question, RejectedPlan
+from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
 from handoff_queue.supervisor.lifecycle.persistent_map import Layers
-from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepState
+from handoff_queue.supervisor.lifecycle.state import (
+    JobState,
+    Phase,
+    Question,
+    RejectedPlan,
+    StepState,
+)
 from handoff_queue.supervisor.lifecycle.steps import again
 
 ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)

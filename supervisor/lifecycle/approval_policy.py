@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handoff_queue.shared.types.approval import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.lifecycle.approval_types import Question
 from handoff_queue.supervisor.lifecycle.budget import why_asked
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -29,7 +28,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipReview,
 )
 from handoff_queue.supervisor.lifecycle.job_end import end_now, question_due
-from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from handoff_queue.shared.types.events import Arbitrated, HandoffIssued
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.shared.types.rulings import Ruling, Rulings
-from handoff_queue.shared.types.verdict import Decision, Revision
+from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings
 from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE

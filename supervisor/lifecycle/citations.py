@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 from handoff_queue.supervisor.text.markdown import blocks_of
-from handoff_queue.supervisor.text.units import is_unit
+from handoff_queue.supervisor.text.quantities import is_unit
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus, SecondChance
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from handoff_queue.shared.types.events import Abandoned, ConditionsChecked
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.supervisor.lifecycle.placeholder_results import failed_by_code
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import Words, failed_by_code
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 

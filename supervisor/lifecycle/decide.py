@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.supervisor.lifecycle.answer import choose_method
 from handoff_queue.supervisor.lifecycle.approval_policy import (
@@ -17,7 +17,6 @@ from handoff_queue.supervisor.lifecycle.approval_policy import (
     while_asked,
 )
 from handoff_queue.supervisor.lifecycle.arbitration import arbitrate
-from handoff_queue.supervisor.lifecycle.assignment import assigned
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
@@ -43,6 +42,7 @@ from handoff_queue.supervisor.lifecycle.effects import (
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
+from handoff_queue.supervisor.lifecycle.handoffs import assigned
 from handoff_queue.supervisor.lifecycle.job_end import (
     NOTHING_USABLE,
     after_the_end,
@@ -54,12 +54,12 @@ from handoff_queue.supervisor.lifecycle.job_end import (
 from handoff_queue.supervisor.lifecycle.joins import hopeless, late, ready
 from handoff_queue.supervisor.lifecycle.observations import Seen
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.recovery import recoveries
 from handoff_queue.supervisor.lifecycle.replanning import wants_a_look
 from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
 from handoff_queue.supervisor.lifecycle.step_failure import (
+    recoveries,
     second_chances,
     to_be_asked_about,
     why_failed,

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from handoff_queue.shared.types.citation_markers import MARKER
-from handoff_queue.shared.types.conflicts import Conflict, Settlement, Settlements
 from handoff_queue.shared.types.events import ConflictsFound, Judged
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, ref
+from handoff_queue.shared.types.review import Conflict, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
 from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.routing import ask_role

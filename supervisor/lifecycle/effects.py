@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import AFTER_REVIEW, Plan, Step, after_review_in
-from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.plan import AFTER_REVIEW, Patch, Plan, Step, after_review_in
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.shared.types.events import FactsChecked, HandoffFinished, HandoffIssued
-from handoff_queue.shared.types.fact_check import CheckVerdict
 from handoff_queue.shared.types.handoff import BUDGETS, BlobRef, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.shared.types.step_events import CheckVerdict
 from handoff_queue.supervisor.lifecycle.answer import parts_of
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,

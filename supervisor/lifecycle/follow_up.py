@@ -6,8 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from handoff_queue.shared.types.citation_markers import in_every_text
-from handoff_queue.shared.types.context_results import Given
-from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, ref
+from handoff_queue.shared.types.handoff import BlobRef, Claim, Given, HandoffResult, ref
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks

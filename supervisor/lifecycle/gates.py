@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from fractions import Fraction
 
-from handoff_queue.shared.text.plurals import counted
+from handoff_queue.shared.text.words import counted
 from handoff_queue.shared.types.characters import composed
 from handoff_queue.shared.types.events import GatesChecked
 from handoff_queue.shared.types.gates import Gates
@@ -15,11 +15,10 @@ from handoff_queue.shared.types.patterns import first_of, matches
 from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
 from handoff_queue.supervisor.lifecycle.citations import uncited
 from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
-from handoff_queue.supervisor.lifecycle.placeholder_results import failed_by_code
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words, failed_by_code
 from handoff_queue.supervisor.lifecycle.routing import WHOLE
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.text.fact_conflicts import against_the_facts
+from handoff_queue.supervisor.text.claim_conflicts import against_the_facts
 from handoff_queue.supervisor.text.markdown import headings_in
 from handoff_queue.supervisor.text.quantities import numbers_in
 

@@ -1,8 +1,9 @@
-"""How a step becomes an AgentHandoff: exactly the results that it depends on, and nothing else."""
+"""The handoff of one attempt at a step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handoff_queue.shared.types.errors import HandoffError
@@ -16,9 +17,30 @@ from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.lifecycle.answer import made_of
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.observations import Seen
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
+
+
+def assigned(state: JobState, steps: Sequence[StepId], seen: Seen) -> dict[StepId, str]:
+    """Those of these steps that somebody else gets. One that was tried before stays with whom it is."""
+    given, found = Counter[str](), dict[StepId, str]()
+
+    def busy(name: str) -> float:
+        load = seen.loads[name]
+        return (load.queued + given[name]) / max(1, load.slots)
+
+    for step_id in steps:
+        step = state.steps[step_id]
+        own = step.specialist
+        if own in seen.loads and step.attempt == 0:
+            chosen = min((own, *seen.able(own)), key=busy)  # with equals, the plan's own
+            given[chosen] += 1
+            if chosen != own:
+                found[step_id] = chosen
+    return found
+
 
 TOKENS_PER_TURN = 40_000
 """A handoff's token budget is this times its turns: a long context read on every turn, and its answer."""

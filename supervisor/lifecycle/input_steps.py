@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 
 HANDOFFS_OF_A_NEED = 3

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from handoff_queue.shared.types.approval import OnTimeout
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.job_options import OnTimeout
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
-from handoff_queue.supervisor.lifecycle.approval_types import Question
 from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.budget import why_spent
 from handoff_queue.supervisor.lifecycle.commands import (
@@ -26,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubte
 from handoff_queue.supervisor.lifecycle.joins import next_join
 from handoff_queue.supervisor.lifecycle.observations import Seen
 from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
-from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
+from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question, StepStatus
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from handoff_queue.shared.types.events import LAST, Counted
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.plan import Join
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, SkipSteps
 from handoff_queue.supervisor.lifecycle.retry_reducer import in_doubt
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus

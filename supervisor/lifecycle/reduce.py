@@ -40,9 +40,9 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import BUDGETS, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
-from handoff_queue.shared.types.verdict import Decision
+from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import heard, planned
 from handoff_queue.supervisor.lifecycle.arbitration import arbitrated
 from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
@@ -56,8 +56,13 @@ from handoff_queue.supervisor.lifecycle.retry_reducer import (
     held_no_more,
     retried,
 )
-from handoff_queue.supervisor.lifecycle.standing_answer import NOTHING_HELD
-from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, StepStatus
+from handoff_queue.supervisor.lifecycle.state import (
+    NOTHING_HELD,
+    Delivery,
+    JobState,
+    Phase,
+    StepStatus,
+)
 from handoff_queue.supervisor.lifecycle.step_index_update import overview_after
 from handoff_queue.supervisor.lifecycle.steps import (
     abandoned,

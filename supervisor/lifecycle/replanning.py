@@ -23,9 +23,8 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import BUDGETS
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.plan import Plan, Step, Synthesis
-from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.plan import Patch, Plan, Step, Synthesis
 from handoff_queue.supervisor.lifecycle.plan_patches import FRUITLESS_ROUNDS, REPLANNER, Patches
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 from handoff_queue.supervisor.lifecycle.steps import still_asked

@@ -1,4 +1,4 @@
-"""What models said, where events and states only refer to it. Pure: the caller loads the payloads."""
+"""Texts of results for later steps and for the answer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from handoff_queue.shared.text.plurals import counted
-from handoff_queue.shared.types.conflicts import Conflicts
+from handoff_queue.shared.text.words import counted
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import (
     Arbitrated,
@@ -27,7 +26,6 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     Synthesised,
 )
-from handoff_queue.shared.types.fact_check import FactCheck
 from handoff_queue.shared.types.facts import FactTable
 from handoff_queue.shared.types.handoff import (
     BlobRef,
@@ -36,17 +34,31 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
     StopReason,
 )
-from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.input_resolutions import Resolutions
+from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
 from handoff_queue.shared.types.names import FACT_GATE
-from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.plan import Patch, Plan, Resolutions
 from handoff_queue.shared.types.results import unreadable_result
-from handoff_queue.shared.types.rulings import Rulings
-from handoff_queue.shared.types.verdict import Verdict
+from handoff_queue.shared.types.review import Conflicts, Rulings, Verdict
+from handoff_queue.shared.types.step_events import FactCheck
 from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
 from handoff_queue.supervisor.lifecycle.state import StepState
-from handoff_queue.supervisor.text.titles import title_of
+from handoff_queue.supervisor.text.markdown import title_of
+
+
+def failed_by_code(
+    job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason
+) -> HandoffResult:
+    """It stands where a result is looked for, and says why there is none."""
+    return HandoffResult(
+        handoff_id=handoff_id(step_id, attempt),
+        job_id=job_id,
+        step_id=step_id,
+        attempt=attempt,
+        status=ResultStatus.FAILED,
+        error=error,
+        stop_reason=stop_reason,
+    )
+
 
 WHY_CHARS = 300
 """The longest reason that is quoted in a line. The whole text is in the result."""

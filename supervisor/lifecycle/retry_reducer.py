@@ -13,17 +13,17 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import BUDGETS, ResultStatus
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import raised
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.lifecycle.approval_events import approved_anew, asked_anew
 from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
 from handoff_queue.supervisor.lifecycle.disputes import judged_well
 from handoff_queue.supervisor.lifecycle.fact_gate import checked_anew
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
-from handoff_queue.supervisor.lifecycle.standing_answer import Held
 from handoff_queue.supervisor.lifecycle.state import (
     Delivery,
+    Held,
     JobState,
     Phase,
     StepState,

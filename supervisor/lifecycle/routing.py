@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import assert_never
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure, Plan, Step
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route

@@ -1,13 +1,13 @@
-"""A job as its journal tells it."""
+"""The state of a job, folded from its journal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import Field, NonNegativeInt
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.events import (
     AnswerMethod,
     Arbitrated,
@@ -26,18 +26,83 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
+from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.message import Message
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
-from handoff_queue.supervisor.lifecycle.approval_types import Question, RejectedPlan
 from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark, Team
 from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
 from handoff_queue.supervisor.lifecycle.persistent_map import Layers
 from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.plan_patches import Patches
-from handoff_queue.supervisor.lifecycle.standing_answer import NOTHING_HELD, Held
-from handoff_queue.supervisor.lifecycle.step_index import Overview
+
+
+class Question(Message):
+    """What the job waits for an approval of."""
+
+    what: ApprovalOf
+    version: NonNegativeInt
+    """Of its `approval_asked`: an answer names it."""
+    at: float
+    until: float
+    """Unix times in seconds."""
+    steps: tuple[StepId, ...] = ()
+    """Which ones, of a failure."""
+    reminders: NonNegativeInt = 0
+
+
+class RejectedPlan(Message):
+    """A plan that a person did not want, and what was said of it."""
+
+    plan: BlobRef
+    note: BlobRef | None = None
+    own_plan: BlobRef | None = None
+    """The plan that the person would make."""
+
+
+class Held(Message):
+    """Whether it was worth its price is known only when what it builds on has ended."""
+
+    steps: tuple[StepId, ...] = ()
+    """Their results stand until a step that they build on has another one."""
+    answer: bool = False
+    """So does the answer, with its review, until any step has another result."""
+    is_known_above: bool = False
+    """The parent of this job has that answer."""
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.steps or self.answer or self.is_known_above)
+
+
+NOTHING_HELD = Held()
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Of thousands of steps, most have been handed out, or have a result that nothing more follows from: these are the others."""
+
+    next: tuple[StepId, ...] = ()
+    """Those that wait, and whose fan-in may stand: all that they depend on is settled, or they have a join. In the plan's order, as all."""
+    in_need: tuple[StepId, ...] = ()
+    unusable: tuple[StepId, ...] = ()
+    """Settled, with nothing that can be built on."""
+    unsettled: int = 0
+    """Steps."""
+    waits_for: Layers[StepId, int] = field(default_factory=Layers)
+    """How many of the steps that it depends on are not settled."""
+    written: int = 0
+    """Bytes of the results that there are."""
+    unwritten: int = 0
+    """Steps without a result."""
+    apart: tuple[HandoffId, ...] = ()
+    """Open handoffs that are in no chord: of roles, and of child jobs. In the order in which they were issued."""
+
+    @property
+    def are_settled(self) -> bool:
+        """All steps."""
+        return self.unsettled == 0
+
 
 LAST_CHANCE_S = 30.0
 """At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""

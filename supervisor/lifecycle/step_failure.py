@@ -1,6 +1,4 @@
-"""What becomes of a step that failed: the same specialist again, told why; then others that can do it; then the job goes on without it,
-or a person is asked.
-"""
+"""What follows when a step fails: another attempt, another specialist, or a gap."""
 
 from __future__ import annotations
 
@@ -8,13 +6,37 @@ from collections.abc import Sequence
 
 from handoff_queue.shared.types.events import SecondChance
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure
+from handoff_queue.supervisor.lifecycle.commands import Command, PublishAgain, RunRole, StartChild
 from handoff_queue.supervisor.lifecycle.joins import is_wanted
 from handoff_queue.supervisor.lifecycle.observations import Seen
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+
+
+def recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+    """Messages that are published again, roles that are run again, child jobs that have not begun."""
+    again: list[HandoffId] = []
+    commands: list[Command] = []
+    for handoff_id, found in seen.handoffs.items():
+        issued = state.open.get(handoff_id)
+        if issued is None or found.held:
+            continue
+        abandoned = found.state == "running" and (found.lease_until or 0.0) < now
+        if issued.child:
+            if found.state == "issued":
+                commands.append(StartChild(handoff_id))
+        elif issued.group is None:
+            if abandoned or (found.state == "issued" and (found.lost or not found.queued)):
+                commands.append(RunRole(handoff_id))
+        elif abandoned or (found.state == "issued" and found.lost):
+            again.append(handoff_id)
+    return (
+        (PublishAgain(tuple(again)), *commands) if again else tuple(commands)
+    )  # running a role takes as long as its model does
+
 
 MOST_RETRIES = 2
 """Of one step, by the specialist that it was planned for."""

@@ -8,8 +8,7 @@ from dataclasses import replace
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.supervisor.lifecycle.persistent_map import Layers
 from handoff_queue.supervisor.lifecycle.plan_graph import Shape, shape_of
-from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
-from handoff_queue.supervisor.lifecycle.step_index import Overview
+from handoff_queue.supervisor.lifecycle.state import JobState, Overview, StepState, StepStatus
 
 Steps = Mapping[StepId, StepState]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.events import (
     ConditionsChecked,
     FactsChecked,
@@ -17,9 +16,15 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.lifecycle.approval_types import Question
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
-from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.state import (
+    JobState,
+    Phase,
+    Question,
+    StepState,
+    StepStatus,
+)
 
 BY_CODE = frozenset({StopReason.DEFECT, StopReason.TOO_MANY_CLAIMS})
 """The result was made without the agent loop, which knows whether a tool with effects has run."""

@@ -1,14 +1,16 @@
-"""A job's quote, and how it turned out: what the ledger remembers, in the form that quotes are drawn from."""
+"""Quotes of earlier jobs, and a quote as JSON."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from graphlib import TopologicalSorter
+from typing import Any
 
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.quote import Quote
+from handoff_queue.shared.types.quote import Estimate, Quote
+from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.lifecycle.budget import closers
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from handoff_queue.supervisor.quoting.simulation import (
@@ -19,6 +21,20 @@ from handoff_queue.supervisor.quoting.simulation import (
     quote_of,
     score_of,
 )
+
+
+def shown(quote: Quote) -> dict[str, Any]:
+    """`{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`; null: not known."""
+
+    def both(one: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
+        return (
+            None
+            if one is None
+            else {f"likely_{name}": one.likely / unit, f"most_{name}": one.most / unit}
+        )
+
+    cost, time = both(quote.microusd, MICROUSD, "usd"), both(quote.seconds, 1.0, "s")
+    return {"cost": cost, "time": time, "handoffs": quote.handoffs, "jobs": quote.jobs}
 
 
 def quoted(state: JobState, ledger: Ledger) -> Quote:

@@ -14,8 +14,16 @@ from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
 from handoff_queue.shared.agent.json_answers import Lenient
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.rubric import DEFAULT_RUBRIC, HIGHEST, LOWEST, Rubric, Score
-from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
+from handoff_queue.shared.types.review import (
+    DEFAULT_RUBRIC,
+    HIGHEST,
+    LOWEST,
+    Decision,
+    Revision,
+    Rubric,
+    Score,
+    Verdict,
+)
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.types.context_results import Given
+from handoff_queue.shared.types.handoff import Given
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.rubric import DEFAULT_RUBRIC, Rubric
+from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.supervisor.lifecycle.teams import SPEC
 from handoff_queue.supervisor.roles.answer_text import clipped
 

@@ -13,8 +13,7 @@ from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
 from handoff_queue.shared.agent.json_answers import Lenient
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.rulings import Ruling, Rulings, Side
-from handoff_queue.shared.types.verdict import Revision
+from handoff_queue.shared.types.review import Revision, Ruling, Rulings, Side
 from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
 from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from handoff_queue.shared.types.fact_check import CheckVerdict
+from handoff_queue.shared.types.step_events import CheckVerdict
 from handoff_queue.supervisor.roles.answer_text import clipped
 
 MAX_REQUEST_CHARS = 20_000
@@ -32,7 +32,7 @@ def fact_check_task(request: str) -> str:
 
 
 def fact_check_schema() -> Mapping[str, Any]:
-    """Of `shared.types.fact_check.FactCheck`."""
+    """Of `shared.types.step_events.FactCheck`."""
     text = {"type": "string"}
     statement = {"statement": text, "why": text}
     one = {

@@ -13,10 +13,9 @@ from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
 from handoff_queue.shared.agent.json_answers import Lenient
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.input_resolutions import Resolution, Resolutions
-from handoff_queue.shared.types.plan import OnFailure, Plan, Step
+from handoff_queue.shared.types.plan import OnFailure, Plan, Resolution, Resolutions, Step
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, room
-from handoff_queue.supervisor.lifecycle.repeated_steps import repeats_in, twice_in
+from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import LONGEST_NAME, clipped, name_of, parse

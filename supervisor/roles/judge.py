@@ -11,9 +11,9 @@ from pydantic import Field, JsonValue, field_validator
 
 from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
 from handoff_queue.shared.agent.json_answers import Lenient
-from handoff_queue.shared.types.conflicts import Conflict, Conflicts, Settlement, Settlements
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
+from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
 from handoff_queue.supervisor.roles.answer_text import clipped, parse
 
 LONGEST_WHY = 1_000

@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import assert_never
 
-from handoff_queue.shared.types.conflicts import Settlements
-from handoff_queue.shared.types.context_results import answers_in, own
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import (
     AnswerMethod,
@@ -30,15 +28,15 @@ from handoff_queue.shared.types.handoff import (
     BlobRef,
     HandoffResult,
     ResultStatus,
+    answers_in,
+    own,
     ref,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.input_resolutions import Resolution, Resolutions
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import OnLimit
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.shared.types.rulings import Rulings, Side
-from handoff_queue.shared.types.verdict import Verdict
+from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions, Step
+from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.effects import with_effects_after_review
 from handoff_queue.supervisor.lifecycle.result_texts import Words
@@ -47,8 +45,8 @@ from handoff_queue.supervisor.roles.disputed_review import points_asked_in
 from handoff_queue.supervisor.roles.input_requests import steps_asked_in
 from handoff_queue.supervisor.roles.planner import degraded_plan, specialists_offered_in
 from handoff_queue.supervisor.roles.router import Route
+from handoff_queue.supervisor.text.markdown import title_of
 from handoff_queue.supervisor.text.task_similarity import asks_the_same
-from handoff_queue.supervisor.text.titles import title_of
 
 
 def outcome_of(  # noqa: PLR0911 (one case a role)

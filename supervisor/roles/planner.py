@@ -13,10 +13,10 @@ from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
 from handoff_queue.shared.agent.json_answers import Lenient
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.join import Join
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import (
     DEFAULT_FALLBACK,
+    Join,
     OnFailure,
     Plan,
     Step,
@@ -25,10 +25,10 @@ from handoff_queue.shared.types.plan import (
     name_problems,
     shape_problems,
 )
-from handoff_queue.supervisor.lifecycle.repeated_steps import twice_in
+from handoff_queue.supervisor.lifecycle.plan_patches import twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder, one_step
 from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
-from handoff_queue.supervisor.text.titles import title_of
+from handoff_queue.supervisor.text.markdown import title_of
 
 TITLE_HELP = "a heading for the result, in the language of the answer: Prices compared"
 

@@ -17,9 +17,15 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.model import Block
-from handoff_queue.shared.types.plan import Plan, Step, last_join_problems, shape_problems
-from handoff_queue.shared.types.plan_patch import Patch, Repeat
-from handoff_queue.supervisor.lifecycle.repeated_steps import repeats_in, twice_in
+from handoff_queue.shared.types.plan import (
+    Patch,
+    Plan,
+    Repeat,
+    Step,
+    last_join_problems,
+    shape_problems,
+)
+from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
 from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 from handoff_queue.supervisor.roles.handoff_tools import (
@@ -30,7 +36,7 @@ from handoff_queue.supervisor.roles.handoff_tools import (
     tools_for,
 )
 from handoff_queue.supervisor.roles.planner import StepAnswer
-from handoff_queue.supervisor.text.titles import title_of
+from handoff_queue.supervisor.text.markdown import title_of
 
 LONGEST_WHY = 2_000
 FOUND_CHARS = 300

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.stems import stem
+from handoff_queue.shared.text.words import stem
 
 _WORD = re.compile(r"[^\W_][\w+#]*(?:[.-][\w+#]+)*")
 _GRAMMAR = frozenset(

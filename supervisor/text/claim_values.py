@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.stems import stem
-from handoff_queue.supervisor.text.clock_times import minutes_of
+from handoff_queue.shared.text.words import stem
 from handoff_queue.supervisor.text.multi_valued_attributes import has_many, is_whole
-from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
+from handoff_queue.supervisor.text.periods import Period, are_apart, minutes_of, periods_of
 from handoff_queue.supervisor.text.quantities import (
     Quantity,
     can_be_compared,

@@ -1,4 +1,4 @@
-"""Blocks of a Markdown text: headings, paragraphs, lists, rows of tables. Pure; what stands inside a block is not parsed."""
+"""Headings, titles and plain text of Markdown."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from handoff_queue.shared.types.plan import TITLE_CHARS
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -35,3 +37,41 @@ def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
+
+
+_DEEPEST = 6
+"""Markdown knows no deeper heading."""
+
+
+def below(level: int, text: str) -> str:
+    """The Markdown with its highest heading one level below `level`, and the others as far below that as they were.
+
+    Only headings of the text itself are touched: not what stands in code, in quotations and in lists.
+    """
+    lines = lines_of(text)
+    found = [
+        token for token in blocks_of(text) if token.type == "heading_open" and token.level == 0
+    ]
+    move = level + 1 - min((int(token.tag[1]) for token in found), default=0)
+    for token in reversed(found):  # from the end, so that the lines above keep their numbers
+        assert token.map is not None
+        first, end = token.map
+        marks = "#" * min(_DEEPEST, int(token.tag[1]) + move)
+        lines[first:end] = [f"{marks} {_words(lines[first:end], token.markup)}".rstrip()]
+    return "\n".join(lines)
+
+
+def _words(lines: list[str], markup: str) -> str:
+    """What a heading says: behind its `#`s, or above the line that underlines it."""
+    if markup.startswith("#"):
+        return lines[0].strip().lstrip("#").strip()
+    return " ".join(word for line in lines[:-1] for word in line.split())
+
+
+def title_of(text: str, most: int = TITLE_CHARS) -> str:
+    """Return the first words of a text, on one line of at most `most` characters.
+
+    A text that is cut ends with an ellipsis.
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"

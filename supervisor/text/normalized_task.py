@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from handoff_queue.shared.text.stems import stem
-from handoff_queue.supervisor.text.task_phrases import Part, Parts
+from handoff_queue.shared.text.words import stem
+from handoff_queue.supervisor.text.task_similarity import Part, Parts
 
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*[+#]*|[€$£¥%]")
 _ENDS, _MARKS = frozenset(".!?:\n"), frozenset(".,;:!?()[]–—\n")

@@ -1,4 +1,4 @@
-"""YAML as people mean it: mappings, lists and texts, with their lines. No aliases, no tags, no key twice; `no` is a text where one is due.
+"""Read bounded files that users wrote, and YAML with the line of each value.
 
 The tree of nodes is read as it stands, so that a value is what was typed; only `value_of` makes numbers and booleans of it.
 """
@@ -15,7 +15,28 @@ import yaml
 from handoff_queue.shared.text.yaml_loader import PlainLoader, Refused
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+
+
+def bounded_bytes(path: Path, most: int, mend: str) -> bytes:
+    """The content. `mend`: what to do about a file of more than `most` bytes.
+
+    Raises:
+        UserError: not there, not a regular file (a pipe would never end), unreadable, or too large.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is not a regular file; name a file")
+        with path.open("rb") as stream:
+            data = stream.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(
+            f"{str(path)!r:.200} cannot be read ({reason}); check the path and its permissions"
+        ) from error
+    if len(data) > most:
+        raise UserError(f"{path} is larger than {most:,} bytes; {mend}")
+    return data
+
 
 _NULL = "tag:yaml.org,2002:null"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -1,4 +1,7 @@
-"""Whether two texts ask for the same, in whatever words. Pure.
+"""How similar two tasks are, by their phrases.
+
+Who asks for "the licence and the price" asked for the licence, and who does so for "the maximum dose" did not ask for every dose: one of
+several things can be left out as a whole, and nothing that narrows what stays.
 
 The measure is containment (A. Broder, "On the resemblance and containment of documents", 1997): how much of the shorter text stands in
 the other one, over single words, because who rewords keeps the words that matter and changes their order. Words lose their endings;
@@ -10,8 +13,127 @@ storage claim", "a source for the filtering claim".
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from handoff_queue.shared.text.stems import stem
+from handoff_queue.shared.text.words import stem
+
+_PREPOSITIONS = frozenset(
+    "of in on at to for from with by about as into within among between per via regarding respect concerning".split()
+)
+_ENDS, _BREAKS = frozenset(".!?;\n"), frozenset(",:()[]–—")
+"""Marks behind a sentence, and within one."""
+_AND = frozenset("and or und oder & plus".split())
+_OF_THEIR_OWN = frozenset("leave say do".split())
+"""Begin a sentence about something else than what is asked for, as the verbs that ask do."""
+
+
+class Part(NamedTuple):
+    """What stands between two prepositions, conjunctions or marks."""
+
+    words: frozenset[str]
+    is_listed: bool
+    """It is one of several: a sentence that asks for something more, or one of those that "and" joins."""
+    follows: bool
+    """It belongs to the part before it."""
+    is_named: bool = False
+    """It has names."""
+
+
+def narrows(kept: Collection[str], parts: tuple[Part, ...]) -> bool:
+    """Whether a task with nothing but these words is only a part of what was asked for. A word of two parts keeps neither."""
+    count = Counter(word for part in parts for word in part.words)
+    is_out = is_mixed = False
+    for part in parts:
+        gone, own = (
+            part.words.difference(kept),
+            {word for word in part.words.intersection(kept) if count[word] == 1},
+        )
+        may_go = part.is_listed or (part.follows and is_out)
+        if (gone and (own or not may_go)) or (own and part.follows and is_mixed):
+            return False
+        is_out = may_go and not own and not part.is_named
+        is_mixed = bool(gone) and gone != part.words
+    return True
+
+
+@dataclass(slots=True)
+class _Open:
+    words: set[str] = field(default_factory=set)
+    is_listed: bool = False
+    follows: bool = False
+    is_named: bool = False
+    leads: bool = False
+    """It begins a sentence with a preposition: "in small towns, ..." is no first of several."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """Of a task, as far as it was read."""
+
+    _parts: list[_Open] = field(default_factory=lambda: [_Open()])
+    _is_first: bool = True
+    """Nothing was read yet."""
+    _listed_from: int | None = None
+    """Where what commas divide begins: it is a list, if "and" comes."""
+
+    def take(self, small: str, gap: str, *, is_order: bool) -> None:
+        """The next word, in small letters, and what stood before it."""
+        begins = not _ENDS.isdisjoint(gap)
+        if begins:
+            self._opens(is_listed=(is_order and small != "use") or small in _OF_THEIR_OWN)
+            self._listed_from = None
+        elif "," in gap and not is_order:
+            self._listed_from = (
+                len(self._parts) - 1 if self._listed_from is None else self._listed_from
+            )
+            self._opens(follows=True)
+        elif not _BREAKS.isdisjoint(gap):
+            self._opens(follows=True)
+            self._listed_from = None
+        if small in _AND:
+            self._joins()
+        elif small in _PREPOSITIONS:
+            self._leads_on(begins=begins or self._is_first)
+        self._is_first = False
+
+    def note(self, root: str, *, is_name: bool) -> None:
+        if is_name:
+            self._parts[-1].is_named = True
+        else:
+            self._parts[-1].words.add(root)
+
+    def read(self) -> tuple[Part, ...]:
+        return tuple(
+            Part(frozenset(one.words), one.is_listed, one.follows, one.is_named)
+            for one in self._parts
+        )
+
+    @property
+    def _is_filled(self) -> bool:
+        return bool(self._parts[-1].words) or self._parts[-1].is_named
+
+    def _opens(self, *, is_listed: bool = False, follows: bool = False) -> None:
+        if self._is_filled:
+            self._parts.append(_Open())
+        self._parts[-1].is_listed, self._parts[-1].follows = is_listed, follows
+
+    def _joins(self) -> None:
+        first = len(self._parts) - 1 if self._listed_from is None else self._listed_from
+        self._opens(is_listed=True)
+        for one in self._parts[first:]:
+            one.is_listed = one.is_listed or not one.leads
+        self._listed_from = None
+
+    def _leads_on(self, *, begins: bool) -> None:
+        if self._is_filled:
+            self._opens(follows=True)
+            self._listed_from = None
+        elif begins:
+            self._parts[-1].leads = True
+
 
 SAME_FROM = 0.6
 """Containment from which two texts ask for the same. Measured on the pairs of tests/supervisor/text/test_task_similarity.py: reworded demands

@@ -19,11 +19,9 @@ from typing import Any
 
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.client.record import Record
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.report import JobResult, Record
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
-from handoff_queue.supervisor.tracing.rendering import answer_html, sources_html
-from handoff_queue.supervisor.tracing.report_sentences import told_of
+from handoff_queue.supervisor.tracing.rendering import answer_html, sources_html, told_of
 from handoff_queue.supervisor.tracing.timeline import Bar, Timeline
 
 SCRIPTS = ("drawing.js", "timeline.js", "page.js")

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.record import Record
+from handoff_queue.supervisor.client.report import Record
 
 STOPPED = "stopped"
 

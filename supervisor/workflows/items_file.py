@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.decoding import decode
-from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.documents.decoding import Refused, decode
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
-from handoff_queue.supervisor.text.bounded_file import bounded_bytes
+from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 

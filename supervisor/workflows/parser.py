@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.condition import Condition, InvalidCondition, condition_of
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
@@ -38,9 +38,14 @@ from handoff_queue.supervisor.text.plain_yaml import (
     truth_of,
     value_of,
 )
-from handoff_queue.supervisor.workflows.join_syntax import join_from
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
-from handoff_queue.supervisor.workflows.workflow import MOST_STEPS, Each, Workflow, WorkflowStep
+from handoff_queue.supervisor.workflows.workflow import (
+    MOST_STEPS,
+    Each,
+    Workflow,
+    WorkflowStep,
+    join_from,
+)
 
 MOST_BYTES = 200_000
 """A plan that a person has written is shorter; many alike steps are one with `for_each`."""

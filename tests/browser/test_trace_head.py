@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.quote import Estimate, Quote
-from handoff_queue.supervisor.quoting.quote_json import shown
+from handoff_queue.supervisor.quoting.quote_history import shown
 from tests.browser.driver import Browser
 from tests.browser.pages import written
 from tests.supervisor.tracing.records import Ran

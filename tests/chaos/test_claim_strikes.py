@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from handoff_queue.chaos.claim_strikes import Held, strikes_at
-from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.unwanted_calls import Held, strikes_at
 
 THREE = (
     Held("worker1", 1, 10.0),

@@ -18,7 +18,7 @@ from handoff_queue.chaos.expected_outcomes import (
 from handoff_queue.chaos.expected_outcomes import wrong_end as wrong_end_of
 from handoff_queue.chaos.plan import PlannedJob, PlannedStep, Says
 from handoff_queue.chaos.shapes import Shape
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 
 KILLED = Ended("failed", TOO_MANY_CLAIMS)
 CUT = Ended("partial", JOB_BUDGET)

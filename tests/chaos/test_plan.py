@@ -16,7 +16,7 @@ from handoff_queue.chaos.job_generator import EVERYTHING, ONLY_CHORDS, jobs_of, 
 from handoff_queue.chaos.plan import FACT_CHECKER, SPECIALISTS, TROUBLE_SHARE, CallKey, PlannedJob
 from handoff_queue.chaos.shapes import CHORDS, MODES, Shape
 from handoff_queue.shared.specialists.reader import load_specialists, read_specialist
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists

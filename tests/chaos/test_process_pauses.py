@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.chaos.faults import Fault, Strike
+from handoff_queue.chaos.messages_server import Fault, Strike
 from handoff_queue.chaos.process_pauses import Stops
 from tests.waiting import wait_until
 

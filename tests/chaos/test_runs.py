@@ -21,7 +21,7 @@ from handoff_queue.chaos.run import (
     try_failpoints,
     try_failpoints_in_plain_celery,
 )
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.journal_follower import FOLLOW_S
-from handoff_queue.supervisor.engine import webhook
+from handoff_queue.supervisor.engine import notifications
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from tests.docs.pages import blocks, coded, rows, sections, text_of
 from tests.doubles.jobs import a_job
@@ -165,8 +165,8 @@ def test_every_program_of_the_page_runs(
 def signed(body: bytes, at: float) -> Mapping[str, str]:
     timestamp = str(int(at))
     return {
-        webhook.TIMESTAMP_HEADER: timestamp,
-        webhook.SIGNATURE_HEADER: webhook.signature(SECRET, timestamp, body),
+        notifications.TIMESTAMP_HEADER: timestamp,
+        notifications.SIGNATURE_HEADER: notifications.signature(SECRET, timestamp, body),
     }
 
 
@@ -180,8 +180,12 @@ def test_a_genuine_webhook_is_told_from_a_forged_and_from_an_old_one() -> None:
     assert not is_genuine("another", signed(body, now), body)
     assert not is_genuine(SECRET, signed(body, now - 3_600), body)
     assert not is_genuine(SECRET, {}, body)
-    assert not is_genuine(SECRET, {**signed(body, now), webhook.SIGNATURE_HEADER: "größer"}, body)
-    assert not is_genuine(SECRET, {**signed(body, now), webhook.TIMESTAMP_HEADER: "soon"}, body)
+    assert not is_genuine(
+        SECRET, {**signed(body, now), notifications.SIGNATURE_HEADER: "größer"}, body
+    )
+    assert not is_genuine(
+        SECRET, {**signed(body, now), notifications.TIMESTAMP_HEADER: "soon"}, body
+    )
 
 
 def test_the_page_names_the_pauses_between_webhooks() -> None:
@@ -191,7 +195,7 @@ def test_the_page_names_the_pauses_between_webhooks() -> None:
     assert "5 seconds, 30 seconds, 2 minutes, 10 minutes and an hour" in " ".join(
         SECTIONS["The webhook"].split()
     )
-    assert (webhook.TIMEOUT_S, FOLLOW_S, MAX_CONNECTIONS) == (10.0, 5.0, 64)
+    assert (notifications.TIMEOUT_S, FOLLOW_S, MAX_CONNECTIONS) == (10.0, 5.0, 64)
 
 
 def test_every_public_method_of_the_client_is_listed() -> None:

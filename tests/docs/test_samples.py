@@ -18,7 +18,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.supervisor.assembly import QUEUES
-from handoff_queue.supervisor.cli.gate_files import gates_of, rubric_of
+from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of
 from handoff_queue.supervisor.evaluation.golden_set import read_golden
 from handoff_queue.supervisor.workflows import read_items, read_workflow
 from handoff_queue.workers.specialists import BUILT_IN

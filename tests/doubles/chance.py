@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
-from handoff_queue.shared.types.plan_patch import Patch, Repeat
+from handoff_queue.shared.types.plan import Join, OnFailure, Patch, Plan, Repeat, Step, Synthesis
 
 
 def any_approvals(dice: Random) -> Approvals:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from handoff_queue.shared.types.conflicts import Settlement, Settlements
 from handoff_queue.shared.types.events import ConflictsFound, HandoffIssued, Judged, RetryRequested
 from handoff_queue.shared.types.handoff import Citation, Claim
+from handoff_queue.shared.types.review import Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of, section
 from tests.doubles.life import Life
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.condition import When
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, StepsAbandoned
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.plan import AFTER_REVIEW, Plan, Step, after_review_in
 from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.effects import after_review, has_open_condition, is_passed

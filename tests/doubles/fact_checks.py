@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from handoff_queue.shared.types.events import FactsChecked, JobStatus
-from handoff_queue.shared.types.fact_check import CheckVerdict
 from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.shared.types.step_events import CheckVerdict
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.life import Life

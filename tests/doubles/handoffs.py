@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.types.documents import Document, Manifest
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     BlobRef,
     ContextResult,
+    Document,
     HandoffResult,
+    Manifest,
     ResultStatus,
 )
 from handoff_queue.shared.types.ids import JobId, StepId, handoff_id

@@ -36,10 +36,9 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.plan import Plan, Step, Synthesis
-from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.plan import Patch, Plan, Step, Synthesis
 from handoff_queue.shared.types.quote import Quote
-from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
+from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.supervisor.engine.decision_recorder import end_task_begun
 from handoff_queue.supervisor.engine.pending_writes import Prepared
 from handoff_queue.supervisor.engine.plan_patches import patch_made

@@ -6,8 +6,7 @@ from random import Random
 
 from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, RetryRequested, Reviewed
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.rulings import Ruling, Rulings, Side
-from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
+from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings, Side, Verdict
 from handoff_queue.supervisor.lifecycle.arbitration import quarrels
 from tests.doubles.life import Life
 

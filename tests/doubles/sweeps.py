@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.chaos.messages import lose_all
+from handoff_queue.chaos.messages_server import lose_all
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger

@@ -6,7 +6,6 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
@@ -22,8 +21,8 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import Claim, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.shared.types.usage import Usage

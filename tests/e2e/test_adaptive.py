@@ -9,8 +9,8 @@ import pytest
 from handoff_queue.chaos.messages_server import Json, Reply, calls, said_in, says_json
 from handoff_queue.shared.types.events import HandoffIssued, PlanPatched
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from tests.e2e.fleet import ENVELOPE, GO_ON, Fleet

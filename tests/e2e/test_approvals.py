@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.events import Approved, JobStatus
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, NOT_ENDED
 from handoff_queue.supervisor.client.client import Request

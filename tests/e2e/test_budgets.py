@@ -25,8 +25,8 @@ from handoff_queue.chaos.messages_server import (
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import BudgetSpent
 from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, NewLimits, Request
 from tests.e2e.fleet import ENVELOPE, PASS, QUICK

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from handoff_queue.chaos.messages_server import Json, Reply, said_in, says_json
-from handoff_queue.shared.types.approval import NOBODY_THERE, ApprovalOf, Approvals
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import NOBODY_THERE, ApprovalOf, Approvals, Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from tests.e2e.fleet import Fleet, Held

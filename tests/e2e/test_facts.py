@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.chaos.messages_server import Json, Reply, said_in, says_json
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.gates.facts import read_facts
 from tests.doubles.facts import a_database

@@ -16,8 +16,8 @@ from handoff_queue.shared.store.fair_queue import PURGE
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_options import Priority
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.priority import Priority
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Items, read_workflow
 from tests.e2e.fleet import SPECIALIST, Fleet

@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, says_json
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from tests.running_system import EVERYONE, over, running_system

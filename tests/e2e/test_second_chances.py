@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals
 from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
 from tests.e2e.fleet import ENVELOPE, Fleet

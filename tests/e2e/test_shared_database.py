@@ -15,7 +15,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Request
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff

@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, calls, says_json
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.export import export_of
 from tests.e2e.fleet import QUICK

@@ -33,10 +33,9 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.dispatch import Dispatcher, Outgoing
 from handoff_queue.supervisor.engine.decision_recorder import Preparing
-from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.job_loop import Advance
+from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import Thinker
-from handoff_queue.supervisor.engine.webhook import Webhooks
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.handoffs import a_spec
 

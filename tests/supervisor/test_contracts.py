@@ -10,8 +10,7 @@ import pytest
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus, JobSubmitted
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import JobId, StepId
-from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.plan import Patch, Plan, Step
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client.client import Request

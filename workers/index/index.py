@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.types.documents import Manifest
+from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.workers.index import search as matching
 from handoff_queue.workers.index.database import Database
 from handoff_queue.workers.index.writer import fill, indexed_ids

@@ -19,19 +19,20 @@ import httpx2
 from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.documents.decoding import Refused
 from handoff_queue.shared.documents.extraction import extract
 from handoff_queue.shared.documents.media_types import PDF, is_text
-from handoff_queue.shared.documents.refusal import Refused
-from handoff_queue.shared.types.documents import Document
-from handoff_queue.workers.tools.addresses import (
+from handoff_queue.shared.types.handoff import Document
+from handoff_queue.workers.tools.arguments import Arguments, built_in
+from handoff_queue.workers.tools.pinned_http import (
     AddressRefused,
+    Deadline,
+    PinnedTransport,
     Policy,
     Resolver,
     is_public,
     system_resolver,
 )
-from handoff_queue.workers.tools.arguments import Arguments, built_in
-from handoff_queue.workers.tools.pinned_http import Deadline, PinnedTransport
 
 MAX_BYTES = 5_000_000
 """Of one page, after decompression."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.text.suggestions import close_names
+from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.characters import composed
-from handoff_queue.shared.types.documents import Document
+from handoff_queue.shared.types.handoff import Document
 from handoff_queue.workers.tools.arguments import Arguments, built_in
 
 MOST_CHARS = 12_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.agent.prompt import READ_RESULT
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.text.suggestions import suggestion
+from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.current_time import now_tool

@@ -1,11 +1,11 @@
-"""The errors of the SDK and its HTTP client as ours: what happened and how to correct it, without any key."""
+"""Errors of the Messages API, and the rate limits that its replies report."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -17,7 +17,6 @@ import httpx2
 
 from handoff_queue.shared.observability.redaction import HIDDEN, without_credentials
 from handoff_queue.shared.providers.anthropic.http_client import Sending
-from handoff_queue.shared.providers.anthropic.rate_limits import limits_of
 from handoff_queue.shared.providers.anthropic.unsent_calls import (
     ClientSettings,
     proxy_refuses,
@@ -31,6 +30,30 @@ from handoff_queue.shared.types.errors import (
     ModelRejected,
     ModelUnreachable,
 )
+from handoff_queue.shared.types.rate_limits import Allowance, RateLimits
+
+_PREFIX = "anthropic-ratelimit-"
+
+
+def limits_of(headers: Mapping[str, str]) -> RateLimits:
+    """`anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`. The `-reset` headers are not needed: the provider
+    refills its buckets all the time, by their limit per window.
+    """
+    return RateLimits(
+        _allowance(headers, "requests"),
+        _allowance(headers, "input-tokens"),
+        _allowance(headers, "output-tokens"),
+    )
+
+
+def _allowance(headers: Mapping[str, str], kind: str) -> Allowance | None:
+    limit, remaining = (
+        headers.get(f"{_PREFIX}{kind}-{name}", "") for name in ("limit", "remaining")
+    )
+    if not (limit.isdecimal() and remaining.isdecimal()) or int(limit) == 0:
+        return None
+    return Allowance(int(limit), min(int(remaining), int(limit)))
+
 
 _MOST_CHARS = 300
 _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")

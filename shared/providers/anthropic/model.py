@@ -13,10 +13,14 @@ from typing import Any
 import anthropic
 from pydantic_core import to_json
 
-from handoff_queue.shared.providers.anthropic.errors import as_ours, error_of_event, is_error
+from handoff_queue.shared.providers.anthropic.errors import (
+    as_ours,
+    error_of_event,
+    is_error,
+    limits_of,
+)
 from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_BREATH_S, EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
-from handoff_queue.shared.providers.anthropic.rate_limits import limits_of
 from handoff_queue.shared.providers.anthropic.request import request_of
 from handoff_queue.shared.providers.anthropic.stream import Gathering, events_of
 from handoff_queue.shared.providers.anthropic.unsent_calls import settings_of
@@ -26,8 +30,8 @@ from handoff_queue.shared.types.errors import (
     ModelUnreachable,
     SchemaRejected,
 )
+from handoff_queue.shared.types.json_text import STRICT
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
-from handoff_queue.shared.types.strict_json import STRICT
 
 CONNECT_TIMEOUT_S = 10.0
 REST_WITHIN_S = 2 * LONGEST_BREATH_S

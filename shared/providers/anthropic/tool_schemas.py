@@ -17,10 +17,16 @@ import anthropic
 from anthropic.lib.tools import ToolError
 from pydantic import ValidationError
 
-from handoff_queue.shared.agent.parameter_names import check_parameter_names
 from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
-from handoff_queue.shared.agent.tool import CallContext, Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.agent.tool_values import output_of
+from handoff_queue.shared.agent.tool import (
+    CallContext,
+    Tool,
+    ToolContext,
+    ToolFailed,
+    ToolOutput,
+    check_parameter_names,
+    output_of,
+)
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import digest_of, problems_of

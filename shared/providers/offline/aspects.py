@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from handoff_queue.shared.providers.offline.sentences import words_of
 from handoff_queue.shared.providers.offline.stems import has_stem, stems_of
-from handoff_queue.shared.text.stems import stem
+from handoff_queue.shared.text.words import stem
 
 _STRONG_WEIGHT, _WEAK_WEIGHT = 2.0, 1.0
 

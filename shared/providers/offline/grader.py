@@ -10,7 +10,7 @@ from handoff_queue.shared.providers.offline.aspects import content_words
 from handoff_queue.shared.providers.offline.conversation import Conversation
 from handoff_queue.shared.providers.offline.request_questions import request_in
 from handoff_queue.shared.providers.offline.stems import has_stem, stems_of
-from handoff_queue.shared.text.stems import stem
+from handoff_queue.shared.text.words import stem
 
 _LOWEST, _HIGHEST = 1, 5
 

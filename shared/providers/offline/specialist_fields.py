@@ -12,7 +12,7 @@ from math import log
 
 from handoff_queue.shared.providers.offline.aspects import content_words
 from handoff_queue.shared.providers.offline.stems import has_stem
-from handoff_queue.shared.text.stems import stem
+from handoff_queue.shared.text.words import stem
 
 _NOT_THEIRS = re.compile(
     r"\b(?:Not for|Never|It cannot|Only when|General information|Executes nothing)\b.*", re.DOTALL

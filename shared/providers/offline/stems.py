@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from handoff_queue.shared.providers.offline.sentences import words_of
-from handoff_queue.shared.text.stems import stem
+from handoff_queue.shared.text.words import stem
 
 _LONG_ENOUGH = 5
 """Letters of a stem from which one more makes no other word of it: weigh, weight."""

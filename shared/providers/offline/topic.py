@@ -15,7 +15,7 @@ from handoff_queue.shared.providers.offline.aspects import (
 )
 from handoff_queue.shared.providers.offline.request_questions import listed, request_in, understand
 from handoff_queue.shared.providers.offline.sentences import Sentence, words_of
-from handoff_queue.shared.text.stems import stem
+from handoff_queue.shared.text.words import stem
 
 FIT = Aspect(
     "which to choose",

@@ -15,8 +15,7 @@ from redis.sentinel import MasterNotFoundError
 from handoff_queue.shared.observability.failpoints import around
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.store.redis.clients import client_for
-from handoff_queue.shared.store.redis.script import Script
-from handoff_queue.shared.store.redis.script_sources import source_of
+from handoff_queue.shared.store.redis.script import Script, source_of
 from handoff_queue.shared.types.errors import (
     LedgerError,
     LedgerRefuses,

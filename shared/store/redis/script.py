@@ -1,13 +1,71 @@
-"""A script in Lua that Redis runs: known to the server by its digest once it has been sent."""
+"""Lua scripts: their sources, and how they are called.
+
+Whenever a script runs, all that stands in front of it runs, too, and makes its functions: what nobody asks for would take its time there.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from redis.exceptions import NoScriptError
+
+PARTS = (
+    "prelude",
+    "books",
+    "pausing",
+    "pacing",
+    "letting",
+    "silence",
+    "looking",
+    "claiming",
+    "tallying",
+    "finishing",
+    "dequeuing",
+)
+"""In the order in which they build on one another. Each is definitions and nothing else; what is inside of one is indented."""
+WORD = re.compile(r"[A-Za-z_]\w*")
+COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
+DEFINED = re.compile(r"local (?:function )?([\w, ]+)")
+
+
+def source_of(name: str) -> str:
+    """The whole of a script, as Redis gets it."""
+    code = _code_of(name)
+    wanted, used = set(WORD.findall(code)), list[str]()
+    for names, text in reversed(_definitions()):
+        if names & wanted:
+            used.insert(0, text)
+            wanted |= set(WORD.findall(text))
+    return "".join((*used, code))
+
+
+@cache
+def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
+    """All of the parts: names, and the text."""
+    texts = [
+        one
+        for part in PARTS
+        for one in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE)
+        if one.strip()
+    ]
+    return tuple(
+        (frozenset(WORD.findall(match[1])), text)
+        for text in texts
+        if (match := DEFINED.match(text))
+    )
+
+
+def _code_of(name: str) -> str:
+    """Without its comments."""
+    return COMMENT.sub(
+        "", (files("handoff_queue.shared.store") / "lua" / f"{name}.lua").read_text()
+    )
+
 
 _HEADER = """
 local KEYS = (function(given)

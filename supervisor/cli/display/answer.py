@@ -15,7 +15,7 @@ from rich.text import Text
 
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.supervisor.cli.display.collapsed_steps import Copies, folded, names, outcomes
+from handoff_queue.supervisor.cli.display.job_view import Copies, folded, names, outcomes
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
     figures,
@@ -24,7 +24,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     short,
     write_line,
 )
-from handoff_queue.supervisor.client.plan_diff import in_words
+from handoff_queue.supervisor.client.approvals import in_words
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Any
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
-from handoff_queue.supervisor.evaluation.figures import took_together
-from handoff_queue.supervisor.evaluation.statistics import Estimate
+from handoff_queue.supervisor.evaluation.figures import Estimate, took_together
 from handoff_queue.supervisor.evaluation.summary import Row, advice_on, by_kind, row_of
 from handoff_queue.supervisor.evaluation.trials import Outcome, Plan, Trial
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from handoff_queue.shared.store.jobs import HandoffStanding
-from handoff_queue.shared.types.activity import is_news, waiting_in
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     ApprovalEvent,
@@ -45,12 +44,12 @@ from handoff_queue.shared.types.events import (
     WebhookTried,
 )
 from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.presence import is_news, waiting_in
 from handoff_queue.supervisor.cli.display.activity import is_throttled, name_of, throttled, tools_of
-from handoff_queue.supervisor.cli.display.collapsed_steps import Copies, folded, names
-from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.job_view import Copies, Moment, View, folded, names
 from handoff_queue.supervisor.cli.display.terminal import figures, short
 from handoff_queue.supervisor.cli.quote import told
-from handoff_queue.supervisor.client.plan_diff import change_of, in_words
+from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import said_by
 from handoff_queue.supervisor.lifecycle.state import JobState

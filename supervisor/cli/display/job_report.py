@@ -1,20 +1,35 @@
-"""`handoff show`: a job taken apart, so that a person sees what each agent was told and what it said."""
+"""A job in brief and in full, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from handoff_queue.supervisor.cli.display.answer import answer_text, cut_remark, sources_of, took
-from handoff_queue.supervisor.cli.display.terminal import stdout, write_line
-from handoff_queue.supervisor.text.sanitizing import plain
+from handoff_queue.supervisor.cli.display.answer import (
+    answer_text,
+    cut_remark,
+    sources_of,
+    spent,
+    took,
+)
+from handoff_queue.supervisor.cli.display.terminal import (
+    clock,
+    figures,
+    money,
+    short,
+    stdout,
+    write_line,
+)
+from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
+    from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import JobResult
+
 
 _MOST_COLUMNS = 120
 _LAST_WORD_CHARS = 12
@@ -101,3 +116,98 @@ def section(title: str, body: str) -> None:
     if body:
         write_line(body.rstrip())
     write_line()
+
+
+_STATES = ("ok", "partial", "needs_input", "failed", "dropped")
+_NARROWEST = 40
+
+
+def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
+    """To stdout."""
+    shown = partial(readable, columns=stdout().width)
+    whose = f"mode {found.mode.value}, tenant {plain(found.tenant)}, {found.priority.value}"
+    about = (short(found.title, 100), whose, spent(found), cut_remark(found))
+    section(f"{found.job_id}  {found.status.value}", "\n".join(line for line in about if line))
+    if found.plan:
+        section(f"plan, {figures(found.plan['steps'], 'step')}", "\n".join(_plan(found.plan)))
+    section("handoffs", "\n".join(_counts(found)))
+    counts = found.counts or {}
+    bad = counts["failed"] + counts["needs_input"] if found.counts else None
+    _some("failed, or in need", found.failed, bad)
+    _some("dropped", found.dropped, counts.get("dropped"))
+    _some("at work", found.running, found.at_work["running"])
+    _some("newest", found.newest, None)
+    for review in found.reviews:
+        section(
+            f"review, round {review['round']}",
+            f"{review['decision'] or short(review['problem'] or 'no decision', 300)}",
+        )
+    for letter in letters:
+        section("dead letter", shown(letter.model_dump()))
+    if found.notes:
+        section("notes", "\n".join(f"- {in_one_line(text)}" for text in found.notes))
+    if found.answer is not None:
+        section("answer", _answer(found.answer))
+    section("not shown", "\n".join(found.left_out))
+
+
+def _plan(plan: dict[str, Any]) -> Iterator[str]:
+    for part in plan["parts"]:
+        names = part["first"] if part["count"] == 1 else f"{part['first']} to {part['last']}"
+        yield f"{names}: {figures(part['count'], 'step')} of {part['specialist']}"
+    if plan["other_steps"]:
+        yield f"and {figures(plan['other_steps'], 'step')} more"
+
+
+def _counts(found: JobOutline) -> Iterator[str]:
+    if (counts := found.counts) is not None:
+        ended = [f"{counts[name]:,} {name}" for name in _STATES if counts[name]]
+        ended.append(f"{counts['open']:,} open")
+        yield f"{counts['issued']:,} issued: {', '.join(ended)}"
+    at_work = found.at_work
+    if at_work["running"] or at_work["throttled"] or at_work["at_least"]:
+        least = "at least " if at_work["at_least"] else ""
+        yield f"of the open ones, {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for their provider"
+    yield f"journal: {figures(found.events, 'event')}"
+
+
+def _some(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
+    if some:
+        whole = f" ({len(some)} of {of:,})" if of is not None and of > len(some) else ""
+        section(title + whole, "\n".join(line for one in some for line in _handoff(one)))
+
+
+def _handoff(one: dict[str, Any]) -> Iterator[str]:
+    columns = max(_NARROWEST, stdout().width)
+    usage = one["usage"]
+    cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
+    parts = [
+        one["handoff_id"],
+        one["assigned_to"],
+        one["state"],
+        _time_of(one),
+        figures(usage["turns"], "turn"),
+        cost,
+    ]
+    line = "  ".join(
+        short(part, columns) for part in [*parts, one["worker"], one["doing"], one["child"]] if part
+    )
+    yield line if len(line) <= columns else f"{line[: columns - 1]}…"
+    for text in (one["task"], one["why"]):
+        if text:
+            yield "    " + short(text, columns - 4)
+
+
+def _time_of(one: dict[str, Any]) -> str:
+    """When it ended and how long it ran, or since when it does or waits."""
+    if one["finished_at"] and one["started_at"]:
+        return f"{clock(one['finished_at'])}, {one['finished_at'] - one['started_at']:.1f} s"
+    return (
+        clock(one["started_at"] or one["issued_at"])
+        if one["started_at"] or one["issued_at"]
+        else ""
+    )
+
+
+def _answer(answer: Any) -> str:
+    return plain(answer) if isinstance(answer, str) else readable(answer, stdout().width)

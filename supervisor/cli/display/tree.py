@@ -14,16 +14,15 @@ from rich.tree import Tree
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import HandoffIssued, PlanPatched
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.activity import is_throttled, silence, throttled, tools_of
-from handoff_queue.supervisor.cli.display.collapsed_steps import MOST_ROWS
-from handoff_queue.supervisor.cli.display.column_fitting import chosen, name_cut, words_cut
 from handoff_queue.supervisor.cli.display.job_status import against_quote, headline
-from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, View
+from handoff_queue.supervisor.cli.display.tables import chosen, name_cut, words_cut
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
-from handoff_queue.supervisor.client.plan_diff import change_of, in_words
+from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import said_by
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus

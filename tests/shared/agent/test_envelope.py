@@ -12,8 +12,7 @@ from handoff_queue.shared.agent.answer_format import NotAcceptable, Read, Salvag
 from handoff_queue.shared.agent.envelope import EnvelopeReading
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.providers.anthropic.request import strict
-from handoff_queue.shared.types.documents import Document
-from handoff_queue.shared.types.handoff import Claim, ResultStatus
+from handoff_queue.shared.types.handoff import Claim, Document, ResultStatus
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.handoffs import STEP, a_manifest
 from tests.doubles.runs import envelope

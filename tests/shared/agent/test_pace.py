@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.chaos.messages_server import MessagesServer, fails, in_turn
-from handoff_queue.shared.providers.anthropic.rate_limits import limits_of
+from handoff_queue.shared.providers.anthropic.errors import limits_of
 from handoff_queue.shared.types.errors import Cancelled, ModelRejected, Parked, SchemaRejected
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits

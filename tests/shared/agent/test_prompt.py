@@ -18,13 +18,14 @@ from handoff_queue.shared.agent.prompt import (
     opening_of,
 )
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.types.documents import Document, Manifest
 from handoff_queue.shared.types.handoff import (
     BlobRef,
     Citation,
     Claim,
+    Document,
     Feedback,
     HandoffResult,
+    Manifest,
     ResultStatus,
 )
 from handoff_queue.shared.types.ids import StepId

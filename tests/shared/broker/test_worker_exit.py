@@ -13,7 +13,7 @@ SCRIPT = """
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from handoff_queue.shared.broker.worker_exit import limit_wait_for_threads
+from handoff_queue.shared.broker.isolated_worker import limit_wait_for_threads
 
 {leaves_behind}
 limit_wait_for_threads({exit_code})

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.documents.decoding import decode, tidied
-from handoff_queue.shared.documents.refusal import Refused
+from handoff_queue.shared.documents.decoding import Refused, decode, tidied
 
 PRINTABLE = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from handoff_queue.shared.documents.decoding import Refused
 from handoff_queue.shared.documents.extraction import extract
-from handoff_queue.shared.documents.refusal import Refused
 from tests.shared.documents.building import pdf_saying
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.documents.decoding import Refused
 from handoff_queue.shared.documents.media_types import HTML, PDF
 from handoff_queue.shared.documents.reader_process import HeavyFile, text_elsewhere, texts_elsewhere
-from handoff_queue.shared.documents.refusal import Refused
 from tests.shared.documents.building import pdf_saying
 
 

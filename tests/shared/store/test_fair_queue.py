@@ -27,7 +27,7 @@ from handoff_queue.shared.store.fair_queue import (
     take_order,
 )
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.job_options import Priority
 from tests.doubles.sweeps import QUEUE
 
 TENANTS = ("ann", "bob", "cyd")

@@ -19,7 +19,7 @@ from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.jobs import LOST_AFTER_S
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
-from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.job_options import Priority
 from tests.doubles.jobs import a_job, granted
 from tests.doubles.queued import send, step_of, taking
 from tests.doubles.sweeps import QUEUE, issued_ago, time_passes

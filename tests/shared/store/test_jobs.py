@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.documents import Document
+from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import a_job, finish, granted, issue, replied

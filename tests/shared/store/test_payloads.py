@@ -16,10 +16,9 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.payloads import COMPRESS_FROM, packed, unpacked
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.documents import Document
 from handoff_queue.shared.types.errors import LedgerError, UnreadablePayload
 from handoff_queue.shared.types.events import CancelRequested
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import Document, ref
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import a_job

@@ -12,12 +12,12 @@ from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import Claiming
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger, open_ledger
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.documents import Document
 from handoff_queue.shared.types.errors import Cancelled
 from handoff_queue.shared.types.events import ApprovalAsked, Event, JobEnded, JobStatus
+from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,

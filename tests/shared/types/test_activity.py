@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.activity import Waiting, is_news, waiting_in
+from handoff_queue.shared.types.presence import Waiting, is_news, waiting_in
 
 
 @given(st.builds(Waiting, st.text(min_size=1), st.none() | st.integers(0, 10_000)))

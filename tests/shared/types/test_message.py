@@ -14,8 +14,8 @@ from handoff_queue.shared.types.checkpoints import checkpoint_adapter
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import parse_event
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.shared.types.verdict import Verdict
 from handoff_queue.supervisor.roles.assessment import VerdictAnswer
 from tests.doubles.handoffs import a_handoff
 

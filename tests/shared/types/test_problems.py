@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
-from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.gates.facts import WrittenFacts
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
+from handoff_queue.shared.types.review import Decision, Revision, Verdict
 
 AGAIN = Revision(step=StepId("a"), problem="No licence is named.")
 

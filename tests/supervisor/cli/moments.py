@@ -17,14 +17,14 @@ from handoff_queue.shared.types.events import (
     Reviewed,
     StepOutline,
 )
-from handoff_queue.shared.types.fact_check import CheckVerdict, FactCheck
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import FACT_GATE
-from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.plan import Patch
+from handoff_queue.shared.types.review import Verdict
+from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.shared.types.verdict import Verdict
 from handoff_queue.supervisor.cli.display.job_view import View
 from handoff_queue.supervisor.lifecycle.fact_gate import UNSURE
 from handoff_queue.supervisor.lifecycle.result_texts import Words, said_by

@@ -20,8 +20,7 @@ from handoff_queue.supervisor.cli.doctor import (
     lost_slots,
     persistence,
 )
-from handoff_queue.supervisor.cli.doctor_finding import Finding, Level
-from handoff_queue.supervisor.cli.doctor_processes import Told, brokers
+from handoff_queue.supervisor.cli.doctor_processes import Finding, Level, Told, brokers
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
 

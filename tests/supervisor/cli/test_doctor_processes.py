@@ -8,8 +8,7 @@ import pytest
 
 from handoff_queue.shared.store.presence import LiveProcess
 from handoff_queue.shared.types.presence import ModelCalls, Node
-from handoff_queue.supervisor.cli.doctor_finding import Finding, Level
-from handoff_queue.supervisor.cli.doctor_processes import live_processes
+from handoff_queue.supervisor.cli.doctor_processes import Finding, Level, live_processes
 
 NOW = 1_000.0
 WORDS = "the key was refused (401): invalid x-api-key"

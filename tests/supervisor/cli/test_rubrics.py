@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.rubric import MOST_CRITERIA, Rubric
-from handoff_queue.supervisor.cli.gate_files import rubric_of
+from handoff_queue.shared.types.review import MOST_CRITERIA, Rubric
+from handoff_queue.supervisor.cli.request_options import rubric_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
 

@@ -16,7 +16,7 @@ from handoff_queue.supervisor.cli.commands import loaded
 from handoff_queue.supervisor.cli.display.job_status import headline
 from handoff_queue.supervisor.cli.display.job_view import View, heard, look
 from handoff_queue.supervisor.cli.doctor import examine
-from handoff_queue.supervisor.cli.doctor_finding import Level
+from handoff_queue.supervisor.cli.doctor_processes import Level
 from handoff_queue.supervisor.cli.errors import NOT_ENDED, OK
 from handoff_queue.supervisor.client.client import Client, Request
 

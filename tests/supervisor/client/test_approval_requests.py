@@ -14,15 +14,13 @@ from pydantic import JsonValue
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import JobFilter
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, StepId
-from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan import Join, Plan
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
 from tests.doubles.hook_server import HookServer

@@ -13,8 +13,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger, open_ledger
 from handoff_queue.shared.types.errors import LedgerUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus
-from handoff_queue.supervisor.client.journal_follower import wait_for_end
-from handoff_queue.supervisor.client.reconnection import Patience
+from handoff_queue.supervisor.client.journal_follower import Patience, wait_for_end
 from tests.doubles.jobs import a_job
 from tests.doubles.redis_trouble import OwnRedis
 from tests.waiting import wait_until

@@ -17,12 +17,12 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from handoff_queue.supervisor.cli.show import show
-from handoff_queue.supervisor.client.handoff_report import handoffs_on
 from handoff_queue.supervisor.client.outline import (
     MOST_NAMED,
     MOST_NEWEST,
     outline_on,
 )
+from handoff_queue.supervisor.client.report import handoffs_on
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 from tests.supervisor.many_rows import begun
 from tests.supervisor.shell import SETTINGS, Shell

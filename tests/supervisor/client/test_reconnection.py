@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.errors import LedgerUnavailable
-from handoff_queue.supervisor.client.reconnection import Patience
+from handoff_queue.supervisor.client.journal_follower import Patience
 
 AWAY = LedgerUnavailable("Redis cannot be reached")
 

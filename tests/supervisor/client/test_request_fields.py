@@ -10,8 +10,8 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.request import check_request

@@ -8,8 +8,8 @@ import pytest
 from celery import Celery, chain, group
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.end_task import EndTask
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.job_options import EndTask
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
 from handoff_queue.supervisor.client.submission import submission_of

@@ -18,8 +18,8 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Priority
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.priority import Priority
 from handoff_queue.supervisor.client.request import Request
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import workflow

@@ -18,8 +18,8 @@ from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.cost_forecast import UNWRITTEN_CHARS, Closing
 from handoff_queue.supervisor.lifecycle.reduce import fold

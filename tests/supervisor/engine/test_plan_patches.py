@@ -10,7 +10,7 @@ from handoff_queue.shared.broker.attempt_outcome import Ending
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from tests.supervisor.shell import Shell

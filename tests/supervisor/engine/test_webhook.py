@@ -10,13 +10,13 @@ import pytest
 
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested, WebhookTried
-from handoff_queue.supervisor.engine.state_cache import States
-from handoff_queue.supervisor.engine.webhook import (
+from handoff_queue.supervisor.engine.notifications import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
     Webhooks,
     signature,
 )
+from handoff_queue.supervisor.engine.state_cache import States
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.hook_server import HookServer
 from tests.doubles.jobs import a_job, version_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.evaluation.answer_judge import Better
 from handoff_queue.supervisor.evaluation.comparison import Side, advice_on
 from handoff_queue.supervisor.evaluation.figures import Took

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.evaluation.evaluation_budget import Purse
+from handoff_queue.supervisor.evaluation.job_runner import Purse
 
 
 @given(

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import RetryRequested
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from tests.doubles.world import World
 from tests.draws import draws
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.types.approval import MOST_WAIT_S, ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.events import (
     ApprovalReminded,
     Approved,
@@ -16,8 +15,14 @@ from handoff_queue.shared.types.events import (
     Rejected,
     RetryRequested,
 )
+from handoff_queue.shared.types.job_options import (
+    MOST_WAIT_S,
+    ApprovalOf,
+    Approvals,
+    Mode,
+    OnTimeout,
+)
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.commands import AskApproval, EndJob, GoOn, RemindUser
 from handoff_queue.supervisor.lifecycle.job_end import next_due

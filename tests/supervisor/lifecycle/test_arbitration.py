@@ -10,7 +10,7 @@ from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, JobStat
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.rulings import Rulings, Side
+from handoff_queue.shared.types.review import Rulings, Side
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.budget import closers
 from handoff_queue.supervisor.lifecycle.commands import IssueRole

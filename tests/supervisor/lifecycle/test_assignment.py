@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.events import JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Plan
-from handoff_queue.supervisor.lifecycle.assignment import assigned
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup
+from handoff_queue.supervisor.lifecycle.handoffs import assigned
 from handoff_queue.supervisor.lifecycle.observations import Load, Seen
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
 from tests.doubles.life import Life, a_plan

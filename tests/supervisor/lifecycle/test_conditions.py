@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals
 from handoff_queue.shared.types.condition import When
 from handoff_queue.shared.types.events import (
     ConditionsChecked,
@@ -16,8 +15,8 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.join import Join
-from handoff_queue.shared.types.plan import Plan, Step, problems_by_step
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
+from handoff_queue.shared.types.plan import Join, Plan, Step, problems_by_step
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of

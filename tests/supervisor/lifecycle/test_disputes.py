@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from handoff_queue.shared.types.events import ConflictsFound, JobStatus, Judged, RetryRequested
 from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import FindConflicts, IssueRole
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of

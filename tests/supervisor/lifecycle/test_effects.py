@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
@@ -18,10 +17,11 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import AFTER_REVIEW, OnFailure, Plan, Step, problems_by_step
-from handoff_queue.shared.types.rulings import Side
+from handoff_queue.shared.types.review import Side
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff, step_handoff
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from tests.doubles.handoffs import JOB, a_spec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.types.approval import NOBODY_THERE, ApprovalOf, Approvals
 from handoff_queue.shared.types.events import (
     CancelRequested,
     FactsChecked,
@@ -14,8 +13,8 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.job_options import NOBODY_THERE, ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.budget import closers

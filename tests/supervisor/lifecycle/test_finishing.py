@@ -7,7 +7,6 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals
 from handoff_queue.shared.types.events import (
     Arbitrated,
     FactsChecked,
@@ -20,6 +19,7 @@ from handoff_queue.shared.types.events import (
     Reviewed,
 )
 from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.supervisor.lifecycle.answer import assemble

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.context_results import Given, answers_in
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
-from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.handoff import (
+    Claim,
+    Given,
+    HandoffResult,
+    ResultStatus,
+    answers_in,
+    ref,
+)
 from handoff_queue.shared.types.ids import NAME_PATTERN, StepId, handoff_id
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.lifecycle.follow_up import earlier, given_of, results_to_give

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from handoff_queue.shared.types.events import JobStatus, RetryRequested
 from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import CheckGates, EndJob, IssueRole

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.plan import Join, Patch, Plan, Step
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.decide import MOST_NEEDS_ANSWERED
 from handoff_queue.supervisor.lifecycle.input_steps import can_help, helpers_of, room

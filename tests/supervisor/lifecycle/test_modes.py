@@ -11,7 +11,7 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
     Routed,
 )
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,

@@ -9,10 +9,9 @@ import pytest
 from handoff_queue.shared.types.events import JobStatus, PlanPatched
 from handoff_queue.shared.types.handoff import Citation, Claim, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.plan import Step
-from handoff_queue.shared.types.plan_patch import Patch
+from handoff_queue.shared.types.plan import Patch, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup, IssueRole
 from handoff_queue.supervisor.lifecycle.novelty_check import is_known, is_said_again

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Step
-from handoff_queue.shared.types.plan_patch import Repeat
-from handoff_queue.supervisor.lifecycle.repeated_steps import repeats_in, twice_in
+from handoff_queue.shared.types.plan import Repeat, Step
+from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.text.normalized_task import wording_of
 from tests.doubles.effort import calls_in
 

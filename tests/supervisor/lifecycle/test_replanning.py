@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals
 from handoff_queue.shared.types.events import JobStatus, PlanPatched, RetryRequested, SecondChance
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.plan import OnFailure, Plan, Step
-from handoff_queue.shared.types.plan_patch import Patch, Repeat
+from handoff_queue.shared.types.plan import OnFailure, Patch, Plan, Repeat, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble, words_wanted
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,

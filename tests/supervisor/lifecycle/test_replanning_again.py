@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.plan import Step
-from handoff_queue.shared.types.plan_patch import Patch, Repeat
+from handoff_queue.shared.types.plan import Patch, Repeat, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from tests.doubles.life import Life, done

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.verdict import Decision, Verdict
+from handoff_queue.shared.types.review import Decision, Verdict
 from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
 from handoff_queue.supervisor.lifecycle.result_texts import (
     BRING_UP_TO_DATE,

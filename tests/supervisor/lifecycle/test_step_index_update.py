@@ -23,7 +23,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ResultStatus, ref
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.join import Join
+from handoff_queue.shared.types.plan import Join
 from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.step_index_update import overview_of

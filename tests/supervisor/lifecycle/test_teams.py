@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.answer import Answer
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals
 from handoff_queue.shared.types.events import (
     CancelRequested,
     JobEnded,
@@ -23,9 +22,9 @@ from handoff_queue.shared.types.handoff import (
     StopReason,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.mode import Mode
 from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_results import Used, result_for_parent

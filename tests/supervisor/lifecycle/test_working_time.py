@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.types.approval import ApprovalOf, Approvals
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.working_time import worked_in

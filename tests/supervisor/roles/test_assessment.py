@@ -10,8 +10,7 @@ import pytest
 
 from handoff_queue.shared.agent.answer_format import NotAcceptable
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.rubric import MOST_CRITERIA, Rubric, Score
-from handoff_queue.shared.types.verdict import Decision, Verdict
+from handoff_queue.shared.types.review import MOST_CRITERIA, Decision, Rubric, Score, Verdict
 from handoff_queue.supervisor.roles.assessment import MOST_SCORES, VerdictReading
 
 READING = VerdictReading(("pgvector", "qdrant"))

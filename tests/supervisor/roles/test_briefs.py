@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
-from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.roles.briefs import (
     MAX_NOTE_CHARS,
     Candidate,

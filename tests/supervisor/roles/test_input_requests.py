@@ -9,8 +9,7 @@ import pytest
 
 from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.input_resolutions import Resolutions
-from handoff_queue.shared.types.plan import OnFailure, Step
+from handoff_queue.shared.types.plan import OnFailure, Resolutions, Step
 from handoff_queue.supervisor.roles.input_requests import NeedsReading
 
 READING = NeedsReading(("costs", "laws"))

@@ -12,9 +12,9 @@ from handoff_queue.shared.agent.answer_format import NotAcceptable
 from handoff_queue.shared.agent.prompt import Loaded, opening_of
 from handoff_queue.shared.providers.offline.conversation import Conversation
 from handoff_queue.shared.providers.offline.role_detection import reply_to
-from handoff_queue.shared.types.conflicts import Conflict, Conflicts, Settlement, Settlements
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.judge import (

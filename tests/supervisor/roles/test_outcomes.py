@@ -5,8 +5,7 @@ from __future__ import annotations
 from handoff_queue.shared.types.events import JobStatus, NeedsResolved
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.input_resolutions import Resolution, Resolutions
-from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.roles.input_requests import NeedsReading
 from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of

@@ -14,8 +14,7 @@ from handoff_queue.shared.agent.answer_format import NotAcceptable
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.join import Join
-from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Plan, Synthesis
+from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Join, Plan, Synthesis
 from handoff_queue.supervisor.roles.planner import PlanReading, degraded_plan
 
 READING = PlanReading(("writer", "researcher"), max_steps=3)

@@ -10,8 +10,7 @@ import pytest
 
 from handoff_queue.shared.agent.answer_format import NotAcceptable
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.shared.types.plan_patch import Patch, Repeat
+from handoff_queue.shared.types.plan import Patch, Plan, Repeat, Step
 from handoff_queue.supervisor.roles.replanner import PatchReading, patch_format, patch_reading_of
 
 PLAN = Plan(

@@ -13,10 +13,8 @@ from benchmarks.conflicts.measuring import PAIRS, labelled, measured, measured_i
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.supervisor.text.claim_conflicts import MOST_STATEMENTS, conflicts_in, contradicts
 from handoff_queue.supervisor.text.claim_values import contradict, read_value
-from handoff_queue.supervisor.text.clock_times import minutes_of
-from handoff_queue.supervisor.text.periods import periods_of
-from handoff_queue.supervisor.text.quantities import disagree, quantity_of
-from handoff_queue.supervisor.text.units import unit_of
+from handoff_queue.supervisor.text.periods import minutes_of, periods_of
+from handoff_queue.supervisor.text.quantities import disagree, quantity_of, unit_of
 from tests.doubles.contradictions import a_claim
 
 SPELT = {

@@ -10,11 +10,15 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.facts import KnownFact
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import Claim, ref
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
-from handoff_queue.supervisor.text.claim_conflicts import contradicts
-from handoff_queue.supervisor.text.fact_conflicts import MOST_CLAIMS, MOST_TOLD, against_the_facts
+from handoff_queue.supervisor.text.claim_conflicts import (
+    MOST_CLAIMS,
+    MOST_TOLD,
+    against_the_facts,
+    contradicts,
+)
 from tests.doubles.contradictions import a_claim
 from tests.doubles.facts import a_fact, a_table
 from tests.doubles.life import Life

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.text.headings import below
+from handoff_queue.supervisor.text.markdown import below
 
 
 def test_the_highest_heading_comes_to_stand_one_level_below() -> None:

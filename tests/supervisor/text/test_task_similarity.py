@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.types.events import Reviewed
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.verdict import Decision
+from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.state import Phase
 from handoff_queue.supervisor.text.task_similarity import SAME_FROM, likeness
 from tests.doubles.life import done, planned

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.supervisor.client.report import CHECKED_OFFLINE, report_of
-from handoff_queue.supervisor.tracing.report_sentences import told_of
+from handoff_queue.supervisor.tracing.rendering import told_of
 from tests.supervisor.tracing.records import Ran
 
 

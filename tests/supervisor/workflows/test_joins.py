@@ -8,8 +8,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.join import Join
-from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan import Join, Plan
 from handoff_queue.supervisor.workflows import read_workflow
 from tests.supervisor.workflows.writing import workflow, written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.types.documents import Document, Manifest
+from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.types.documents import Document
+from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import JobId, handoff_id
 from handoff_queue.shared.types.message import digest_of
 from tests.workers.index.sets import Library

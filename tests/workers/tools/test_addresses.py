@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from handoff_queue.workers.tools.addresses import AddressRefused, allowed_addresses, is_public
+from handoff_queue.workers.tools.pinned_http import AddressRefused, allowed_addresses, is_public
 
 PRIVATE = [
     "0.0.0.0", "10.1.2.3", "100.64.0.1", "127.0.0.1", "127.255.255.254", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.1",

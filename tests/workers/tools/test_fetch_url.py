@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.workers.tools.addresses import Resolver
 from handoff_queue.workers.tools.fetch_url import MOST_CHARS, Web, fetch_url_tool
+from handoff_queue.workers.tools.pinned_http import Resolver
 from tests.shared.documents.building import pdf_saying
 from tests.workers.tools.contexts import Desk
 from tests.workers.tools.servers import Page, always_here, loopback_only, serving

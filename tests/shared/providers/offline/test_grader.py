@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.rubric import Rubric
+from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.client.submission import plan_of

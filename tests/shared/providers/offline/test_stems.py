@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.providers.offline.aspects import aspect
 from handoff_queue.shared.providers.offline.stems import has_stem, stems_of
-from handoff_queue.shared.text.stems import stem
+from handoff_queue.shared.text.words import stem
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from handoff_queue.shared.store.redis.script_sources import PARTS, source_of
+from handoff_queue.shared.store.redis.script import PARTS, source_of
 from handoff_queue.shared.store.store import Ledger
 
 SCRIPTS = sorted(

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import Citation, Claim
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.priority import Priority
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.cli.display.answer import (
     account,
     print_answer,

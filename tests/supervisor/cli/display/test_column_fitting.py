@@ -13,10 +13,10 @@ from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import Event, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.supervisor.cli.display.column_fitting import chosen, middle, name_cut, words_cut
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.job_status import headline
 from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.tables import chosen, middle, name_cut, words_cut
 from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.client.waiting_reasons import Missing
 from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of

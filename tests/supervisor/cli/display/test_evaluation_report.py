@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.mode import Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.evaluation_report import (
     Done,
     accounts_of,

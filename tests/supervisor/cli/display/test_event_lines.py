@@ -23,12 +23,11 @@ from handoff_queue.shared.types.events import (
     Synthesised,
     WebhookTried,
 )
-from handoff_queue.shared.types.fact_check import CheckVerdict, FactCheck, WrongStatement
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Step
-from handoff_queue.shared.types.plan_patch import Patch, Repeat
-from handoff_queue.shared.types.verdict import Decision, Verdict
+from handoff_queue.shared.types.plan import Patch, Repeat, Step
+from handoff_queue.shared.types.review import Decision, Verdict
+from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck, WrongStatement
 from handoff_queue.supervisor.cli.display.event_lines import (
     claimed,
     held_up,

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from handoff_queue.shared.store.jobs import HandoffStanding
-from handoff_queue.shared.types.approval import ApprovalOf
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Event,
@@ -18,6 +17,7 @@ from handoff_queue.shared.types.events import (
     Quoted,
     RetryRequested,
 )
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote, headline

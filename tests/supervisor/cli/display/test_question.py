@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.supervisor.cli.display.question import is_confirmed, line_of_terminal
+from handoff_queue.supervisor.cli.display.terminal_input import is_confirmed, line_of_terminal
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ PRINTS = """
 import logging, sys
 from rich.console import Console
 from handoff_queue.supervisor.cli.errors import guarded, say
-from handoff_queue.supervisor.cli.display.streams import use_standard_streams
+from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
 from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_line
 
 def command():
@@ -102,7 +102,7 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     script = (
-        "from handoff_queue.supervisor.cli.display.streams import use_standard_streams\n"
+        "from handoff_queue.supervisor.cli.display.terminal import use_standard_streams\n"
         "from handoff_queue.supervisor.cli.display.terminal import note, write_line\n"
         "use_standard_streams()\n"
         "note('a' * 300_000)\n"
@@ -121,7 +121,7 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_everything() -> None:
 
 def test_a_file_that_a_command_opens_never_gets_the_number_of_a_closed_stream() -> None:
     script = (
-        "from handoff_queue.supervisor.cli.display.streams import use_standard_streams\n"
+        "from handoff_queue.supervisor.cli.display.terminal import use_standard_streams\n"
         "use_standard_streams()\n"
         "number = open('/dev/null').fileno()\n"
         "raise SystemExit(0 if number > 2 else 1)\n"

@@ -12,12 +12,10 @@ from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.mode import Mode
-from handoff_queue.shared.types.plan import Step
-from handoff_queue.shared.types.plan_patch import Patch
-from handoff_queue.shared.types.verdict import Decision, Revision, Verdict
-from handoff_queue.supervisor.cli.display.collapsed_steps import MOST_ROWS
-from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.plan import Patch, Step
+from handoff_queue.shared.types.review import Decision, Revision, Verdict
+from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, View
 from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.client.waiting_reasons import Missing
 from tests.supervisor.cli.moments import (

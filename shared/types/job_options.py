@@ -1,13 +1,40 @@
-"""What a person may have a say in before a job goes on, and what becomes of a job that nobody answers."""
+"""Options of a job: mode, priority, approvals and the task that is sent at its end."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import Microusd
 from handoff_queue.shared.types.message import Message
+
+
+class Mode(StrEnum):
+    """Who does a job, and who decides that."""
+
+    AUTO = "auto"
+    """One cheap call decides between one specialist and a team."""
+    SINGLE = "single"
+    """One specialist with its tools: no planner, no review, no synthesis."""
+    PIPELINE = "pipeline"
+    """The steps of a workflow file: no planner."""
+    TEAM = "team"
+    """A planner makes a DAG of steps, which is run as it is."""
+    ADAPTIVE = "adaptive"
+    """A team whose plan is looked at again whenever results come in: steps are added, changed or dropped."""
+
+
+class Priority(StrEnum):
+    """The class of a job's messages, in every queue: none of a class is taken while one of a class above it waits."""
+
+    INTERACTIVE = "interactive"
+    """Somebody waits for the answer."""
+    BATCH = "batch"
+    """Nobody does; it is done with what the others leave."""
+
 
 MOST_WAIT_S = 30 * 24 * 3_600
 """A question that nobody answers for so long ends its job, whatever was asked for: what waits is kept in Redis."""
@@ -68,3 +95,21 @@ class Approvals(Message):
 
 NOBODY_THERE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)
 """Where nobody could be asked: what a plan would ask is taken as approved."""
+
+
+MOST_NAME_CHARS = 255
+"""Of a task or a queue: AMQP's longest short string, in bytes."""
+DEFAULT_QUEUE = "celery"
+"""The queue of a stock Celery worker."""
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS)]
+
+
+class EndTask(Message):
+    """The task, its queue and its own arguments. The end of the job is added when the task is sent."""
+
+    task: _Name
+    queue: _Name = DEFAULT_QUEUE
+    args: tuple[StorableJson, ...] = ()
+    kwargs: dict[str, StorableJson] = Field(default_factory=dict)
+    is_told: bool = True
+    """Whether the end of the job goes before `args`, as the result of a task goes to its callback."""

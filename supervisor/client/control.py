@@ -1,17 +1,21 @@
-"""A retry as it enters the ledger: the event, and what the books say from there on."""
+"""Retry and delete jobs; pause and resume roles."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from contextlib import suppress
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.documents import Manifest
+from handoff_queue.shared.text.words import close_names, suggestion
 from handoff_queue.shared.types.errors import UnknownJob, UserError, VersionConflict
-from handoff_queue.shared.types.events import Recorded, RetryRequested
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.events import HandoffIssued, Recorded, RetryRequested
+from handoff_queue.shared.types.handoff import Manifest
+from handoff_queue.shared.types.ids import NAME_PATTERN, JobId
 from handoff_queue.shared.types.limits import NewLimits
+from handoff_queue.shared.types.names import RESERVED, ROLES, THINK_QUEUE
 from handoff_queue.supervisor.client.submission import books_of
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
@@ -103,3 +107,78 @@ def keep_documents(ledger: Ledger, state: JobState) -> None:
         raise UserError(
             f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs"
         )
+
+
+def delete_job(ledger: Ledger, job_id: JobId) -> None:
+    """From below, so that what is left after a crash is still found from above.
+
+    Raises:
+        UserError: it, or a job below it, has not ended; nothing of that is removed.
+    """
+    standing = next(iter(ledger.jobs.standings([job_id])), None)
+    if standing is None:
+        return
+    if not standing.status.ended:
+        raise UserError(
+            f"{job_id} has not ended yet: "
+            + (
+                f"it stops with {standing.parent}, try again"
+                if standing.parent
+                else "cancel it first"
+            )
+        )
+    for child in standing.children:
+        delete_job(ledger, child)
+    issued = [
+        one.event.handoff_id
+        for one in ledger.journal.read(job_id)
+        if isinstance(one.event, HandoffIssued)
+    ]
+    ledger.jobs.delete(job_id, issued)
+
+
+_ALIKE = 0.9
+"""Of difflib's ratio: a letter more or less, or two that changed places."""
+MOST_REASON_CHARS = 200
+"""It stands in a line of everything that waits for the role."""
+
+
+def pause(ledger: Ledger, role: str, reason: str) -> None:
+    """Raises: UserError: see `check_pausable`."""
+    check_pausable(ledger, role)
+    ledger.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
+
+
+def check_pausable(ledger: Ledger, role: str) -> None:
+    """While nobody at all is announced (all processes are gone, or Redis was full), every name may be one that was served before.
+
+    Raises:
+        UserError: nobody serves or has served it; or nobody is announced, and it is no name, or one of those that are known but for a slip.
+    """
+    served = ledger.roles.served()
+    known = _known(ledger, served)
+    is_name = re.fullmatch(NAME_PATTERN, role) is not None and role not in RESERVED
+    may_be_served = not served and is_name and not close_names(role, known, alike=_ALIKE)
+    if role not in known and not may_be_served:
+        raise UserError(
+            f"no worker serves or has served {role[:64]!r}: {suggestion(role, sorted(known))}"
+        )
+
+
+def resume(ledger: Ledger, role: str) -> int | None:
+    """Let a role go on. Return how many handoffs it had been stopped at. None: it was not paused.
+
+    Raises:
+        UserError: the role is not paused, and it is not a role that `check_pausable` accepts.
+    """
+    held = ledger.pauses.resume(role)
+    if held is None and role not in _known(ledger, ledger.roles.served()):
+        if paused := close_names(role, ledger.pauses.all()):
+            raise UserError(f"{role[:64]!r} is not paused: did you mean {paused[0]}?")
+        check_pausable(ledger, role)
+    return held
+
+
+def _known(ledger: Ledger, served: Iterable[str]) -> set[str]:
+    """Return the roles that have a queue, or that workers or supervisors serve."""
+    return {*ROLES, *served, *(one.queue for one in ledger.health.depths())} - {THINK_QUEUE}

@@ -1,4 +1,4 @@
-"""What the fleet has to do, role by role, and how many slots it could use: for `handoff stats`, `handoff top` and autoscalers. Pure.
+"""Statistics of the fleet, spending and dead letters.
 
 A queue's length alone misleads who scales by it: where the provider lets no more calls through, more workers only wait together. So the
 slots that are wanted are held against each limit of the lanes that a role's newest handoffs made their calls in: requests, input tokens,
@@ -15,11 +15,49 @@ from statistics import median
 from typing import Any
 
 from handoff_queue.shared.store.daily_budget import Spent
+from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.presence import Served
 from handoff_queue.shared.store.queue_load import Lane, Load, Waiting
+from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.names import THINK_QUEUE, queue_of
 from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
+from handoff_queue.supervisor.client.job_lookup import known
+
+
+def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
+    """What the budget has counted for a job or a handoff, in the form of `JobResult.usage`."""
+    return {
+        "turns": books.turns,
+        "input_tokens": books.input_tokens,
+        "output_tokens": books.output_tokens,
+        "cost_usd": cost_usd(books.cost_microusd),
+        "cut": {
+            "calls": books.cut_calls,
+            "tokens": books.cut_tokens,
+            "cost_usd": None if books.cost_microusd is None else cost_usd(books.cut_microusd),
+        },
+    }
+
+
+def put_back(ledger: Ledger, dispatcher: Dispatcher, letter: DeadLetter) -> None:
+    """Where it came from, and drop the letter. Raises: UserError: see `Client.retry_dead`."""
+    if is_job_id(letter.body):
+        if known(ledger, JobId(letter.body)).status.ended:
+            raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
+        dispatcher.wake(JobId(letter.body))
+    elif named := handoff_in(letter.body):
+        ledger.dead.publish_again(named[0], named[1])
+    else:
+        raise UserError(
+            f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it"
+        )
+    ledger.dead.drop(letter)
+
 
 NEWEST = 50
 """Handoffs of a role by which it is told what its slots take: after so many, another model is seen for what it is."""

@@ -1,4 +1,4 @@
-"""A JSON decoder that accepts only values that can be stored and read again. Python's own decoder also accepts NaN and infinities."""
+"""Read JSON text: each key once, and only finite numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,29 @@ import json
 from math import isfinite
 from typing import Any, NoReturn
 
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.json_values import MOST_DIGITS, MOST_LEVELS, check_depth
+
+
+def refuse_repeats(text: str) -> None:
+    """What is no JSON at all is left to who reads it.
+
+    Raises:
+        UserError: names the first name that is given twice.
+    """
+    try:
+        json.loads(text, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError):
+        return
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> None:
+    known: set[str] = set()
+    for name, _ in pairs:
+        if name in known:
+            raise UserError(f"{name!r:.80} is given twice; remove one")
+        known.add(name)
+
 
 _MOST_SHOWN = 20
 """Characters of a number in an error."""

@@ -1,22 +1,30 @@
-"""A person's answer to a job that waits for one: checked, and appended as a fact, like a cancel."""
+"""Questions of a job to a person: approve, reject, edit the plan, and the history."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.text.suggestions import suggestion
-from handoff_queue.shared.types.approval import ApprovalOf
+from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import PlanRefused, UnknownJob, UserError
-from handoff_queue.shared.types.events import Approved, PlanMade, Rejected
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    Approved,
+    PlanMade,
+    PlanPatched,
+    Recorded,
+    Rejected,
+)
 from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import (
@@ -28,12 +36,90 @@ from handoff_queue.shared.types.plan import (
 )
 from handoff_queue.supervisor.lifecycle.approval_events import may_be_planned_again
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
-from handoff_queue.supervisor.lifecycle.approval_types import Question
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
 from handoff_queue.supervisor.roles.outcomes import plan_made
-from handoff_queue.supervisor.workflows.join_syntax import counted
+from handoff_queue.supervisor.workflows.workflow import counted
+
+
+def change_of(event: PlanPatched, words: Words) -> dict[str, Any]:
+    """In the form of `JobResult.patches`."""
+    patch = words.patch(event.result)
+    return {
+        "added": [{"id": step.id, "specialist": step.specialist} for step in event.added],
+        "changed": [step.id for step in event.changed],
+        "dropped": list(event.dropped),
+        "too_late": list(event.too_late),
+        "repeats": {one.step: one.earlier for one in event.repeats},
+        "nothing_new": list(event.nothing_new),
+        "final": event.is_final,
+        "why": patch.why if patch else "",
+        "problem": event.problem and (words.why(event.result) or event.problem),
+    }
+
+
+def in_words(change: Mapping[str, Any]) -> str:
+    """`check_config (ops) added; draft dropped: the code is sound`."""
+    done = [f"{step['id']} ({step['specialist']}) added" for step in change["added"]]
+    done += [f"{step} {how}" for how in ("changed", "dropped") for step in change[how]]
+    done += [
+        f"{step} not run, for it is what {earlier} was asked"
+        for step, earlier in change["repeats"].items()
+    ]
+    done += [f"{step} brought nothing new" for step in change["nothing_new"]]
+    done += [f"{step} left, for it had begun" for step in change["too_late"]]
+    done += ["nothing more is wanted"] if change["final"] else []
+    why = change["problem"] or change["why"]
+    return ("; ".join(done) or "as it was") + (f": {why}" if why else "")
+
+
+def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
+    """What was said to each question: the first answer counts."""
+    found: dict[int, Approved | Rejected] = {}
+    for recorded in events:
+        if isinstance(recorded.event, Approved | Rejected):
+            found.setdefault(recorded.event.asked, recorded.event)
+    return found
+
+
+def approvals_in(
+    events: Sequence[Recorded], payloads: Mapping[str, str]
+) -> tuple[dict[str, Any], ...]:
+    """In the form of `JobResult.approvals`."""
+    answered, found = answers_in(events), []
+    for recorded in events:
+        if not isinstance(asked := recorded.event, ApprovalAsked):
+            continue
+        said = answered.get(recorded.version)
+        draft = Answer.from_json(payloads[asked.draft.digest]) if asked.draft else None
+        own_plan = (
+            said.own_plan
+            if isinstance(said, Rejected)
+            else said.plan.plan
+            if said and said.plan
+            else None
+        )
+        found.append(
+            {
+                "version": recorded.version,
+                "what": asked.what.value,
+                "why": asked.why,
+                "asked_at": recorded.at,
+                "decision": said.type if said else None,
+                "by": said.by if isinstance(said, Approved) else "user" if said else None,
+                "note": payloads[said.note.digest] if said and said.note else None,
+                "draft": None
+                if draft is None
+                else draft.text
+                if draft.value is None
+                else draft.value,
+                "own_plan": json.loads(payloads[own_plan.digest]) if own_plan else None,
+            }
+        )
+    return tuple(found)
+
 
 MOST_NOTE_CHARS = 10_000
 MOST_KEYS_TOLD = 20

@@ -1,0 +1,177 @@
+"""What a review produces: verdicts, rubric scores and rulings on conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.handoff import Claim, ClaimId
+from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
+from handoff_queue.shared.types.message import Message
+
+LOWEST, HIGHEST = 1, 5
+"""Of a score. Five steps: few enough that each has a meaning which two judges share."""
+MOST_CRITERIA = 12
+Meaning = Annotated[str, StringConstraints(min_length=3, max_length=500)]
+Why = Annotated[str, StringConstraints(max_length=1_000)]
+
+
+class Criterion(Message):
+    """One question that work is held against."""
+
+    name: NameField
+    means: Meaning
+    """What is good by it."""
+
+
+class Rubric(Message):
+    """Each criterion is scored by itself."""
+
+    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
+
+    @model_validator(mode="after")
+    def _names_each_once(self) -> Self:
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("a criterion is named twice")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(criterion.name for criterion in self.criteria)
+
+    @classmethod
+    def of_fields(cls, means: Mapping[str, object]) -> Self:
+        """As people write it, `name: what is good by it`.
+
+        Raises:
+            MalformedMessage: a name or a meaning cannot be used, or there are none, or too many.
+        """
+        if not 1 <= len(means) <= MOST_CRITERIA:
+            raise MalformedMessage(f"Rubric: has 1 to {MOST_CRITERIA} criteria, not {len(means)}")
+        criteria: list[JsonValue] = []
+        for name, meaning in means.items():
+            if not isinstance(meaning, str):
+                raise MalformedMessage(f"Rubric: {name}: say in words what is good by it")
+            criteria.append({"name": name, "means": meaning})
+        return cls.of({"criteria": criteria})
+
+
+class Score(Message):
+    """What a reviewer gives for one criterion."""
+
+    criterion: NameField
+    score: Annotated[int, Field(ge=LOWEST, le=HIGHEST)]
+    why: Why = ""
+    step: StepIdField | None = None
+    """Whose result it speaks of; None: the whole."""
+
+
+DEFAULT_RUBRIC = Rubric.of_fields(
+    {
+        "accuracy": "Every statement of fact is carried by the source that it points to, figures, units, dates and names included.",
+        "coverage": "Every part of the request is answered, and what could not be found is named.",
+        "clarity": "The reader finds the answer at once, in the form that was asked for, each thing said once.",
+    }
+)
+
+
+Point = Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
+
+
+class Decision(StrEnum):
+    PASS = "PASS"  # noqa: S105 (not a password)
+    """The results answer the request; what is left open stands in `open_points`."""
+    REVISE = "REVISE"
+    """The steps in `revisions` run again, with the problem in their context."""
+
+
+class Revision(Message):
+    """One step to do again."""
+
+    step: StepIdField
+    problem: Point
+    """What is wrong and what would be right, for the specialist that did it."""
+
+
+class Verdict(Message):
+    """The outcome of one round."""
+
+    verdict: Decision
+    revisions: tuple[Revision, ...] = ()
+    open_points: tuple[Point, ...] = ()
+    """What the reader of the answer must know and no further round is worth. Printed with the answer."""
+    scores: tuple[Score, ...] = ()
+    """By the job's rubric. None: of a version that gave none, or the assessor left them out."""
+
+    @model_validator(mode="after")
+    def _revises_exactly_when_it_says_so(self) -> Self:
+        if (self.verdict is Decision.REVISE) != bool(self.revisions):
+            raise ValueError("REVISE names at least one step, PASS names none")
+        if len(self.steps) != len(self.revisions):
+            raise ValueError("a step is named twice: put all of its problems into one revision")
+        return self
+
+    @property
+    def steps(self) -> frozenset[StepId]:
+        """The steps to do again."""
+        return frozenset(revision.step for revision in self.revisions)
+
+
+ConflictId = Annotated[str, StringConstraints(pattern=r"^k[0-9]{1,4}$")]
+
+
+class Conflict(Message):
+    """Claims that can't all be right, with their evidence."""
+
+    id: ConflictId
+    claims: Annotated[tuple[Claim, ...], Field(min_length=2)]
+
+
+class Conflicts(Message):
+    """A job's conflict ledger: what code has found among the claims of one round."""
+
+    conflicts: tuple[Conflict, ...] = ()
+
+
+class Settlement(Message):
+    """What the judge says of one conflict."""
+
+    conflict: ConflictId
+    stands: tuple[ClaimId, ...] = ()
+    """The claims that stand; the others of the conflict do not. All of them: they do not contradict each other. None: it stays disputed."""
+    why: Annotated[str, StringConstraints(max_length=4_000)] = ""
+
+
+class Settlements(Message):
+    """One for each conflict that the judge was shown."""
+
+    settlements: tuple[Settlement, ...] = ()
+
+
+class Side(StrEnum):
+    """Who is right."""
+
+    WRITER = "writer"
+    """The point falls: the result is as it should be."""
+    REVIEWER = "reviewer"
+    """The point stands."""
+    NEITHER = "undecided"
+    """What is shown does not settle it."""
+
+
+class Ruling(Message):
+    """Of one point. A round has at most one for each step."""
+
+    step: StepIdField
+    right: Side
+    why: Annotated[str, StringConstraints(max_length=4_000)] = ""
+
+
+class Rulings(Message):
+    """One for each point that the judge was shown."""
+
+    rulings: tuple[Ruling, ...] = ()
