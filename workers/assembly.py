@@ -21,7 +21,8 @@ from handoff_queue.shared.broker.task_outcome import keep_unreadable, register, 
 from handoff_queue.shared.broker.wake_ups import wake_up
 from handoff_queue.shared.broker.worker_signals import WorkerSignals
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.observability.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
 from handoff_queue.shared.runtime.node import SelfDescription
 from handoff_queue.shared.runtime.process import Process, redis_url_of, start_process

@@ -8,27 +8,21 @@ One trace holds a job, see docs/decisions/0013-one-trace.md.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.types.ids import JobId
 
 if TYPE_CHECKING:
     from handoff_queue.shared.observability.trace_ids import Kept, Lifetime
-    from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.types.checkpoints import Observed
     from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
     from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """The standard's own: with one of them set, spans are sent there."""
-_MISSING = "%s is set, but no spans are sent: OpenTelemetry's packages are missing: install handoff-queue[otel]"
-_UNUSABLE = "no spans are sent: %s"
-_REFUSED = "no spans are sent: OpenTelemetry's SDK refuses one of the variables %s (%s)"
 
 
 class Span:
@@ -116,6 +110,16 @@ def telemetry() -> Telemetry:
     return _chosen[0] if _chosen else _OFF
 
 
+def choose(form: Telemetry) -> None:
+    """Make this the form of the process."""
+    _chosen[:] = [form]
+
+
+def is_chosen() -> bool:
+    """Return whether the form of the process is decided."""
+    return bool(_chosen)
+
+
 def is_wanted() -> bool:
     """Whether the environment asks for spans, by the standard's own variables."""
     is_off = (
@@ -123,33 +127,3 @@ def is_wanted() -> bool:
         or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
     )
     return not is_off and any(os.environ.get(name) for name in ENDPOINTS)
-
-
-def start_telemetry(service: str, settings: Settings, *, flush_s: float | None = None) -> None:
-    """Choose the form, once for the process. `service`: its name where OTEL_SERVICE_NAME says none; `flush_s`: the longest that a collector
-    which does not answer holds up each try to send, if that is not to be what OTEL_EXPORTER_OTLP_TIMEOUT says.
-    """
-    if _chosen:
-        return
-    _chosen.append(_OFF)
-    if not is_wanted():
-        return
-    from handoff_queue.shared.observability.otel.variables import problems_of_exporter
-
-    if wrong := "; ".join(problems_of_exporter(os.environ)):
-        logging.getLogger(__name__).warning(_UNUSABLE, wrong)
-        return
-    try:
-        from handoff_queue.shared.observability.otel.spans import open_telemetry
-
-        _chosen[0] = open_telemetry(service, settings, flush_s)
-    except ImportError:
-        logging.getLogger(__name__).warning(
-            _MISSING, next(name for name in ENDPOINTS if os.environ.get(name))
-        )
-    except Exception as error:  # noqa: BLE001 - the SDK's, of a value that it refuses: no job waits for that
-        why = Redactor(secrets_of(settings)).text(
-            " ".join(f"{type(error).__name__}: {error}".split())
-        )
-        variables = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
-        logging.getLogger(__name__).warning(_REFUSED, variables, why)

@@ -10,7 +10,8 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from handoff_queue.shared.observability.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.model_calls import ModelCallLog
 from handoff_queue.shared.runtime.models import MakeModel, Models

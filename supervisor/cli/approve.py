@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 import yaml
 from pydantic import JsonValue
 
-from handoff_queue.shared.types.errors import ManyProblems, PlanRefused, UserError
-from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_line
-from handoff_queue.supervisor.cli.display.terminal_input import line_of_terminal
-from handoff_queue.supervisor.cli.errors import OK, say
-from handoff_queue.supervisor.cli.jobs import Job, client_and_job
-from handoff_queue.supervisor.text.sanitizing import plain
-
-if TYPE_CHECKING:
-    from handoff_queue.supervisor.client.client import Client
-    from handoff_queue.supervisor.lifecycle.state import Question
-
+from handoff_queue.shared.types.errors import ManyProblems, PlanRefused
+from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.display.terminal import write_line
+from handoff_queue.supervisor.cli.errors import OK
 
 MOST_PLAN_BYTES = 1_000_000
 
@@ -160,56 +150,3 @@ def _value(where: str, node: yaml.Node) -> JsonValue:
     if isinstance(node, yaml.SequenceNode):
         return [_value(where, one) for one in node.value]
     return text_of(where, node)
-
-
-def ask_in_place(
-    jobs: Client, job_id: JobId, question: Question, *, is_private: bool = False
-) -> None:
-    """Show a question of the job, read the answer and send it.
-
-    `is_private`: no other command reaches the job.
-    """
-    from handoff_queue.supervisor.cli.display.answer import account
-    from handoff_queue.supervisor.cli.display.job_report import readable
-
-    result = jobs.result(job_id)
-    draft = next(
-        (one["draft"] for one in result.approvals if one["version"] == question.version), None
-    )
-    console = stderr()
-    if question.what is ApprovalOf.PLAN:
-        note(readable(result.plan, console.width))
-    else:
-        console.print(account(result, is_private=is_private))
-    if draft is not None:
-        note(f"\n{plain(draft) if isinstance(draft, str) else readable(draft, console.width)}\n")
-    note(
-        f"{job_id} waits for an approval of its {_asked(question)}. y: go on; n: stop it here; anything else: what is to be mended"
-    )
-    said = ""
-    while not said:
-        said = _line()
-    try:
-        match said.lower():
-            case "y" | "yes":
-                jobs.approve(job_id)
-            case "n" | "no":
-                jobs.cancel(job_id)
-            case _:
-                jobs.reject(job_id, said)
-    except UserError as error:  # somebody else was quicker, or the note is none
-        say(str(error))
-
-
-def _asked(question: Question) -> str:
-    steps = question.steps if question.what is ApprovalOf.STEP else ()
-    return f"{question.what}{'s' if len(steps) > 1 else ''} {', '.join(steps)}".rstrip()
-
-
-def _line() -> str:
-    sys.stderr.write("> ")
-    sys.stderr.flush()
-    line = line_of_terminal()
-    if not line:  # Ctrl-D: nobody will answer here
-        raise KeyboardInterrupt
-    return line.strip()

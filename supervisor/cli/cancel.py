@@ -17,9 +17,10 @@ from handoff_queue.shared.text.words import counted
 from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.display.terminal import write_line
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import say, write_line
 from handoff_queue.supervisor.cli.display.terminal_input import can_ask, is_confirmed
-from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK, say
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
 from handoff_queue.supervisor.cli.job_options import (
     OlderThan,
     Statuses,
@@ -27,7 +28,6 @@ from handoff_queue.supervisor.cli.job_options import (
     filter_of,
     statuses_of,
 )
-from handoff_queue.supervisor.cli.jobs import client_of_broker
 from handoff_queue.supervisor.client.job_lookup import job_named
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import typer
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.cli.display.terminal import write_line
-from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.display.terminal import say, write_line
+from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson
 
 if TYPE_CHECKING:

@@ -41,10 +41,10 @@ ENTRIES = _entries({
     "Jobs": {
         "run": ("run:run", "Submit a job and stay until its answer."),
         "submit": ("submit:submit", "Enqueue a job and print its id at once."),
-        "watch": ("jobs:watch", "Follow a job until its end, then print its answer."),
-        "result": ("jobs:result", "Print a job's answer, its sources and what it took."),
+        "watch": ("watch:watch", "Follow a job until its end, then print its answer."),
+        "result": ("result:result", "Print a job's answer, its sources and what it took."),
         "show": ("show:show", "A job in brief: its status, its handoffs that matter most, its notes and its answer."),
-        "list": ("jobs:list_jobs", "The newest jobs."),
+        "list": ("list:list_jobs", "The newest jobs."),
         "export": ("export:export", "Write everything about a job into one self-contained JSON file."),
         "trace": ("trace:trace", "Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered."),
     },
@@ -52,9 +52,9 @@ ENTRIES = _entries({
         "cancel": ("cancel:cancel", "Stop jobs everywhere; what they have done stays."),
         "approve": ("approve:approve", "Let a job go on that waits for an approval."),
         "reject": ("approve:reject", "Have what a job waits for an approval of made again, with your note as feedback."),
-        "retry": ("jobs:retry", "Go on with an ended job: do again what did not succeed, or everything from a step on."),
-        "finish": ("jobs:finish", "Fill the gaps of an ended job: the steps that it did without, then what builds on them."),
-        "delete": ("jobs:delete", "Remove an ended job and everything of it."),
+        "retry": ("retry:retry", "Go on with an ended job: do again what did not succeed, or everything from a step on."),
+        "finish": ("retry:finish", "Fill the gaps of an ended job: the steps that it did without, then what builds on them."),
+        "delete": ("delete:delete", "Remove an ended job and everything of it."),
     },
     "Processes": {
         "up": (

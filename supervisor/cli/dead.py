@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 import typer
 
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     clock,
     figures,
+    say,
     short,
     stdout,
     write_as_json,
     write_line,
 )
-from handoff_queue.supervisor.cli.errors import OK, say
-from handoff_queue.supervisor.cli.jobs import client_of_broker
+from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from handoff_queue.shared.types.names import (
     THINK_QUEUE,
     UNROUTED_QUEUE,
 )
+from handoff_queue.supervisor.cli.connection import client_with
 from handoff_queue.supervisor.cli.display.terminal import clock, figures, stdout, write_as_json
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
@@ -37,7 +38,6 @@ from handoff_queue.supervisor.cli.fleet_state import (
     START_WORKERS,
     queues_by_node,
 )
-from handoff_queue.supervisor.cli.jobs import client_with
 from handoff_queue.supervisor.cli.model_access import model_access
 from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.text.sanitizing import plain

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import (
     ManyProblems,
     UserError,
 )
-from handoff_queue.supervisor.cli.display.terminal import ReaderGone
+from handoff_queue.supervisor.cli.display.terminal import ReaderGone, say
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.events import JobStatus
@@ -87,16 +87,6 @@ def end_like_ctrl_c() -> None:
     for kind in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(kind) is signal.SIG_DFL:
             signal.signal(kind, interrupt)
-
-
-def say(message: str) -> None:
-    """Write one line to standard error."""
-    sys.stderr.write(f"handoff: {one_line(message)}\n")
-    sys.stderr.flush()
-
-
-def one_line(message: str) -> str:
-    return " ".join(part.strip() for part in message.splitlines() if part.strip())
 
 
 def _outcome(command: Callable[[], object]) -> int:

@@ -16,10 +16,11 @@ from handoff_queue.supervisor.cli.display.terminal import (
     figures,
     money,
     note,
+    say,
     write_as_json,
     write_line,
 )
-from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import (
     CONTINUE,
     LIMITS,

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.supervisor.cli.atomic_output import STDOUT, write_out
+from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_out
 from handoff_queue.supervisor.cli.display.terminal import note
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.jobs import Job, client_and_job
 from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
 
 

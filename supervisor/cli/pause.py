@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.supervisor.cli.display.terminal import figures, short, write_line
-from handoff_queue.supervisor.cli.errors import OK, say
-from handoff_queue.supervisor.cli.jobs import client_of_broker
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import figures, say, short, write_line
+from handoff_queue.supervisor.cli.errors import OK
 
 Role = Annotated[
     str,

@@ -21,8 +21,8 @@ from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
+from handoff_queue.supervisor.cli.display.terminal import say
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
-from handoff_queue.supervisor.cli.errors import say
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
 

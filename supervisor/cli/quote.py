@@ -10,12 +10,12 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
-from handoff_queue.supervisor.cli.display.terminal import figures, money, write_line
-from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.display.quote_text import told
+from handoff_queue.supervisor.cli.display.terminal import figures, money, say, write_line
+from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
 from handoff_queue.supervisor.quoting.quote_history import shown
-from handoff_queue.supervisor.quoting.simulation import FEWEST_SCORES
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 STANDS_S = 3_600
 """How long a job that was only quoted waits to be approved, unless --approve-timeout says otherwise."""
-NO_PAST = "nothing is known to go by yet: no handoff has ended on this broker"
 
 
 @takes_a_job
@@ -36,8 +35,8 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     when it may cost more than that.
     """
     from handoff_queue.shared.settings.settings import load_settings
+    from handoff_queue.supervisor.cli.connection import client_of_broker
     from handoff_queue.supervisor.cli.fleet_state import require_somebody
-    from handoff_queue.supervisor.cli.jobs import client_of_broker
     from handoff_queue.supervisor.cli.request_options import request_of, text_of
 
     asked = replace(job.asked(), request=text_of(request, load_settings()))
@@ -110,21 +109,3 @@ def _outcome(
         f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` drops it; {spent}"
     )
     return OK
-
-
-def told(quote: Quote) -> str:
-    """`likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120 handoffs here, and how 45 quotes turned out)`.
-
-    While few have turned out, `at most` alone: how often that holds is not known.
-    """
-    at_most = "in 9 of 10 cases at most" if quote.jobs >= FEWEST_SCORES else "at most"
-    parts = []
-    if quote.microusd:
-        parts.append(
-            f"likely {money(quote.microusd.likely / MICROUSD)}, {at_most} {money(quote.microusd.most / MICROUSD)}"
-        )
-    if quote.seconds:
-        parts.append(f"likely {quote.seconds.likely:.1f} s, {at_most} {quote.seconds.most:.1f} s")
-    if not parts:
-        return NO_PAST
-    return f"{'; '.join(parts)} (from {figures(quote.handoffs, 'handoff')} here, and how {figures(quote.jobs, 'quote')} turned out)"

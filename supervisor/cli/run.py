@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,14 +13,10 @@ from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import NOBODY_THERE
 from handoff_queue.shared.types.limits import OnLimit
-from handoff_queue.supervisor.cli.approve import ask_in_place
-from handoff_queue.supervisor.cli.display.job_view import Moment, follow
 from handoff_queue.supervisor.cli.display.terminal import (
     OutputFailed,
-    ReaderGone,
     note,
-    stderr,
-    write_json,
+    say,
 )
 from handoff_queue.supervisor.cli.display.terminal_input import can_ask
 from handoff_queue.supervisor.cli.errors import (
@@ -31,9 +24,8 @@ from handoff_queue.supervisor.cli.errors import (
     INTERRUPTED,
     NOT_ENDED,
     end_like_ctrl_c,
-    exit_code_of,
-    say,
 )
+from handoff_queue.supervisor.cli.follow_job import NobodyToAsk, stay
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import (
     CONTINUE,
@@ -45,13 +37,9 @@ from handoff_queue.supervisor.cli.options import (
     RowsFile,
 )
 from handoff_queue.supervisor.cli.request_options import Asked, check_model, request_of, text_of
-from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.cli.display.draft import Draft
-    from handoff_queue.supervisor.client.client import Client, Request
-    from handoff_queue.supervisor.client.report import JobResult
-    from handoff_queue.supervisor.lifecycle.state import Question
+    from handoff_queue.supervisor.client.client import Request
 
 
 @dataclass(frozen=True)
@@ -218,128 +206,6 @@ def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
     except NobodyToAsk as error:
         say(f"{error}{_after_the_end(job_id, was_kept=system.was_kept)} in a terminal")
         return NOT_ENDED
-
-
-def stay(
-    jobs: Client,
-    job_id: JobId,
-    *,
-    as_json: bool,
-    allow_partial: bool = False,
-    asks: bool = False,
-    check: Callable[[], None] = lambda: None,
-    reconnect_for_s: float = RECONNECT_FOR_S,
-    output: Path | None = None,
-    is_private: bool = False,
-) -> int:
-    """Show the job until its end, then its outcome. Returns the exit code.
-
-    `allow_partial`: a partial answer gives exit code 0. `asks`: the person at the terminal answers
-    the job's questions. `output`: the file that gets a
-    row for each item of the job's workflow, instead of an answer on stdout. `is_private`: the Redis
-    ends with this command, so no other command reaches the job, and none is recommended.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, or nobody reads the answer while it is written.
-        OutputFailed: standard output, or the file `output`, cannot be written.
-        NobodyToAsk: the job asks a question that nobody can answer (`is_private` without `asks`).
-    """
-    from handoff_queue.supervisor.cli.display.draft import Draft
-    from handoff_queue.supervisor.client.client import onlooker_of
-
-    looking = onlooker_of(jobs)
-    draft, answered = None if as_json or output else Draft(looking), 0
-    followed = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
-
-    def moments() -> Iterable[Moment]:
-        return without_commands(followed()) if is_private else followed()
-
-    may_end = asks or is_private
-    try:
-        while question := _shown_until(moments(), draft, answered if may_end else None):
-            if not asks:
-                raise NobodyToAsk(
-                    f"{job_id} waits for a person, and there is no terminal to ask in"
-                )
-            ask_in_place(jobs, job_id, question, is_private=is_private)
-            answered = question.version
-    except ReaderGone as error:
-        raise KeyboardInterrupt from error
-    looking.ledger.connection.close()
-    result = jobs.result(job_id)
-    if output is not None:
-        from handoff_queue.supervisor.cli.display.rows import write_rows
-
-        write_rows(job_id, result.rows(), output)
-        return exit_code_of(result.status, allow_partial=allow_partial)
-    return print_outcome(
-        result,
-        as_json=as_json,
-        allow_partial=allow_partial,
-        streamed=draft.shown if draft else "",
-        is_private=is_private,
-    )
-
-
-class NobodyToAsk(Exception):
-    """The job waits for a person, and nobody can be asked."""
-
-
-def without_commands(moments: Iterable[Moment]) -> Iterator[Moment]:
-    """Yield the moments of a job on a private Redis. What it waits for names no other command."""
-    for moment in moments:
-        missing = tuple(
-            replace(entry, mend=entry.mend_in_place or entry.mend) for entry in moment.view.missing
-        )
-        yield replace(moment, view=replace(moment.view, missing=missing))
-
-
-def _shown_until(
-    moments: Iterable[Moment], draft: Draft | None, answered: int | None
-) -> Question | None:
-    """The next question after the one that was answered here; None: the job has ended. `answered` None: nobody is to be asked."""
-    from handoff_queue.supervisor.cli.display.screen import Screen
-
-    with Screen(draft) as screen:
-        for moment in moments:
-            screen.show(moment)
-            question = moment.view.state.question if moment.view.state else None
-            if question is not None and answered is not None and question.version > answered:
-                return question
-    return None
-
-
-def print_outcome(
-    result: JobResult,
-    *,
-    as_json: bool,
-    allow_partial: bool = False,
-    streamed: str = "",
-    is_private: bool = False,
-) -> int:
-    """Print the answer on stdout (or all, as one JSON object) and the account on stderr.
-
-    `is_private`: see `stay`.
-
-    Returns the exit code of the job, also if nobody reads stdout.
-    Raises: OutputFailed: stdout cannot be written.
-    """
-    with suppress(ReaderGone):
-        _print_outcome(result, as_json=as_json, streamed=streamed, is_private=is_private)
-    return exit_code_of(result.status, allow_partial=allow_partial)
-
-
-def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_private: bool) -> None:
-    from handoff_queue.supervisor.cli.display.answer import print_account, print_answer, verdict_on
-
-    if as_json:
-        write_json(result.to_json())
-    else:
-        print_answer(result, streamed)
-        note("")
-        print_account(result, stderr(), is_private=is_private)
-    if remark := verdict_on(result, is_private=is_private):
-        say(remark)
 
 
 def _run_to_resume(request: str | None, job: str, settings: Settings) -> JobId:

@@ -10,9 +10,9 @@ import typer
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import stdout, write_as_json, write_json
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.jobs import Job, client_and_job
 from handoff_queue.supervisor.cli.options import AsJson
 
 if TYPE_CHECKING:

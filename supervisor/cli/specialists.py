@@ -16,16 +16,17 @@ from handoff_queue.shared.settings.folders import expanded
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
+from handoff_queue.supervisor.cli.connection import client_with
 from handoff_queue.supervisor.cli.display.terminal import (
     figures,
     note,
+    say,
     stdout,
     write_as_json,
     write_line,
 )
-from handoff_queue.supervisor.cli.errors import FAILED, OK, say
+from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.fleet_state import NO_WORKERS
-from handoff_queue.supervisor.cli.jobs import client_with
 from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
 from handoff_queue.supervisor.cli.processes import check_own, with_own
 from handoff_queue.supervisor.text.sanitizing import in_one_line

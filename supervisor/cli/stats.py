@@ -13,10 +13,10 @@ from rich.text import Text
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.names import ROLES, THINK_QUEUE
 from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.tables import Column, fitted, middle
 from handoff_queue.supervisor.cli.display.terminal import figures, money, stdout, write_as_json
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.jobs import client_of_broker
 from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.client.fleet import FleetStats, RoleStats, stats_of
 from handoff_queue.supervisor.text.sanitizing import plain

@@ -26,10 +26,10 @@ from handoff_queue.shared.types.limits import (
 )
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed, ReaderGone, write_line
-from handoff_queue.supervisor.cli.errors import OK, say
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, ReaderGone, say, write_line
+from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
-from handoff_queue.supervisor.cli.jobs import client_of_broker
 from handoff_queue.supervisor.cli.options import QUEUE, RequestText
 from handoff_queue.supervisor.cli.request_options import (
     Asked,

@@ -19,13 +19,13 @@ from handoff_queue.shared.types.errors import LedgerUnavailable
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli import stats
+from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.job_view import View, heard, look, look_below
 from handoff_queue.supervisor.cli.display.tables import Column, fitted
 from handoff_queue.supervisor.cli.display.terminal import figures, money, note, short, stdout
 from handoff_queue.supervisor.cli.display.terminal_input import ESCAPE, GONE, key_presses
 from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.cli.errors import OK, end_like_ctrl_c
-from handoff_queue.supervisor.cli.jobs import client_of_broker
 from handoff_queue.supervisor.client.fleet import FleetStats
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import typer
 from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob, UserError
 from handoff_queue.shared.types.events import HandoffIssued, PlanMade
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.atomic_output import STDOUT, write_out
+from handoff_queue.supervisor.cli.connection import client_and_job
+from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_out
 from handoff_queue.supervisor.cli.display.event_lines import lines_of
 from handoff_queue.supervisor.cli.display.job_view import Moment, View
 from handoff_queue.supervisor.cli.display.terminal import figures, note
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.jobs import client_and_job
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.report import Record, report_of
 from handoff_queue.supervisor.lifecycle.reduce import fold

@@ -25,9 +25,9 @@ from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import celery_command
-from handoff_queue.supervisor.cli.display.terminal import note, write
+from handoff_queue.supervisor.cli.display.terminal import note, one_line, say, write
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
-from handoff_queue.supervisor.cli.errors import FAILED, OK, one_line, say
+from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from handoff_queue.supervisor.cli.processes import (

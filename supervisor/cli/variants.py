@@ -13,7 +13,8 @@ from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.errors import INTERRUPTED, say
+from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.errors import INTERRUPTED
 from handoff_queue.supervisor.cli.request_options import Asked, limits_of, note_left_out
 
 if TYPE_CHECKING:

@@ -203,7 +203,7 @@ class Client:
             UserError: it has not ended, has no such step, or no gaps, or has spent its budget and gets no more.
         """
         from handoff_queue.supervisor.client.control import retry_job
-        from handoff_queue.supervisor.client.request_fields import check_bounds
+        from handoff_queue.supervisor.client.request import check_bounds
 
         if limits is not None:
             check_type("the limits", limits, NewLimits)

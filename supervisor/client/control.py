@@ -12,10 +12,10 @@ from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.text.words import close_names, suggestion
 from handoff_queue.shared.types.errors import UnknownJob, UserError, VersionConflict
 from handoff_queue.shared.types.events import HandoffIssued, Recorded, RetryRequested
-from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.shared.types.ids import NAME_PATTERN, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import RESERVED, ROLES, THINK_QUEUE
+from handoff_queue.supervisor.client.follow_up import keep_documents
 from handoff_queue.supervisor.client.submission import books_of
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
@@ -89,24 +89,6 @@ def retry_job(
         ):  # its webhook was tried meanwhile, or somebody else retries it
             ledger.journal.commit(commit)
             return
-
-
-def keep_documents(ledger: Ledger, state: JobState) -> None:
-    """Have the documents of an ended job stay while it is at work again.
-
-    Raises:
-        UserError: they are gone.
-    """
-    if (manifest_ref := state.submitted.manifest) is None:
-        return
-    manifest = Manifest.from_json(
-        ledger.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
-    )
-    digests = [document.digest for document in manifest.documents]
-    if gone := ledger.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
-        raise UserError(
-            f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs"
-        )
 
 
 def delete_job(ledger: Ledger, job_id: JobId) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import UnknownJob, UserError
-from handoff_queue.shared.types.handoff import Earlier
-from handoff_queue.supervisor.client.control import keep_documents
-from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.client.submission import FollowsOn
+from handoff_queue.shared.types.handoff import Earlier, Manifest
+from handoff_queue.supervisor.client.request import FollowsOn, Request
 from handoff_queue.supervisor.lifecycle.follow_up import given_of, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
@@ -56,3 +55,21 @@ def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
         payloads=(*taken_over, *payloads),
         priority=state.submitted.priority,
     )
+
+
+def keep_documents(ledger: Ledger, state: JobState) -> None:
+    """Have the documents of an ended job stay while it is at work again.
+
+    Raises:
+        UserError: they are gone.
+    """
+    if (manifest_ref := state.submitted.manifest) is None:
+        return
+    manifest = Manifest.from_json(
+        ledger.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
+    )
+    digests = [document.digest for document in manifest.documents]
+    if gone := ledger.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
+        raise UserError(
+            f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs"
+        )

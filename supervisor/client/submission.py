@@ -24,13 +24,13 @@ from handoff_queue.shared.types.errors import (
     UserError,
 )
 from handoff_queue.shared.types.events import Event, JobStatus, JobSubmitted
-from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given, answers_in, ref
+from handoff_queue.shared.types.handoff import answers_in, ref
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
-from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
+from handoff_queue.shared.types.job_options import Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.client.request import Request, gating_in
+from handoff_queue.supervisor.client.request import FollowsOn, Request, gating_in
 from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.text.markdown import title_of
 
@@ -75,21 +75,6 @@ class Submission:
             due_at=due_at,
             creates=True,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class FollowsOn:
-    """What one job leaves to the next."""
-
-    earlier: Earlier
-    given: tuple[Given, ...]
-    manifest: BlobRef | None
-    """Of its documents, for a job that brings none of its own."""
-    document_count: int
-    payloads: tuple[str, ...]
-    """What all of these refer to."""
-    priority: Priority
-    """What it had."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
 
-from handoff_queue.shared.observability.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger

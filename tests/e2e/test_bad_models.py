@@ -18,7 +18,7 @@ from handoff_queue.chaos.messages_server import (
     says_json,
 )
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.cli.run import print_outcome
+from handoff_queue.supervisor.cli.follow_job import print_outcome
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from tests.doubles.one_step_job import ANSWER, PASS, PLAN

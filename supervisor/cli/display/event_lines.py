@@ -47,8 +47,8 @@ from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import is_news, waiting_in
 from handoff_queue.supervisor.cli.display.activity import is_throttled, name_of, throttled, tools_of
 from handoff_queue.supervisor.cli.display.job_view import Copies, Moment, View, folded, names
+from handoff_queue.supervisor.cli.display.quote_text import told
 from handoff_queue.supervisor.cli.display.terminal import figures, short
-from handoff_queue.supervisor.cli.quote import told
 from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import said_by

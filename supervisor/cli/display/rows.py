@@ -7,9 +7,8 @@ from pathlib import Path
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.atomic_output import write_out
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed
-from handoff_queue.supervisor.cli.errors import say
+from handoff_queue.supervisor.cli.display.atomic_output import write_out
+from handoff_queue.supervisor.cli.display.terminal import OutputFailed, say
 from handoff_queue.supervisor.client.rows import Row, written_rows
 
 

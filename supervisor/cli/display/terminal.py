@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 
 from handoff_queue.shared.text.words import counted
-from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.errors import (
+    HandoffError,
+)
 from handoff_queue.supervisor.text.sanitizing import in_one_line, json_for_all
 
 if TYPE_CHECKING:
@@ -225,3 +227,13 @@ def money(usd: float | None, *, at_most: bool = False) -> str:
 def clock(unix_s: float) -> str:
     """A moment in the reader's own time."""
     return datetime.fromtimestamp(unix_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def say(message: str) -> None:
+    """Write one line to standard error."""
+    sys.stderr.write(f"handoff: {one_line(message)}\n")
+    sys.stderr.flush()
+
+
+def one_line(message: str) -> str:
+    return " ".join(part.strip() for part in message.splitlines() if part.strip())

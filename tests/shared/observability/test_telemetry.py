@@ -18,7 +18,8 @@ import sys
 {first}
 import handoff_queue.supervisor.app, handoff_queue.workers.app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.observability.telemetry import start_telemetry, telemetry
+from handoff_queue.shared.observability.telemetry_start import start_telemetry
+from handoff_queue.shared.observability.telemetry import telemetry
 start_telemetry("handoff", Settings())
 start_telemetry("handoff", Settings())
 theirs = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.instrumentation")

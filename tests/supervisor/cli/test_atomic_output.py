@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.errors import HandoffError
-from handoff_queue.supervisor.cli.atomic_output import write_out
+from handoff_queue.supervisor.cli.display.atomic_output import write_out
 
 
 def test_what_was_there_is_replaced(tmp_path: Path) -> None:

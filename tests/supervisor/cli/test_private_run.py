@@ -11,7 +11,7 @@ from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.job_view import Moment, View
-from handoff_queue.supervisor.cli.run import without_commands
+from handoff_queue.supervisor.cli.follow_job import without_commands
 from handoff_queue.supervisor.client.waiting_reasons import Missing, missing
 
 JOB = JobStanding(

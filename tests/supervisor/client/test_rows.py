@@ -18,7 +18,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.cli.errors import NOT_ENDED
-from handoff_queue.supervisor.cli.jobs import result
+from handoff_queue.supervisor.cli.result import result
 from handoff_queue.supervisor.client.client import Request, Row
 from handoff_queue.supervisor.client.rows import written_rows
 from handoff_queue.supervisor.workflows import Items

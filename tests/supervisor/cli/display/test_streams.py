@@ -15,7 +15,8 @@ FULL = "/dev/full"
 PRINTS = """
 import logging, sys
 from rich.console import Console
-from handoff_queue.supervisor.cli.errors import guarded, say
+from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.errors import guarded
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
 from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_line
 

@@ -1,0 +1,53 @@
+"""Start the telemetry of a process, if the environment asks for spans."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.observability.redaction import Redactor, secrets_of
+from handoff_queue.shared.observability.telemetry import (
+    ENDPOINTS,
+    Telemetry,
+    choose,
+    is_chosen,
+    is_wanted,
+)
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.settings.settings import Settings
+
+_MISSING = "%s is set, but no spans are sent: OpenTelemetry's packages are missing: install handoff-queue[otel]"
+_UNUSABLE = "no spans are sent: %s"
+_REFUSED = "no spans are sent: OpenTelemetry's SDK refuses one of the variables %s (%s)"
+
+
+def start_telemetry(service: str, settings: Settings, *, flush_s: float | None = None) -> None:
+    """Choose the form, once for the process. `service`: its name where OTEL_SERVICE_NAME says none; `flush_s`: the longest that a collector
+    which does not answer holds up each try to send, if that is not to be what OTEL_EXPORTER_OTLP_TIMEOUT says.
+    """
+    if is_chosen():
+        return
+    choose(Telemetry())
+    if not is_wanted():
+        return
+    from handoff_queue.shared.observability.otel.variables import problems_of_exporter
+
+    if wrong := "; ".join(problems_of_exporter(os.environ)):
+        logging.getLogger(__name__).warning(_UNUSABLE, wrong)
+        return
+    try:
+        from handoff_queue.shared.observability.otel.spans import open_telemetry
+
+        choose(open_telemetry(service, settings, flush_s))
+    except ImportError:
+        logging.getLogger(__name__).warning(
+            _MISSING, next(name for name in ENDPOINTS if os.environ.get(name))
+        )
+    except Exception as error:  # noqa: BLE001 - the SDK's, of a value that it refuses: no job waits for that
+        why = Redactor(secrets_of(settings)).text(
+            " ".join(f"{type(error).__name__}: {error}".split())
+        )
+        variables = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
+        logging.getLogger(__name__).warning(_REFUSED, variables, why)

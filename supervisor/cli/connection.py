@@ -1,0 +1,54 @@
+"""Connect a command to the broker, and find the job that an argument names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.client.job_lookup import job_named
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.shared.types.ids import JobId
+    from handoff_queue.supervisor.client.client import Client
+
+
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="The id that `submit` printed, j-0123456789ab, or as much of its beginning as is unique.",
+    ),
+]
+
+
+def client_of_broker() -> Client:
+    """Raises: UserError: HANDOFF_REDIS_URL is not set."""
+    from handoff_queue.shared.settings.settings import load_settings
+
+    settings = load_settings()
+    if settings.redis_url is None:
+        raise UserError(
+            "HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it), or use `handoff run`"
+        )
+    return client_with(settings)
+
+
+def client_and_job(job: str) -> tuple[Client, JobId]:
+    """Return a client of the broker, and the id that `job` names or begins.
+
+    Raises:
+        UserError: HANDOFF_REDIS_URL is not set, or `job` does not name exactly one job.
+    """
+    jobs = client_of_broker()
+    return jobs, job_named(jobs.ledger, job)
+
+
+def client_with(settings: Settings) -> Client:
+    """For a command, which is not to wait long where Redis is silent."""
+    from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
+    from handoff_queue.supervisor.client import client
+
+    return client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S)

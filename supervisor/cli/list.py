@@ -1,0 +1,67 @@
+"""`handoff list`: the newest jobs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from handoff_queue.shared.store.jobs import EVERY_JOB
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.job_list import header, listed
+from handoff_queue.supervisor.cli.display.terminal import say, stdout, write_as_json, write_line
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.job_options import (
+    OlderThan,
+    Statuses,
+    Tenant,
+    filter_of,
+    statuses_of,
+)
+from handoff_queue.supervisor.cli.options import AsJson
+from handoff_queue.supervisor.client.fleet import usage_of
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.store.jobs import JobStanding
+
+
+def list_jobs(
+    statuses: Statuses = [],  # noqa: B006
+    tenant: Tenant = None,
+    older_than: OlderThan = None,
+    as_json: AsJson = False,
+    count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many.")] = 20,
+) -> int:
+    """The newest jobs.
+
+    handoff list --status queued,running --older-than 2h
+    """
+    wanted = statuses_of(statuses)
+    jobs = client_of_broker()
+    where = filter_of(wanted, tenant, older_than, jobs.ledger.connection.now())
+    standings = jobs.newest(count, where)
+    if as_json:
+        write_as_json([_as_json(standing) for standing in standings])
+        return OK
+    if not standings:
+        say(_NO_JOBS if where == EVERY_JOB else "no job matches")
+        return OK
+    columns = stdout().width
+    write_line(header(columns))
+    for standing in standings:
+        for line in listed(standing, columns):
+            write_line(line)
+    return OK
+
+
+_NO_JOBS = 'there are no jobs (`handoff submit "..."` makes one)'
+
+
+def _as_json(standing: JobStanding) -> dict[str, Any]:
+    fields = {
+        name: value
+        for name, value in asdict(standing).items()
+        if not name.startswith("cut_") and name != "cost_microusd"
+    }
+    return {**fields, **usage_of(standing), "ended": standing.status.ended}

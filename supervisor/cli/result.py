@@ -1,0 +1,59 @@
+"""`handoff result`: print a job's answer, its sources and what it took."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.errors import exit_code_of
+from handoff_queue.supervisor.cli.options import AllowPartial, AsJson, RowsFile
+
+
+def result(
+    job: Job,
+    as_json: AsJson = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="TIME",
+            parser=DurationRange(0, MOST_SECONDS),
+            show_default=in_units(0),
+            help="How long to wait for the job's end: 90s, 10m, 1h30m.",
+        ),
+    ] = 0.0,
+    output: RowsFile = None,
+    allow_partial: AllowPartial = False,
+) -> int:
+    """Print a job's answer, its sources and what it took.
+
+    Exit code 4: the job has not ended yet. Exit code 5: its answer is partial.
+
+    With `--output` the results of a workflow with `for_each` go into a table, a row for each item.
+    While the job runs, the table has the rows so far.
+
+      handoff result j-0123456789ab --output rows.csv
+    """
+    from handoff_queue.supervisor.cli.follow_job import print_outcome
+
+    jobs, job_id = client_and_job(job)
+    if output is not None:
+        from handoff_queue.supervisor.cli.display.rows import write_rows
+
+        status = jobs.wait(job_id, wait)
+        write_rows(job_id, jobs.rows(job_id), output)
+        return exit_code_of(status, allow_partial=allow_partial)
+    found = jobs.result(job_id, wait_s=wait)
+    if as_json or found.status.ended:
+        return print_outcome(found, as_json=as_json, allow_partial=allow_partial)
+    if found.waits_for:
+        say(f"{job_id} is {found.status.value}: {'; '.join(found.waits_for)}")
+    else:
+        say(
+            f"{job_id} is {found.status.value}: `--wait 10m` waits for its end, `handoff watch {job_id}` shows what it does"
+        )
+    return exit_code_of(found.status)

@@ -1,0 +1,50 @@
+"""`handoff watch`: follow a job until its end, then print its answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.display.terminal import say
+from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
+from handoff_queue.supervisor.cli.options import AllowPartial, AsJson
+from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
+
+
+def watch(
+    job: Job,
+    as_json: AsJson = False,
+    reconnect: Annotated[
+        float,
+        typer.Option(
+            metavar="TIME",
+            parser=DurationRange(0, MOST_SECONDS),
+            show_default=in_units(RECONNECT_FOR_S),
+            help="How long to try again when Redis goes away: 90s, 10m.",
+        ),
+    ] = RECONNECT_FOR_S,
+    allow_partial: AllowPartial = False,
+) -> int:
+    """Follow a job until its end, then print its answer.
+
+    May be stopped and started at any time; it begins with what has happened so far.
+    """
+    from handoff_queue.supervisor.cli.follow_job import stay
+
+    jobs, job_id = client_and_job(job)
+    end_like_ctrl_c()
+    try:
+        return stay(
+            jobs,
+            job_id,
+            as_json=as_json,
+            allow_partial=allow_partial,
+            reconnect_for_s=reconnect,
+        )
+    except KeyboardInterrupt:
+        say(f"the job goes on: `handoff watch {job_id}` comes back to it")
+        return INTERRUPTED

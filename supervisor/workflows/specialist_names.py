@@ -1,0 +1,21 @@
+"""The names that a specialist can have."""
+
+from __future__ import annotations
+
+import re
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import NAME_PATTERN
+from handoff_queue.shared.types.names import RESERVED
+
+
+def check_specialist(name: str, where: str = "") -> None:
+    """Raises: UserError: no specialist can be called so."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UserError(
+            f"{where}no specialist can be called {name!r:.80}: `handoff specialists` lists those that are there"
+        )
+    if name in RESERVED:
+        raise UserError(
+            f"{where}{name} is the system's own name, and no specialist's: `handoff specialists` lists those that are there"
+        )
