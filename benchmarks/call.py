@@ -17,7 +17,9 @@ class Way(StrEnum):
     STREAMED = "streamed"
     """With the provider's SDK, over HTTP, from a server on loopback that streams the reply."""
     WHOLE = "whole"
-    """The same, but peers ask for the reply in one piece: cheaper, and silent until it is there. This project streams all the same."""
+    """The same, but peers ask for the reply in one piece: cheaper, and silent until it is
+    there. This project streams all the same.
+    """
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,6 +1,8 @@
-"""The same shape as Celery's own documentation writes it: plan | chord of 3 | review | synthesis, with the result read by the client.
+"""The same shape as Celery's own documentation writes it: plan | chord of 3 | review |
+synthesis, with the result read by the client.
 
-Celery's defaults, on the same pool and the same Redis: results are stored, because a canvas hands them on and its user waits for them.
+Celery's defaults, on the same pool and the same Redis: results are stored, because a canvas
+hands them on and its user waits for them.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Canvas:
 
 
 def _wait_for(result: Any) -> None:
-    """Celery's subscription misses a result now and then, once in some tens of thousands, and its client would wait for ever: who has heard
-    nothing for a while looks into the store.
+    """Celery's subscription misses a result now and then, once in some tens of thousands, and
+    its client would wait for ever: who has heard nothing for a while looks into the store.
     """
     for _ in range(PATIENCE_S // HEARD_WITHIN_S):
         try:

@@ -1,6 +1,8 @@
-"""`python -m benchmarks.critical_path`: random DAGs of steps with uneven calls, one after the other, each held against its critical path.
+"""`python -m benchmarks.critical_path`: random DAGs of steps with uneven calls, one after the
+other, each held against its critical path.
 
-The planner's, the assessor's and the synthesizer's calls are part of the path; every process has more slots than a DAG has steps.
+The planner's, the assessor's and the synthesizer's calls are part of the path; every process
+has more slots than a DAG has steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""`python -m benchmarks.driver NAME`: the process that runs one row's jobs, so that what it uses is that row's own.
+"""`python -m benchmarks.driver NAME`: the process that runs one row's jobs, so that what it
+uses is that row's own.
 
-Says `ready`, then takes lines: `run COUNT` is answered by the seconds it took, `each` by a JSON list of the seconds that each job took.
+Says `ready`, then takes lines: `run COUNT` is answered by the seconds it took, `each` by a
+JSON list of the seconds that each job took.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ class Part:
     app: str
     queues: str
     waiting_slots: int
-    """Where calls take time: of all its processes together, so that 500 jobs at once wait for nothing but calls."""
+    """Where calls take time: of all its processes together, so that 500 jobs at once wait for
+    nothing but calls.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ def fleet(
     copies: int = 1,
     slots: int = 0,
 ) -> Iterator[dict[str, int]]:
-    """Celery processes, until the block ends. Gives the process id of each. `slots`: 0: those of each part, by `waiting_slots`."""
+    """Celery processes, until the block ends. Gives the process id of each. `slots`: 0: those
+    of each part, by `waiting_slots`.
+    """
     with Processes(folder) as processes:
         for part in parts:
             for n in range(copies):
@@ -147,7 +151,8 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
 
 @contextmanager
 def running(row: Row, call: Call, synthesis: Synthesis) -> Iterator[tuple[Driver, dict[str, int]]]:
-    """The row's processes, ready to run jobs; gone when the block ends. Gives who runs them, and the process id of each. The server that is
+    """The row's processes, ready to run jobs; gone when the block ends. Gives who runs them,
+    and the process id of each. The server that is
     called over HTTP is none of them: it is the provider's.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:

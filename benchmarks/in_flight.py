@@ -1,7 +1,9 @@
-"""`python -m benchmarks.in_flight`: how many model calls one specialist process holds in flight on one core, by the server's own count.
+"""`python -m benchmarks.in_flight`: how many model calls one specialist process holds in
+flight on one core, by the server's own count.
 
-Every job is one agent; each of its calls is streamed by the server over two seconds, or as many as are asked for. The worker is kept to one
-core, whatever its pool (gevent: where `.ci/install bench` has been run).
+Every job is one agent; each of its calls is streamed by the server over two seconds, or as
+many as are asked for. The worker is kept to one core, whatever its pool (gevent: where
+`.ci/install bench` has been run).
 """
 
 from __future__ import annotations
@@ -125,7 +127,9 @@ def _start(system: RunningSystem, pool: str, slots: int) -> None:
 
 
 def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> list[JobId]:
-    """Jobs whose handoffs have all been published before the worker takes the first; or the second: it may have asked for one already."""
+    """Jobs whose handoffs have all been published before the worker takes the first; or the
+    second: it may have asked for one already.
+    """
     _control(system, "cancel_consumer")
     ids = list(
         jobs.submit_each(

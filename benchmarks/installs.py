@@ -1,4 +1,5 @@
-"""`python -m benchmarks.installs`: the number of packages and the megabytes of each way to install the wheel.
+"""`python -m benchmarks.installs`: the number of packages and the megabytes of each way to
+install the wheel.
 
 Tests use `build_wheel` and the functions that make environments, too.
 """

@@ -18,7 +18,9 @@ from handoff_queue.shared.types.usage import Usage
 DELAY = "BENCH_MODEL_S"
 """Environment: seconds that each call takes."""
 SYNTHESIS = "BENCH_SYNTHESIS"
-"""Environment: how the parts become an answer: `merge`, by code, where nothing is said; `reconcile`, by a call."""
+"""Environment: how the parts become an answer: `merge`, by code, where nothing is said;
+`reconcile`, by a call.
+"""
 STEPS = 3
 _WAITING: set[int] = set()
 """The threads of this process that do."""

@@ -1,6 +1,8 @@
-"""The same jobs as LangGraph's documentation writes them, with its SQLite checkpointer: one process, no broker.
+"""The same jobs as LangGraph's documentation writes them, with its SQLite checkpointer: one
+process, no broker.
 
-LangGraph's defaults: a checkpoint after every step, written while the next one begins. Its packages are those of `requirements-bench.txt`.
+LangGraph's defaults: a checkpoint after every step, written while the next one begins. Its
+packages are those of `requirements-bench.txt`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from handoff_queue.shared.types.model import ModelReply, Pulse
 from handoff_queue.shared.types.plan import Synthesis
 
 AT_ONCE = 500 if float(os.environ.get(DELAY, "0")) else 16
-"""Jobs in flight. Where no call waits, as many as a process of the other rows has slots: more of them only wait for each other."""
+"""Jobs in flight. Where no call waits, as many as a process of the other rows has slots: more
+of them only wait for each other.
+"""
 model = peers_model()
 
 

@@ -1,4 +1,6 @@
-"""The workers' app as it is, with the instant model, or with the provider's where calls go over HTTP."""
+"""The workers' app as it is, with the instant model, or with the provider's where calls go
+over HTTP.
+"""
 
 from __future__ import annotations
 

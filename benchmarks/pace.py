@@ -1,4 +1,6 @@
-"""`python -m benchmarks.pace`: many worker processes against a server that allows few requests a minute."""
+"""`python -m benchmarks.pace`: many worker processes against a server that allows few requests
+a minute.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The model that the canvas and LangGraph call: the function that all rows share, or the provider's SDK, as its users call it."""
+"""The model that the canvas and LangGraph call: the function that all rows share, or the
+provider's SDK, as its users call it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _ENOUGH = httpx2.Limits(max_connections=4_000, max_keepalive_connections=4_000)
 
 
 class SdkModel:
-    """One request, one reply. The clients are the SDK's; for an event loop the quicker of its two, which its documentation has for many
+    """One request, one reply. The clients are the SDK's; for an event loop the quicker of its
+    two, which its documentation has for many
     calls at once. It finds the server as always: by ANTHROPIC_BASE_URL.
     """
 
@@ -60,7 +63,9 @@ class SdkModel:
 
 
 def _asked(call: ModelCall) -> dict[str, Any]:
-    """A short prompt, and which answer is wanted. Those of this project are 6 to 8 KB, with a specialist's instructions and schema."""
+    """A short prompt, and which answer is wanted. Those of this project are 6 to 8 KB, with a
+    specialist's instructions and schema.
+    """
     schema = {"type": "object", "properties": (call.output_schema or {}).get("properties", {})}
     return {
         "model": call.model,

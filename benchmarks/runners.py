@@ -22,7 +22,9 @@ class Runner(Protocol):
         """So many at once, to the last answer."""
 
     def each_s(self) -> list[float]:
-        """Seconds from each job's submission to its answer: of the last `run`. Asked when the clock has been stopped."""
+        """Seconds from each job's submission to its answer: of the last `run`. Asked when the
+        clock has been stopped.
+        """
 
     def close(self) -> None:
         """Nothing is run any more."""

@@ -1,10 +1,13 @@
-"""A Messages-API server on loopback whose replies take a fixed time, streamed or whole, and which counts.
+"""A Messages-API server on loopback whose replies take a fixed time, streamed or whole, and
+which counts.
 
-`python -m benchmarks.streaming_server turns 2.0 4`: of the turns of a handoff (here four) all but the last one call a tool, with as many
-words before it as the last one's answer has. `python -m benchmarks.streaming_server jobs 1.0 reconcile`: each call is answered by what it
+`python -m benchmarks.streaming_server turns 2.0 4`: of the turns of a handoff (here four) all
+but the last one call a tool, with as many words before it as the last one's answer has.
+`python -m benchmarks.streaming_server jobs 1.0 reconcile`: each call is answered by what it
 asks for, a plan, a step's result or a verdict; the parts become one as is said.
 
-Says its URL on the first line. `GET /count` tells how many calls are in flight now, the most there were at once, and all so far.
+Says its URL on the first line. `GET /count` tells how many calls are in flight now, the most
+there were at once, and all so far.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ Choose = Callable[[bytes], Reply]
 
 
 class Server:
-    """Knows of a request that it came whole, whether it asks for a stream, and what `choose` reads in it."""
+    """Knows of a request that it came whole, whether it asks for a stream, and what `choose`
+    reads in it.
+    """
 
     def __init__(self, takes_s: float, choose: Choose) -> None:
         self._takes_s = takes_s
@@ -159,7 +164,9 @@ def in_turns(turns: int) -> Choose:
 
 
 def for_jobs(synthesis: str) -> Choose:
-    """Answers of the jobs of the table, by what a call's schema asks for: a hundred tokens, in 10 pieces."""
+    """Answers of the jobs of the table, by what a call's schema asks for: a hundred tokens, in
+    10 pieces.
+    """
     from benchmarks.instant_model import answer_to
     from handoff_queue.shared.types.plan import Synthesis
 

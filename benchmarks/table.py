@@ -88,7 +88,9 @@ def measure(
     synthesis: Synthesis,
     repeats: int,
 ) -> Iterator[Table]:
-    """Rows take turns, each with processes of its own, which end before the next begins. Gives the table as it is after each turn."""
+    """Rows take turns, each with processes of its own, which end before the next begins. Gives
+    the table as it is after each turn.
+    """
     found: Table = {}
     kinds = list(calls)
     for _ in range(repeats):
@@ -102,7 +104,9 @@ def measure(
 
 
 def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None:
-    """Jobs a second over those of the best of others: the median of the repeats' own. None: there are none."""
+    """Jobs a second over those of the best of others: the median of the repeats' own. None:
+    there are none.
+    """
     others = [table[load, other] for other in to if (load, other) in table]
     if not others:
         return None
@@ -161,7 +165,9 @@ def _times(value: float | None) -> str:
 
 
 def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
-    """What is wanted, beside what was found: of the best of this project's rows where many run at once, of the first where one does."""
+    """What is wanted, beside what was found: of the best of this project's rows where many run
+    at once, of the first where one does.
+    """
     loads = sorted({load for load, _ in table})
     instant, waiting = (
         [load for load in loads if not load.call.seconds],

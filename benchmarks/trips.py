@@ -1,4 +1,5 @@
-"""What one job costs, and where: processor time of each process, round trips to Redis and their bytes, beside a bare Celery canvas
+"""What one job costs, and where: processor time of each process, round trips to Redis and
+their bytes, beside a bare Celery canvas
 and beside exactly as many bare Celery messages: `python -m benchmarks.trips`.
 """
 
@@ -41,11 +42,14 @@ from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.types.plan import Synthesis
 
 MESSAGES = STEPS + 2
-"""That one job takes: each step's handoff, their fan-in, and the one that begins it. Its roles are run in place."""
+"""That one job takes: each step's handoff, their fan-in, and the one that begins it. Its roles
+are run in place.
+"""
 HANDOFFS = STEPS + 2
 """Of one job: the planner's, the steps', the assessor's. One model call each."""
 NEEDED = HANDOFFS + 2
-"""Messages, if each handoff took one: `n` handoffs, their fan-in, and the one that begins the job."""
+"""Messages, if each handoff took one: `n` handoffs, their fan-in, and the one that begins the job.
+"""
 COUNTED = {
     "round trips": "total_reads_processed",
     "commands": "total_commands_processed",
@@ -57,7 +61,9 @@ COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one job, or one message: milliseconds of processor time by process, and what Redis has counted."""
+    """Of one job, or one message: milliseconds of processor time by process, and what Redis
+    has counted.
+    """
 
     cpu_ms: Mapping[str, float]
     counted: Mapping[str, float]
@@ -107,7 +113,9 @@ def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
 
 
 def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
-    """Whose connection on loopback goes from this port to that of the server. A busy machine's list may lack some: it is read again."""
+    """Whose connection on loopback goes from this port to that of the server. A busy machine's
+    list may lack some: it is read again.
+    """
     ends = [f"0100007F:{one:04X}" for one in (port, server)]
     for _ in range(5):
         lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])

@@ -1,4 +1,6 @@
-"""A model that plans a random DAG, and takes a time of its own for each call: planner, steps, assessor, synthesizer."""
+"""A model that plans a random DAG, and takes a time of its own for each call: planner, steps,
+assessor, synthesizer.
+"""
 
 from __future__ import annotations
 

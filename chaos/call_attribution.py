@@ -1,4 +1,6 @@
-"""Whose call a request is: by the name of the job, which stands in every text of it, and by what is asked for."""
+"""Whose call a request is: by the name of the job, which stands in every text of it, and by
+what is asked for.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,13 @@ ASKED_OF = {
     "rulings": "judge",
     "verdict": "assessor",
 }
-"""What a role's answer holds, and no other's -> the role. The synthesizer answers as specialists do."""
+"""What a role's answer holds, and no other's -> the role. The synthesizer answers as
+specialists do.
+"""
 RESOLVER = "planner.needs"
-"""The planner's handoff that says what steps need; its number depends on whether the plan was the planner's."""
+"""The planner's handoff that says what steps need; its number depends on whether the plan was
+the planner's.
+"""
 _STEP = re.compile(r"^<task>Do (\w+) of (?:chaos )?([\w-]+)\.")
 _WHOLE = re.compile(r"^<task>chaos ([\w-]+)</task>")
 _REQUEST = re.compile(r"Request:\s+chaos ([\w-]+)")
@@ -37,7 +43,9 @@ class Asked:
     """Says of each request whose it is."""
 
     looks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    """By role and job's name: what its replanner, or its fact-checker, was asked, each once, in order. Each look has other news."""
+    """By role and job's name: what its replanner, or its fact-checker, was asked, each once,
+    in order. Each look has other news.
+    """
 
     def key_of(self, request: Json) -> CallKey:
         said = said_in(request)

@@ -1,7 +1,9 @@
-"""The control: a team of agents as chords, as Celery's documentation writes them, with the settings that promise most, and no ledger.
+"""The control: a team of agents as chords, as Celery's documentation writes them, with the
+settings that promise most, and no ledger.
 
-A job is planned by one task. Its steps go out as chords, one for each layer of the plan; a chord's body publishes the next layer's, or has
-the results reviewed, sends back what is not good enough, and writes the answer. What a job knows travels in its messages.
+A job is planned by one task. Its steps go out as chords, one for each layer of the plan; a
+chord's body publishes the next layer's, or has the results reviewed, sends back what is not
+good enough, and writes the answer. What a job knows travels in its messages.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from handoff_queue.shared.types.model import Block, MessageParam, Model, ModelCa
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 VISIBILITY_TIMEOUT_S = 5
-"""So short that nobody can say that the broker's redelivery was not waited for, and longer than any part takes by itself."""
+"""So short that nobody can say that the broker's redelivery was not waited for, and longer
+than any part takes by itself.
+"""
 DEDUPLICATES = "HANDOFF_CHAOS_DEDUPLICATES"
 """The variable; set: this process takes no task that has succeeded before."""
 PLAN, PART, BODY = "control.plan", "control.part", "control.body"
@@ -31,7 +35,9 @@ NOTES = "control:"
 NOTES_KEPT_S = 3_600
 
 Work = dict[str, Any]
-"""name: the job's; steps: of its plan; done: ids of those that are; round: of its review, from 1; is_written: a model writes the answer."""
+"""name: the job's; steps: of its plan; done: ids of those that are; round: of its review, from
+1; is_written: a model writes the answer.
+"""
 PLANS, REVIEWS, TEXTS = (
     {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
     for name in ("steps", "verdict", "output")
@@ -46,7 +52,9 @@ CLOCK = {
 def make_control_app(
     redis_url: str, model: Callable[[], Model], *, deduplicates: bool = False
 ) -> Celery:
-    """An app with the three tasks. `model`: of this process. `deduplicates`: Celery's own answer to a task that comes twice."""
+    """An app with the three tasks. `model`: of this process. `deduplicates`: Celery's own
+    answer to a task that comes twice.
+    """
     app = Celery("control", broker=redis_url, backend=redis_url)
     app.conf.update(
         task_acks_late=True,
@@ -61,7 +69,9 @@ def make_control_app(
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
-            "unacked_mutex_expire": 2,  # who dies while redelivering holds up everybody else's redelivery for 300 s by default
+            # who dies while redelivering holds up everybody else's redelivery for 300 s by
+            # default
+            "unacked_mutex_expire": 2,
             "priority_steps": [0],
         },
     )
@@ -89,7 +99,9 @@ def _register(app: Celery, model: Callable[[], Model]) -> None:
 
 
 def notes_of(name: str) -> str:
-    """The list in which a job's tasks note that they have come to their end: for the books, nothing reads it on the way."""
+    """The list in which a job's tasks note that they have come to their end: for the books,
+    nothing reads it on the way.
+    """
     return f"{NOTES}{name}"
 
 

@@ -1,4 +1,6 @@
-"""The five holes of plain chords on Redis, each by its own failpoint: in plain Celery a chord is stuck for ever, here a job ends."""
+"""The five holes of plain chords on Redis, each by its own failpoint: in plain Celery a chord
+is stuck for ever, here a job ends.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ class Outcome:
 
 
 def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
-    """Each hole's job of one step twice: without the fault, then with it. H5 first, and alone: the others publish, too."""
+    """Each hole's job of one step twice: without the fault, then with it. H5 first, and alone:
+    the others publish, too.
+    """
     for hole in Hole:
         _begin(on, hole, _calm(hole))
     calm = _ends(on, {hole: _calm(hole) for hole in Hole})
@@ -154,9 +158,11 @@ def _ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
 
 
 def _lose_a_message(on: Stage[System]) -> bool:
-    """Have a message published that Redis writes into the socket of a worker that is stopped, and kill it.
+    """Have a message published that Redis writes into the socket of a worker that is stopped,
+    and kill it.
 
-    Returns whether it was so: when the worker was killed it was stopped, the message was published, and it was nowhere in Redis.
+    Returns whether it was so: when the worker was killed it was stopped, the message was
+    published, and it was nowhere in Redis.
     """
     pid, points, queue = on.fleet.look()[Hole.H5.key], on.fleet.points(SUPERVISOR), QUEUES[Hole.H5]
     before, after = (

@@ -1,4 +1,6 @@
-"""Plain Celery under the same run: the chords of `chaos.celery_control`, in processes of the same names, on the same queues."""
+"""Plain Celery under the same run: the chords of `chaos.celery_control`, in processes of the
+same names, on the same queues.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,17 @@ from handoff_queue.shared.types.errors import LedgerUnavailable, ModelError
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 16.0
-"""That no message of a job is queued, or delivered and not acknowledged. A process that is frozen holds one in its socket for fifteen."""
+"""That no message of a job is queued, or delivered and not acknowledged. A process that is
+frozen holds one in its socket for fifteen.
+"""
 PASSED = {
     (f"publish.{SUPERVISOR_QUEUE}", WORKER),
     ("ack", WORKER),
     ("ack", SUPERVISOR),
     ("chord.part", WORKER),
 }
-"""Who passes which of our failpoints. The messages of a chord leave one by one, each to its queue."""
+"""Who passes which of our failpoints. The messages of a chord leave one by one, each to its queue.
+"""
 ABSENT = {
     OVERRUNS: "a chord has no budget: jobs that are tight here are without one there",
     "replies that are seen in the ledger": "what a task has paid for is stored when it ends, not before",
@@ -134,7 +139,9 @@ class Plain:
 
 
 def _arguments(message: bytes) -> str:
-    """Of a message as it is queued, or as it stands where it is not acknowledged: what Celery shows of its arguments."""
+    """Of a message as it is queued, or as it stands where it is not acknowledged: what Celery
+    shows of its arguments.
+    """
     value: Any = json.loads(message)
     headers = (value[0] if isinstance(value, list) else value)["headers"]
     return str(headers.get("argsrepr", ""))

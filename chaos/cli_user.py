@@ -1,6 +1,8 @@
-"""Who types commands while failpoints are tried: `handoff submit`, `cancel`, `resume` and `dead retry`, each in a process of its own.
+"""Who types commands while failpoints are tried: `handoff submit`, `cancel`, `resume` and
+`dead retry`, each in a process of its own.
 
-Nothing here waits: whoever waits for a person keeps stopped processes from going on, and does not see what is stored meanwhile.
+Nothing here waits: whoever waits for a person keeps stopped processes from going on, and does
+not see what is stored meanwhile.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Errand:
     _unread: Named | None = None
 
     def go_on(self, *, is_tried: bool) -> bool:
-        """One step. `is_tried`: its failpoint was passed, or is given up. Returns whether all is said and done."""
+        """One step. `is_tried`: its failpoint was passed, or is given up. Returns whether all
+        is said and done.
+        """
         if self._command is None:
             if is_tried and self.job is None:
                 return True
@@ -104,7 +108,9 @@ class Errand:
                 return self._letter()
 
     def _letter(self) -> list[str]:
-        """A handoff whose message nobody could read for a minute is a dead letter, and waits for a person."""
+        """A handoff whose message nobody could read for a minute is a dead letter, and waits
+        for a person.
+        """
         if self._unread is None:
             make_unreadable(self.on, before=self._age)
             return []
@@ -141,7 +147,9 @@ class Errand:
         return state == b"issued" and bool(unread or held)
 
     def _age(self, named: Named) -> None:
-        """It was found to be unreadable a minute ago. Remembered before it is so: Redis may be killed, and nobody says that it was done."""
+        """It was found to be unreadable a minute ago. Remembered before it is so: Redis may be
+        killed, and nobody says that it was done.
+        """
         self._unread = named
         client = self.on.fleet.connection.redis
         client.hset(keys.handoff(*named), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
@@ -182,7 +190,8 @@ class Errand:
 def make_unreadable(
     on: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
 ) -> Named | None:
-    """Take a handoff's message out of its queue, and put it back as a task of a version that nobody here knows. None: there was none.
+    """Take a handoff's message out of its queue, and put it back as a task of a version that
+    nobody here knows. None: there was none.
 
     `to`: another queue to put it into. `before`: what is done to its handoff first.
     """

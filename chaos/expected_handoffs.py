@@ -1,4 +1,6 @@
-"""The handoffs of a job in which nothing but what is planned goes wrong: what each is issued after, its turns, and how it ends. Pure."""
+"""The handoffs of a job in which nothing but what is planned goes wrong: what each is issued
+after, its turns, and how it ends. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE
 
 INSTEAD = "answer.1"
-"""The one step of a plan that code has made up, because there was none of the planner's; and of a job that one specialist does alone."""
+"""The one step of a plan that code has made up, because there was none of the planner's; and
+of a job that one specialist does alone.
+"""
 FIRST_PLAN, FIRST_ROUTE, FIRST_REVIEW, JUDGED = "planner.1", "router.1", "assessor.1", "judge.1"
 CHECKED, CHECKED_AGAIN = f"{FACT_GATE}.1", f"{FACT_GATE}.2"
 
@@ -58,7 +62,9 @@ def _course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
 
 
 def needs_of(job: PlannedJob) -> Counter[CallKey]:
-    """The calls that the job cannot do without, its children's apart. A tight budget allows no more than it does."""
+    """The calls that the job cannot do without, its children's apart. A tight budget allows no
+    more than it does.
+    """
     return Counter(
         {
             key: job.tries(key)
@@ -139,7 +145,9 @@ def resolver_of(job: PlannedJob) -> str:
 
 
 def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
-    """The replanner's: after each fan-in, but results that come in while it thinks are looked at together."""
+    """The replanner's: after each fan-in, but results that come in while it thinks are looked
+    at together.
+    """
     if job.mode is Mode.ADAPTIVE:
         added = any(step.is_added for step in job.steps)
         again = [one for together in _afterwards(job) for one in together if step_of(job, one)]
@@ -178,7 +186,9 @@ def _closing(job: PlannedJob) -> Iterator[PlannedHandoff]:
 
 
 def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
-    """Those handoffs in order, in one tuple those that are issued together. What one agent has done alone nobody reviews."""
+    """Those handoffs in order, in one tuple those that are issued together. What one agent has
+    done alone nobody reviews.
+    """
     is_reviewed = job.has_team
     reviewed = [
         tuple(one for one in together if is_reviewed or not one.startswith("assessor."))

@@ -1,4 +1,6 @@
-"""How a job must end, and what a handoff that was killed three times in a row in one turn may change of that. Pure."""
+"""How a job must end, and what a handoff that was killed three times in a row in one turn may
+change of that. Pure.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ NO_STORY = Story("")
 
 
 def wrong_end(job: PlannedJob, stories: Mapping[str, Story]) -> str:
-    """What is not as it must be; empty: nothing is. `stories`: by job's name, those of its children and its parent among them."""
+    """What is not as it must be; empty: nothing is. `stories`: by job's name, those of its
+    children and its parent among them.
+    """
     story = stories[job.name]
     if job.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not job.parent:
         return (
@@ -134,7 +138,9 @@ def _below(job: PlannedJob) -> dict[str, PlannedJob]:
 
 
 def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
-    """The handoffs that children have done in part, or not at all. Whether they may is asked of them."""
+    """The handoffs that children have done in part, or not at all. Whether they may is asked
+    of them.
+    """
     story = stories[job.name]
     ends = (
         (handoff, story.results.get(handoff), stories.get(child.name, NO_STORY))

@@ -1,6 +1,8 @@
-"""Every failpoint, one after the other: the windows of microseconds that random kills do not hit. Pure, but for where the scripts are.
+"""Every failpoint, one after the other: the windows of microseconds that random kills do not
+hit. Pure, but for where the scripts are.
 
-A case is a point, on a kind of process, and what happens there. Its point has to be reached: one that never fires proves nothing.
+A case is a point, on a kind of process, and what happens there. Its point has to be reached:
+one that never fires proves nothing.
 """
 
 from __future__ import annotations
@@ -116,7 +118,9 @@ PUBLISHES: dict[str, dict[str, Need]] = {
     SUBMISSIONS_QUEUE: {SUPERVISOR: Need.LOSE, CLIENT: Need.SUBMIT},
     THINK_QUEUE: {SUPERVISOR: Need.CROWD},
 }
-"""Who publishes what: to a queue, or a group of handoffs to the specialists'. A worker's wake-ups are the bodies of chords."""
+"""Who publishes what: to a queue, or a group of handoffs to the specialists'. A worker's
+wake-ups are the bodies of chords.
+"""
 OTHERS: dict[str, dict[str, Need]] = {
     "ack": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
     "requeue": {WORKER: Need.END},
@@ -140,7 +144,9 @@ def scripts() -> set[str]:
 
 
 def cases() -> list[Case]:
-    """All of them. First those with needs that are met one by one, so that all the others are tried beside them."""
+    """All of them. First those with needs that are met one by one, so that all the others are
+    tried beside them.
+    """
     return sorted(
         _cases(),
         key=lambda case: (

@@ -1,4 +1,6 @@
-"""All failpoints on one fleet with jobs on it all the while: arm, wait until somebody comes by, see to it that somebody does."""
+"""All failpoints on one fleet with jobs on it all the while: arm, wait until somebody comes
+by, see to it that somebody does.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ class Trial:
             time.sleep(LOOK_EVERY_S)
 
     def _next(self, waiting: Sequence[Case]) -> Case | None:
-        """One that can be armed now: somebody must be left to come by, and be there again before the next blow."""
+        """One that can be armed now: somebody must be left to come by, and be there again
+        before the next blow.
+        """
         armed = [one.case for one in self._armed]
         if sum(
             case.kind != CLIENT for case in armed
@@ -210,7 +214,9 @@ class Trial:
         self._stumble(is_needed=Need.STUMBLE in needs)
 
     def _stumble(self, *, is_needed: bool) -> None:
-        """Have a supervisor find a defect of ours, where nothing else is tried, and as long as that is needed."""
+        """Have a supervisor find a defect of ours, where nothing else is tried, and as long as
+        that is needed.
+        """
         if any((one.case.kind, one.case.point) == (SUPERVISOR, STUMBLES_AT) for one in self._armed):
             return
         points = self.on.fleet.points(SUPERVISOR)

@@ -1,4 +1,6 @@
-"""What is hunted: a private Redis with an append-only file, several supervisors and workers, whatever system they are of."""
+"""What is hunted: a private Redis with an append-only file, several supervisors and workers,
+whatever system they are of.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Size:
     workers: int = 4
     supervisors: int = 3
     slots: int = 4
-    """Of each process. Half of a supervisor's may think; beyond that its roles' handoffs go to a queue."""
+    """Of each process. Half of a supervisor's may think; beyond that its roles' handoffs go to
+    a queue.
+    """
     lease_s: float = 3.0
 
 
@@ -90,7 +94,9 @@ def points_in(folder: Path, kind: str) -> Path:
 
 
 def arm(points: Path, point: str, order: str) -> None:
-    """Whole at once: who comes by between a file and its text would find an order that says nothing, and fail as nobody does."""
+    """Whole at once: who comes by between a file and its text would find an order that says
+    nothing, and fail as nobody does.
+    """
     written = points / f".{point}"
     written.write_text(order)
     written.rename(points / point)
@@ -144,7 +150,9 @@ def _start(
 
 
 def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:
-    """Whatever this process's own settings are: a run must not depend on them, and must not reach a model that costs money."""
+    """Whatever this process's own settings are: a run must not depend on them, and must not
+    reach a model that costs money.
+    """
     return {
         "HANDOFF_REDIS_URL": url,
         "HANDOFF_OFFLINE": "false",

@@ -229,7 +229,9 @@ class Ours:
 
 
 def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
-    """Whether a step of a child has made its call, which takes long enough to be cancelled; or it has come to have no children."""
+    """Whether a step of a child has made its call, which takes long enough to be cancelled; or
+    it has come to have no children.
+    """
     below = {one.name for one in job.family} - {job.name}
     steps = {
         key for key in called if key.job in below and key.handoff.partition(".")[0] not in ROLES

@@ -1,4 +1,6 @@
-"""The books of a run: what was promised, held against what the model's server, the journals and the killer have written down. Pure."""
+"""The books of a run: what was promised, held against what the model's server, the journals
+and the killer have written down. Pure.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ Handoff = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A handoff whose process was struck while its call was in the air, until the next sign of life of it."""
+    """A handoff whose process was struck while its call was in the air, until the next sign of
+    life of it.
+    """
 
     strike: Strike
     handoff: Handoff
@@ -127,7 +131,9 @@ class Books:
         return {name: f"{what} ({self.stories[name].why})" for name, what in wrong.items() if what}
 
     def _given_up_for_nothing(self, name: str) -> str:
-        """A handoff, or a job, that was given up although it was not struck as often as that takes; empty: there is none."""
+        """A handoff, or a job, that was given up although it was not struck as often as that
+        takes; empty: there is none.
+        """
         if (
             self.stories[name].is_not_looked_at_any_more
             and (struck := self._struck_looks(name)) < MAX_LOOKS
@@ -144,7 +150,9 @@ class Books:
         return ""
 
     def _struck_looks(self, name: str) -> int:
-        """Strikes that may have ended a look at a job. Which looks there were nobody has written down."""
+        """Strikes that may have ended a look at a job. Which looks there were nobody has
+        written down.
+        """
         began = min((call.at for call in self.calls if call.key.job == name), default=inf)
         ends = (
             strike
@@ -155,7 +163,9 @@ class Books:
 
     @property
     def given_up(self) -> list[str]:
-        """Jobs with a handoff that was killed three times in a row in one turn, or looks at which were: the promised end of such ones."""
+        """Jobs with a handoff that was killed three times in a row in one turn, or looks at
+        which were: the promised end of such ones.
+        """
         return [
             name
             for name, story in self.stories.items()
@@ -168,9 +178,11 @@ class Books:
 
     @cached_property
     def needed(self) -> int:
-        """The calls of a run of the same jobs in which only the planned trouble of the provider happens. What may be left out counts if it
-        was made: which of several results are enough, which look at a plan finds all of them, and how far a job has come that is cancelled,
-        is a matter of time."""
+        """The calls of a run of the same jobs in which only the planned trouble of the
+        provider happens. What may be left out counts if it
+        was made: which of several results are enough, which look at a plan finds all of them,
+        and how far a job has come that is cancelled, is a matter of time.
+        """
         return sum(min(job.most_calls, self._needs(job)) for job in self.everyone)
 
     def _needs(self, job: PlannedJob) -> int:
@@ -205,7 +217,9 @@ class Books:
 
     @cached_property
     def unexplained(self) -> list[CallKey]:
-        """Calls that were repeated though nobody with that call in the air was struck between the one and the other."""
+        """Calls that were repeated though nobody with that call in the air was struck between
+        the one and the other.
+        """
         return [
             key
             for key, surplus in self._surplus.items()
@@ -213,7 +227,9 @@ class Books:
         ]
 
     def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
-        """For each time that it was repeated, what explains it. That it was made again after a planned trouble is none."""
+        """For each time that it was repeated, what explains it. That it was made again after a
+        planned trouble is none.
+        """
         copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
         planned = len(copies) - self._surplus[key]
         for one, two in list(pairwise(copies))[max(0, planned - 1) :]:
@@ -238,7 +254,9 @@ class Books:
 
     @cached_property
     def repeated_by(self) -> Counter[Fault]:
-        """The kinds of strikes that explain them: of each, the last one between the one call and the other."""
+        """The kinds of strikes that explain them: of each, the last one between the one call
+        and the other.
+        """
         by = [strikes for key in self._surplus for strikes in self._explained(key) if strikes]
         return Counter(max(strikes, key=lambda strike: strike.at).fault for strikes in by)
 
@@ -260,7 +278,9 @@ class Books:
         )
 
     def _settled(self, key: CallKey) -> list[float]:
-        """When the ledger had the reply: it was seen there, it was gone on from, or its handoff had finished."""
+        """When the ledger had the reply: it was seen there, it was gone on from, or its
+        handoff had finished.
+        """
         stored = [self.stored_at[key]] if key in self.stored_at else []
         later = [
             call.at for call in self._by_handoff[key.job, key.handoff] if call.key.turn > key.turn
@@ -294,7 +314,9 @@ class Books:
 
     @cached_property
     def recoveries(self) -> list[Recovery]:
-        """Of every handoff that was hit: until it calls again, has finished, or its job has ended without it."""
+        """Of every handoff that was hit: until it calls again, has finished, or its job has
+        ended without it.
+        """
         found = []
         for strike in self.strikes:
             for handoff in self._hit_by(strike):
@@ -354,5 +376,7 @@ def _answered(call: Call, began: float) -> str:
 
 
 def _is_of_the_struck(call: Call, strike: Strike) -> bool:
-    """The server read it after the strike, but it is what the struck process had in the air: no sign of life."""
+    """The server read it after the strike, but it is what the struck process had in the air:
+    no sign of life.
+    """
     return call.at <= strike.until and strike.hits(call.process)

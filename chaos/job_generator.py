@@ -71,7 +71,9 @@ NOT_ALL_ROUND = ("analyst", "writer")
 """Where the generalist is to stand in."""
 TIGHT_SPECIALIST = "writer"
 TIGHT_STEPS = "abcdefghjklm"
-"""Without an i, which is a word that says as little as a: the planner would be told that it asks for the same twice."""
+"""Without an i, which is a word that says as little as a: the planner would be told that it
+asks for the same twice.
+"""
 LINES = 3
 """Of a step that is repeated."""
 

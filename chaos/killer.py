@@ -1,4 +1,6 @@
-"""The killer: seeded, and never tired. What it can reach is chance; what it does next, and how long after, is not."""
+"""The killer: seeded, and never tired. What it can reach is chance; what it does next, and how
+long after, is not.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What is done next. `dice` are its own, so that what it hits has no influence on what comes after it."""
+    """What is done next. `dice` are its own, so that what it hits has no influence on what
+    comes after it.
+    """
 
     fault: Fault
     pause_s: float
@@ -110,7 +114,9 @@ class Killer:
         )
 
     def _is_enough_there(self) -> bool:
-        """A killer that never lets anything come up proves nothing: half of the workers, and one supervisor."""
+        """A killer that never lets anything come up proves nothing: half of the workers, and
+        one supervisor.
+        """
         size = self.fleet.size
         workers, supervisors = self.fleet.ready(WORKER), self.fleet.ready(SUPERVISOR)
         up = [

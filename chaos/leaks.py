@@ -1,4 +1,6 @@
-"""What is left in Redis when every job has ended: a run, or a test, that leaves something for ever fails."""
+"""What is left in Redis when every job has ended: a run, or a test, that leaves something for
+ever fails.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,20 @@ KEPT_FOR_EVER = (
     r"handoff:due",  # what must be woken: emptied by ending jobs
     r"handoff:jobs",  # one entry a job, removed with retention
     r"handoff:queues",  # one field a queue
-    r"handoff:waiting:.+",  # one entry a handoff that nobody has claimed yet, or a wake-up that nobody has taken yet
+    # one entry a handoff that nobody has claimed yet, or a wake-up that nobody has taken yet
+    r"handoff:waiting:.+",
     r"handoff:paused",  # one field a paused role
     r"handoff:held:.+",  # one entry a handoff of a paused role; gone when the role is resumed
-    r"handoff:out:.+",  # one entry for what is being published, or was taken and not claimed or looked at yet
+    # one entry for what is being published, or was taken and not claimed or looked at yet
+    r"handoff:out:.+",
     r"handoff:fair:.+",  # what waits in a queue, and in which order
     r"handoff:caps",  # five fields
     r"handoff:silence",  # four fields
 )
 OURS = ("handoff:", "celery-")
-"""The rest is kombu's: one binding table a queue, the messages themselves, and an entry for each that is not acknowledged yet."""
+"""The rest is kombu's: one binding table a queue, the messages themselves, and an entry for
+each that is not acknowledged yet.
+"""
 
 
 def keys_for_ever(client: Any) -> list[str]:
@@ -45,9 +51,11 @@ UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
 
 
 def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
-    """What should be gone when every job has ended: wake-ups, waits, turns, reservations, messages, keys without a TTL.
+    """What should be gone when every job has ended: wake-ups, waits, turns, reservations,
+    messages, keys without a TTL.
 
-    `was_struck`: processes were killed. What they had in their hands Celery takes back in its own time, if it is in its index.
+    `was_struck`: processes were killed. What they had in their hands Celery takes back in its
+    own time, if it is in its index.
     """
     names = [name.decode() for name in client.scan_iter(match="handoff:*", count=1_000)]
     found = [f"{name}: no TTL" for name in keys_for_ever(client)]

@@ -3,11 +3,12 @@
 with MessagesServer(lambda request: says("hello")) as server:
         client = anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0)
 
-The script gets the request's JSON and returns a `Reply`; `in_turn(a, b, ...)` gives one after the other. `server.requests` holds what
-came in, `server.headers` the headers with it.
+The script gets the request's JSON and returns a `Reply`; `in_turn(a, b, ...)` gives one after
+the other. `server.requests` holds what came in, `server.headers` the headers with it.
 
-The server is strict. A request that breaks a rule of the API (`chaos.request_rules`) is answered with the API's own 400, and the end of
-the `with` block raises `BrokenRules`, even if the client has hidden the error.
+The server is strict. A request that breaks a rule of the API (`chaos.request_rules`) is
+answered with the API's own 400, and the end of the `with` block raises `BrokenRules`, even if
+the client has hidden the error.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from handoff_queue.shared.store.redis.connection import INSIST_EVERY_S
 
 
 def taken_out(client: Any, queue: str, element: bytes) -> bytes:
-    """The message that a worker would have got for this element of the queue, on the hands of one that has died with it."""
+    """The message that a worker would have got for this element of the queue, on the hands of
+    one that has died with it.
+    """
     popped = json.loads(element)
     if element.endswith(ALONE) or is_for(popped) is None:
         return element
@@ -59,9 +62,13 @@ def without_a_place(message: Mapping[str, Any]) -> str:
 
 
 ARRIVES_WITHIN_S = 0.5
-"""A call is written down when the server has read it, which may be after the death of who made it; its successor is not there so soon."""
+"""A call is written down when the server has read it, which may be after the death of who made
+it; its successor is not there so soon.
+"""
 DIES_WITHIN_S = 0.05
-"""What is said to Redis in the moment in which it is killed may still be answered; it is not there again so soon."""
+"""What is said to Redis in the moment in which it is killed may still be answered; it is not
+there again so soon.
+"""
 EVERYBODY = "*"
 """The target of what hits all processes at once: Redis is gone, connections are cut."""
 
@@ -102,7 +109,9 @@ class Strike:
 
     @property
     def until(self) -> float:
-        """Until when calls of the target can turn up at the server that were sent before it was struck."""
+        """Until when calls of the target can turn up at the server that were sent before it
+        was struck.
+        """
         return self.at + self.lasts_s + ARRIVES_WITHIN_S
 
     def hits(self, process: str) -> bool:
@@ -111,7 +120,9 @@ class Strike:
 
 
 def with_outages(strikes: Iterable[Strike], answered_at: Iterable[float]) -> list[Strike]:
-    """The same, with how long each held up whoever spoke to Redis. `answered_at`: when it was asked, and did answer."""
+    """The same, with how long each held up whoever spoke to Redis. `answered_at`: when it was
+    asked, and did answer.
+    """
     asked = sorted(answered_at)
 
     def outage_s(strike: Strike) -> float:
@@ -151,7 +162,9 @@ class Reply:
     cut_after_events: int | None = None
     """The connection breaks after so many events."""
     stall: threading.Event | None = None
-    """Before the end of the stream, the server waits for this, however long it takes: what a test holds does not go on by itself."""
+    """Before the end of the stream, the server waits for this, however long it takes: what a
+    test holds does not go on by itself.
+    """
     takes_s: float = 0.0
     """As long as this takes, the end of the stream is out, or the answer if it is no stream."""
     stall_before_headers: bool = False
@@ -176,7 +189,9 @@ def says_json(value: Any, **rest: Any) -> Reply:
 
 
 def calls(*tools: tuple[str, Json], text: str = "", **rest: Any) -> Reply:
-    """A reply that asks for tools: (name, arguments), ... Each call has an id that no other call has."""
+    """A reply that asks for tools: (name, arguments), ... Each call has an id that no other
+    call has.
+    """
     blocks: list[Json] = [{"type": "text", "text": text}] if text else []
     for name, arguments in tools:
         id_ = f"toolu_{secrets.token_hex(8)}"
@@ -212,7 +227,9 @@ def said_in(request: Json) -> str:
 
 
 def asked_for(request: Json) -> Json:
-    """The properties of the answer that a request asks for; by them a script knows whose call it is. Empty: plain text."""
+    """The properties of the answer that a request asks for; by them a script knows whose call
+    it is. Empty: plain text.
+    """
     found: Json = (
         request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
     )
@@ -241,7 +258,8 @@ class MessagesServer:
         Args:
             script: Returns the reply to a request.
             host: Another address of this machine, for clients in containers.
-            tolerates: Why this server takes requests that break the API's rules. Empty: it refuses them.
+            tolerates: Why this server takes requests that break the API's rules. Empty: it
+            refuses them.
         """
         self.script = script
         self.violations: list[str] = []
@@ -277,7 +295,9 @@ class MessagesServer:
             raise BrokenRules("\n".join(self.violations))
 
     def _refusal(self, request: Json, headers: Mapping[str, str], size: int) -> Reply | None:
-        """Return the API's answer to a request that breaks a rule, and record the rule. None: no rule is broken."""
+        """Return the API's answer to a request that breaks a rule, and record the rule. None:
+        no rule is broken.
+        """
         if self._tolerates:
             return None
         if size > MOST_REQUEST_BYTES:

@@ -1,4 +1,6 @@
-"""The model of a run: a Messages-API server on loopback that answers as planned, and writes down every call that it was paid for."""
+"""The model of a run: a Messages-API server on loopback that answers as planned, and writes
+down every call that it was paid for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A job of a run: its mode and steps, what it may spend, and how long its model calls take. Pure. `chaos.job_generator` draws them."""
+"""A job of a run: its mode and steps, what it may spend, and how long its model calls take.
+Pure. `chaos.job_generator` draws them.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,25 @@ TAKES_S = (0.02, 0.2, 0.5, 0.9)
 """Model calls: long enough for kills to find some in the air."""
 TENANTS = ("ann", "bob", "cyd")
 TIGHT_CALLS = 4
-"""That a tight budget lets through when nothing goes wrong: the plan, two of twelve steps, the review."""
+"""That a tight budget lets through when nothing goes wrong: the plan, two of twelve steps, the
+review.
+"""
 TIGHT_TREE_CALLS = 2 + 2 * TIGHT_CALLS
 """Plan and review, and a slice of four calls for each child."""
 TIGHT_MODEL = "claude-haiku-5-5"
-"""Of all agents of a job that is tight in money: by their own models, one call of its planner costs more than all of its steps."""
+"""Of all agents of a job that is tight in money: by their own models, one call of its planner
+costs more than all of its steps.
+"""
 PLAIN_USAGE = Usage(input_tokens=100, output_tokens=20)
 GREEDY_USAGE = Usage(input_tokens=4_000, output_tokens=6_000)
-"""Of a call of a job that is tight in tokens or money: near enough to its worst case (some 6,500 to 11,100, and 8,192)."""
+"""Of a call of a job that is tight in tokens or money: near enough to its worst case (some
+6,500 to 11,100, and 8,192).
+"""
 TIGHT_USAGE = Usage(input_tokens=36_500, output_tokens=47_500)
-"""Such a job's budget. Half is kept for the review, which has twelve results to read and could cost more than that; beside the plan and one
-step, the worst case of one more fits into the other half, beside the plan and two steps it does not."""
+"""Such a job's budget. Half is kept for the review, which has twelve results to read and could
+cost more than that; beside the plan and one step, the worst case of one more fits into the
+other half, beside the plan and two steps it does not.
+"""
 
 
 class Trouble(StrEnum):
@@ -102,7 +112,9 @@ class CallKey:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """One job. `name`: unique within the run, part of every text of the job, so that the server knows whose call it answers."""
+    """One job. `name`: unique within the run, part of every text of the job, so that the
+    server knows whose call it answers.
+    """
 
     name: str
     shape: Shape
@@ -195,7 +207,9 @@ class PlannedJob:
         return 1 + (self.trouble(key) is not None)
 
     def trouble(self, key: CallKey) -> Trouble | None:
-        """What happens to the first try of this call. One trouble in each handoff: its specialist's turns leave no room for more."""
+        """What happens to the first try of this call. One trouble in each handoff: its
+        specialist's turns leave no room for more.
+        """
         earlier = (self._drawn(replace(key, turn=turn)) for turn in range(1, key.turn))
         return self._drawn(key) if not any(earlier) else None
 

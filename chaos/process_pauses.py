@@ -1,4 +1,6 @@
-"""Processes that are stopped and told to go on again, and how long that lasted: on a busy machine longer than it was meant to."""
+"""Processes that are stopped and told to go on again, and how long that lasted: on a busy
+machine longer than it was meant to.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from handoff_queue.chaos.messages_server import Strike
 
 @dataclass(slots=True)
 class Stops:
-    """`strikes`: the run's. A stop stands there for as long as it is to be, and when it is over for as long as it was."""
+    """`strikes`: the run's. A stop stands there for as long as it is to be, and when it is
+    over for as long as it was.
+    """
 
     strikes: list[Strike]
     _by_pid: dict[int, Strike] = field(default_factory=dict)

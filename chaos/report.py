@@ -1,4 +1,6 @@
-"""The books as a table for people, as JSON for programs, and as a verdict: every promise, what it allows, and what there was."""
+"""The books as a table for people, as JSON for programs, and as a verdict: every promise, what
+it allows, and what there was.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The rules of the Messages API for a request, as pure functions.
 
-`violations(request)` yields one line for each broken rule, in the form of the API's own messages: `messages.2.content.0: ...`.
-Sources: the parameter types of the installed `anthropic` package, its `transform_schema`, and error messages that users of the API
-have reported.
+`violations(request)` yields one line for each broken rule, in the form of the API's own
+messages: `messages.2.content.0: ...`.
+Sources: the parameter types of the installed `anthropic` package, its `transform_schema`, and
+error messages that users of the API have reported.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ def blocks_of(message: Json) -> list[Json]:
 
 
 def merged(messages: Iterable[Json]) -> list[Json]:
-    """The messages with neighbours of the same role joined, as the API reads them. System messages are left out."""
+    """The messages with neighbours of the same role joined, as the API reads them. System
+    messages are left out.
+    """
     joined: list[Json] = []
     for message in messages:
         if message["role"] == "system":
@@ -260,7 +263,9 @@ def open_server_calls(blocks: Iterable[Json]) -> list[str]:
 
 
 def _server_pairs(request: Json) -> Iterator[str]:
-    """A server-side call stands before its result. Nothing but results of tools stands behind an unfinished call."""
+    """A server-side call stands before its result. Nothing but results of tools stands behind
+    an unfinished call.
+    """
     messages = merged(request["messages"])
     known: set[str] = set()
     for place, message in enumerate(messages):

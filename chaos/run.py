@@ -1,4 +1,6 @@
-"""What a run does: jobs go in while the killer is at work, or while every failpoint is tried; then the books are closed."""
+"""What a run does: jobs go in while the killer is at work, or while every failpoint is tried;
+then the books are closed.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
 
 
 def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
-    """Recovery can be measured only where nothing else happens: kill who has a long call in the air, and wait until its job has ended.
+    """Recovery can be measured only where nothing else happens: kill who has a long call in
+    the air, and wait until its job has ended.
 
     Returns the strikes that could not be made.
     """
@@ -112,7 +115,9 @@ def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw:
 
 
 def try_failpoints(options: Options, tell: Tell) -> Books:
-    """Every failpoint, each on every kind of process that passes it, with jobs on the fleet all the while."""
+    """Every failpoint, each on every kind of process that passes it, with jobs on the fleet
+    all the while.
+    """
     with stage(OURS, options.size) as on:
         return _try(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
 
@@ -136,7 +141,9 @@ def try_failpoints_in_plain_celery(
 
 
 def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], list[Case]]:
-    """Of these failpoints of ours those that this system has, as they are called there, and those that it has not."""
+    """Of these failpoints of ours those that this system has, as they are called there, and
+    those that it has not.
+    """
     points = {case: system.point(case.point, case.kind) for case in wanted}
     there = dict.fromkeys(replace(case, point=point) for case, point in points.items() if point)
     return list(there), [case for case, point in points.items() if not point]
@@ -174,7 +181,9 @@ class Control:
 
 
 def control(options: Options, tell: Tell) -> Control:
-    """The plan of this seed, its faults and all failpoints on plain Celery; then the five holes, there and here."""
+    """The plan of this seed, its faults and all failpoints on plain Celery; then the five
+    holes, there and here.
+    """
     tell(f"{PLAIN_CELERY}: jobs under a killer")
     kills = run(options, tell, PLAIN)
     tell(f"{PLAIN_CELERY}: failpoints")

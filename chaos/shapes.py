@@ -26,7 +26,9 @@ class Shape(StrEnum):
     TIGHT = "tight"
     """Twelve steps at once on a budget of four calls."""
     TIGHT_TOKENS = "tight in tokens"
-    """The same on a budget of tokens: what has gone, and the most that a third step's call could use, is too much."""
+    """The same on a budget of tokens: what has gone, and the most that a third step's call
+    could use, is too much.
+    """
     TIGHT_MONEY = "tight in money"
     """The same on a budget of money."""
     CANCELLED = "cancelled"
@@ -36,7 +38,9 @@ class Shape(StrEnum):
     REPEATED = "repeated"
     """A step for each of several lines, then one that has all of their results."""
     JOINED = "joined"
-    """Two of three are enough for the next; the third is late, and a team of its own in half of them."""
+    """Two of three are enough for the next; the third is late, and a team of its own in half
+    of them.
+    """
     TEAMS = "teams"
     """A step is a child job; in half of them a step of that is one, too."""
     TIGHT_TREE = "tight tree"
@@ -86,7 +90,9 @@ CHORDS = (
     Shape.TIGHT_TOKENS,
     Shape.TIGHT_MONEY,
 )
-"""What plain chords can do as well: teams without a mind. The control is given these, and no others."""
+"""What plain chords can do as well: teams without a mind. The control is given these, and no
+others.
+"""
 TIGHT = (Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY)
 REJECTED = {
     Shape.REJECTED_PLAN: ApprovalOf.PLAN,
@@ -126,7 +132,9 @@ MODES: dict[Shape, tuple[Mode, ...]] = {
     Shape.ADDED: (Mode.ADAPTIVE,),
     Shape.CHANGED: (Mode.ADAPTIVE,),
 }
-"""What each can be in. Tight ones are counted call by call, so that nobody may look at their plans again."""
+"""What each can be in. Tight ones are counted call by call, so that nobody may look at their
+plans again.
+"""
 
 
 def shapes_in(modes: Collection[Mode]) -> list[Shape]:

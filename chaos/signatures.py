@@ -1,7 +1,9 @@
-"""Signatures on the thinking of a Messages-API server's replies, and a check that a client sends it back unchanged.
+"""Signatures on the thinking of a Messages-API server's replies, and a check that a client
+sends it back unchanged.
 
-A signature names its reply and the block's place among the reply's thinking blocks. A code (HMAC) covers both, the thinking itself, and
-the kind of block that follows. So a block that was changed, moved, left out or invented is noticed.
+A signature names its reply and the block's place among the reply's thinking blocks. A code
+(HMAC) covers both, the thinking itself, and the kind of block that follows. So a block that
+was changed, moved, left out or invented is noticed.
 """
 
 from __future__ import annotations
@@ -31,13 +33,17 @@ class Signatures:
         self._key = secrets.token_bytes(32)
         self._count = 0
         self._needed: dict[str, set[frozenset[str]]] = {}
-        """For the id of each tool call, the thinking that came before the call, for each reply with that id."""
+        """For the id of each tool call, the thinking that came before the call, for each reply
+        with that id.
+        """
         self._paused: set[str] = set()
         """Last blocks of paused replies."""
         self._lock = threading.Lock()
 
     def sign(self, blocks: Sequence[Json], stop_reason: str | None) -> tuple[Json, ...]:
-        """Return a reply's blocks with their thinking signed. Remember its tool calls and whether the turn is paused."""
+        """Return a reply's blocks with their thinking signed. Remember its tool calls and
+        whether the turn is paused.
+        """
         with self._lock:
             self._count += 1
             reply = self._count
@@ -67,7 +73,9 @@ class Signatures:
         return tuple(signed)
 
     def violations(self, request: Json) -> Iterator[str]:
-        """Changed, moved or missing thinking, and content behind a paused turn. The request's shape has been checked."""
+        """Changed, moved or missing thinking, and content behind a paused turn. The request's
+        shape has been checked.
+        """
         messages = merged(request["messages"])
         for place, message in enumerate(messages):
             if message["role"] == "assistant":
@@ -132,7 +140,9 @@ class Signatures:
 
 
 def _kinds(blocks: Sequence[Json]) -> list[str]:
-    """The kind of each block. Empty for blocks that a client may leave out: empty texts, and unfinished server-side calls."""
+    """The kind of each block. Empty for blocks that a client may leave out: empty texts, and
+    unfinished server-side calls.
+    """
     kinds = []
     for block in blocks:
         kind = str(block.get("type"))

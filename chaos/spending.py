@@ -13,7 +13,9 @@ from handoff_queue.chaos.plan import PlannedJob
 def overruns_of(
     jobs: Sequence[PlannedJob], calls: Sequence[Call], stories: Mapping[str, Story]
 ) -> list[str]:
-    """Jobs for which, and for whose children, the server was called, or paid, more than they were allowed."""
+    """Jobs for which, and for whose children, the server was called, or paid, more than they
+    were allowed.
+    """
     made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
     for call in calls:
         made[call.key.job] += 1

@@ -1,7 +1,9 @@
-"""What a run is made on, as far as run, killer, books and report have to know: this system (`chaos.handoff_system`), or plain Celery (`chaos.celery_system`).
+"""What a run is made on, as far as run, killer, books and report have to know: this system
+(`chaos.handoff_system`), or plain Celery (`chaos.celery_system`).
 
-Both are processes with the same names on the same queues, forked by the same nursery, on the same Redis and the same model's server; so
-one killer strikes both, one server counts both, and one report judges both. What a system does not have is named, never passed over.
+Both are processes with the same names on the same queues, forked by the same nursery, on the
+same Redis and the same model's server; so one killer strikes both, one server counts both, and
+one report judges both. What a system does not have is named, never passed over.
 """
 
 from __future__ import annotations
@@ -41,19 +43,26 @@ class System(Protocol):
         """Enqueue it; the same job twice is one job."""
 
     def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey], /) -> None:
-        """Do what the users of these jobs do while they run: approve, cancel. `called`: all calls that were made."""
+        """Do what the users of these jobs do while they run: approve, cancel. `called`: all
+        calls that were made.
+        """
 
     def ended(self, names: Collection[str]) -> set[str]:
         """Those of these jobs that have ended."""
 
     def stuck(self, names: Collection[str], /) -> set[str]:
-        """Those of these jobs that nothing in Redis can carry on any more, and has not for so long that nobody holds it either."""
+        """Those of these jobs that nothing in Redis can carry on any more, and has not for so
+        long that nobody holds it either.
+        """
 
     def stored(self, names: Collection[str], called: Collection[CallKey], /) -> set[CallKey]:
-        """The calls of these jobs whose replies have been stored by now. `called`: all that were made."""
+        """The calls of these jobs whose replies have been stored by now. `called`: all that
+        were made.
+        """
 
     def holders(self, jobs: Collection[PlannedJob], /) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Whose process, by its pid, has a claim on each handoff of these jobs, and how many in a row that is in which it got no further.
+        """Whose process, by its pid, has a claim on each handoff of these jobs, and how many
+        in a row that is in which it got no further.
 
         By job's name and handoff's id.
         """
@@ -62,7 +71,8 @@ class System(Protocol):
         """What has become of a job, when all is over."""
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0], /) -> str | None:
-        """What a failpoint of ours is called here; None: no process of this kind passes anything of the sort.
+        """What a failpoint of ours is called here; None: no process of this kind passes
+        anything of the sort.
 
         `to`: the queue, where messages of a group are published one by one.
         """

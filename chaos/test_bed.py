@@ -1,4 +1,6 @@
-"""Where a run takes place: a fleet, its model, the system on it, and the jobs that were given to it."""
+"""Where a run takes place: a fleet, its model, the system on it, and the jobs that were given
+to it.
+"""
 
 from __future__ import annotations
 

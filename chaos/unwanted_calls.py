@@ -15,23 +15,29 @@ from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 
 STORED_WITHIN_S = 2.0
-"""From an answer's last byte until the ledger has it. Measured on two cores, when every reply was stored at once (a short last one that
-quotes nothing is stored with its result now, milliseconds later). When these have little else to do: of 588 calls, half within 2 ms, the
-slowest 82 ms. With a load of twelve: of 274, half within 59 ms, 99 of 100 within 0.5 s, the slowest 0.74 s. With a load of 28 one was
-killed after 1.3 s and had not. Less than a lease. Where the ledger was seen to have an answer, that counts, and not this.
+"""From an answer's last byte until the ledger has it. Measured on two cores, when every reply
+was stored at once (a short last one that quotes nothing is stored with its result now,
+milliseconds later). When these have little else to do: of 588 calls, half within 2 ms, the
+slowest 82 ms. With a load of twelve: of 274, half within 59 ms, 99 of 100 within 0.5 s, the
+slowest 0.74 s. With a load of 28 one was killed after 1.3 s and had not. Less than a lease.
+Where the ledger was seen to have an answer, that counts, and not this.
 """
 
 
 @dataclass(frozen=True)
 class Air:
-    """What was in it. `settled_at`: since when the ledger had what a call was for, as far as that was seen."""
+    """What was in it. `settled_at`: since when the ledger had what a call was for, as far as
+    that was seen.
+    """
 
     calls: Sequence[Call]
     strikes: Sequence[Strike]
     settled_at: Mapping[CallKey, float]
 
     def had(self, call: Call, strike: Strike) -> bool:
-        """Whether this call was in the air, in who was struck, when it was: it may have to be made again."""
+        """Whether this call was in the air, in who was struck, when it was: it may have to be
+        made again.
+        """
         is_in_time = call.at <= strike.until + strike.outage_s and strike.at <= self._until[call]
         return (
             is_in_time
@@ -41,7 +47,9 @@ class Air:
 
     @cached_property
     def most_repeated(self) -> int:
-        """Calls that were in the air at any strike: each may be made once more. One lost answer is one call."""
+        """Calls that were in the air at any strike: each may be made once more. One lost
+        answer is one call.
+        """
         hit = {
             call for call in self.calls if any(self.had(call, strike) for strike in self._others)
         }
@@ -52,14 +60,18 @@ class Air:
         )
 
     def is_too_late(self, call: Call) -> bool:
-        """The ledger had its answer already, and whoever made it could know: nobody who was stopped when about to make it."""
+        """The ledger had its answer already, and whoever made it could know: nobody who was
+        stopped when about to make it.
+        """
         settled_at = self.settled_at.get(call.key, inf)
         return settled_at < call.at and not any(
             self.has_held_back(strike, call, settled_at) for strike in self.strikes
         )
 
     def has_held_back(self, strike: Strike, call: Call, since: float) -> bool:
-        """Whether who made this call was stopped when about to make it, at this time already, and made it on waking up."""
+        """Whether who made this call was stopped when about to make it, at this time already,
+        and made it on waking up.
+        """
         return (
             strike.fault is Fault.STOP
             and strike.hits(call.process)
@@ -81,7 +93,8 @@ class Air:
 
 
 def _until(call: Call, strikes: Sequence[Strike]) -> float:
-    """Who is killed has nothing in the air any more; who is stopped, or without Redis, stores its answers afterwards.
+    """Who is killed has nothing in the air any more; who is stopped, or without Redis, stores
+    its answers afterwards.
 
     `strikes`: those that hit who made it, in order.
     """
@@ -101,7 +114,9 @@ def _until(call: Call, strikes: Sequence[Strike]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claim, as it was first seen in the ledger. One that was struck stands there until its lease is over."""
+    """A claim, as it was first seen in the ledger. One that was struck stands there until its
+    lease is over.
+    """
 
     process: str
     count: int
@@ -111,7 +126,9 @@ class Held:
 
 
 def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: float) -> int:
-    """How many of the last `MAX_CLAIMS` claims of a handoff were taken down, each by another strike. `held`: in order."""
+    """How many of the last `MAX_CLAIMS` claims of a handoff were taken down, each by another
+    strike. `held`: in order.
+    """
     before = [one for one in held if one.at <= finished_at]
     in_a_row = {
         one.count: one for one in before[_last_first(before) :]
@@ -138,8 +155,10 @@ def _last_first(held: Sequence[Held]) -> int:
 
 
 SENT_WITHIN_S = STORED_WITHIN_S
-"""From the ledger's word that a call may be made until the model's server has read it: the same way, back. Seen on two cores with a load of
-twelve: 0.6 s."""
+"""From the ledger's word that a call may be made until the model's server has read it: the
+same way, back. Seen on two cores with a load of
+twelve: 0.6 s.
+"""
 
 
 @dataclass(frozen=True)
@@ -150,7 +169,9 @@ class Quiet:
     stories: Mapping[str, Story]
 
     def since(self, key: CallKey, at: float) -> float | None:
-        """Since when nobody waits for a call that came in at this time; None: somebody does, or did when it was sent."""
+        """Since when nobody waits for a call that came in at this time; None: somebody does,
+        or did when it was sent.
+        """
         return min(
             (
                 begin

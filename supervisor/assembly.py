@@ -90,7 +90,9 @@ class _Once:
         )
 
     def stopping(self, **_: Any) -> None:
-        """Runs in a signal's handler, whatever its thread was doing: takes no lock. Who is just building sees the flag."""
+        """Runs in a signal's handler, whatever its thread was doing: takes no lock. Who is
+        just building sees the flag.
+        """
         self._is_stopping = True
         if self._built is not None:
             self._end(self._built)

@@ -1,4 +1,6 @@
-"""What tests of every room share: a real Redis, private to this run, and an environment without anyone's keys."""
+"""What tests of every room share: a real Redis, private to this run, and an environment
+without anyone's keys.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def redis_server() -> Iterator[str]:
 
 @pytest.fixture
 def redis_url(redis_server: str) -> Iterator[str]:
-    """The URL of an empty Redis. The test fails if it leaves a key of ours that would stay for ever."""
+    """The URL of an empty Redis. The test fails if it leaves a key of ours that would stay for
+    ever.
+    """
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
         yield redis_server

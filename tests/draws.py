@@ -9,5 +9,7 @@ USUAL = 100
 
 
 def draws(cases: int) -> settings:
-    """So many of them, to stand above a test; in a profile that draws fewer than usual, as `quick` does, fewer by the same factor."""
+    """So many of them, to stand above a test; in a profile that draws fewer than usual, as
+    `quick` does, fewer by the same factor.
+    """
     return settings(max_examples=max(1, cases * settings().max_examples // USUAL))

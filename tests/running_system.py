@@ -69,7 +69,8 @@ def running_system(
 
     `append_only`: Redis keeps what it holds, and is started again when it dies.
 
-    `is_cold`: every process is started as Celery users do it; else they are forked from one that has imported everything.
+    `is_cold`: every process is started as Celery users do it; else they are forked from one
+    that has imported everything.
     """
     with Processes(folder, None if is_cold else warm.nursery()) as processes:
         url = PrivateRedis(processes, folder, append_only=append_only).start()

@@ -131,7 +131,9 @@ def test_no_committed_file_names_a_registry_or_a_machine() -> None:
 
 @pytest.mark.slow
 def test_importing_a_module_starts_nothing() -> None:
-    """No connection, no process, no thread, no file written, nothing printed. Only app.py modules build clients."""
+    """No connection, no process, no thread, no file written, nothing printed. Only app.py
+    modules build clients.
+    """
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in sources(*ROOMS)

@@ -1,4 +1,6 @@
-"""What `make run` makes of JOB and DOCS, with a stand-in for Python that only says what it was asked to run."""
+"""What `make run` makes of JOB and DOCS, with a stand-in for Python that only says what it was
+asked to run.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Celery processes and commands that are up at once: forked from one process that has imported everything (`shared.local.fork_server`).
+"""Celery processes and commands that are up at once: forked from one process that has imported
+everything (`shared.local.fork_server`).
 
-What is forked is a process like any other. Those that prove that a cold start works say so: `Handoff(folder, is_cold=True)`,
-`running_system(..., is_cold=True)`, and whatever starts `python -m celery` by itself.
+What is forked is a process like any other. Those that prove that a cold start works say so:
+`Handoff(folder, is_cold=True)`, `running_system(..., is_cold=True)`, and whatever starts
+`python -m celery` by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ AS_THEY_GO = (
 
 
 def nursery() -> Nursery | None:
-    """The one of this test process; it ends with it. None where it could not live: its children are no one's but the main thread's."""
+    """The one of this test process; it ends with it. None where it could not live: its
+    children are no one's but the main thread's.
+    """
     is_at_home = threading.current_thread() is threading.main_thread()
     return _started() if can_be() and (is_at_home or _started.cache_info().currsize) else None
 
@@ -129,5 +133,7 @@ def start_cold(
 
 
 def _hear_ctrl_c() -> None:
-    """As in a terminal: a test run in the background of a script ignores SIGINT, and its children would inherit that."""
+    """As in a terminal: a test run in the background of a script ignores SIGINT, and its
+    children would inherit that.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

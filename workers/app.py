@@ -1,4 +1,4 @@
-"""The workers' Celery app: `celery -A workers.app worker -Q researcher -c 50`."""
+"""The workers' Celery app: `celery -A handoff_queue.workers.app worker -Q researcher -c 50`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How a worker process is put together: its Celery app, one task for each specialist, and the parts behind them."""
+"""How a worker process is put together: its Celery app, one task for each specialist, and the
+parts behind them.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Worker:
 
 
 class _Once:
-    """Builds the worker at its first use, in the process that uses it, and announces what it serves."""
+    """Builds the worker at its first use, in the process that uses it, and announces what it
+    serves.
+    """
 
     def __init__(
         self,
@@ -107,7 +111,9 @@ class _Once:
                 self.host.check(spec)
 
     def started(self, sender: Any, **_: Any) -> None:
-        """When it returns, whoever asks for its specialists finds it, unless Redis takes nothing now."""
+        """When it returns, whoever asks for its specialists finds it, unless Redis takes
+        nothing now.
+        """
         start_telemetry(SERVICE, self._settings)
         served = self._served()
         self._taking.attach(
@@ -124,7 +130,9 @@ class _Once:
         tried.wait(FOUND_WITHIN_S)
 
     def held(self, role: str) -> None:
-        """A handoff was refused because its role is paused: this process need not wait until it looks again."""
+        """A handoff was refused because its role is paused: this process need not wait until
+        it looks again.
+        """
         self._heed(self._paused | {role})
 
     def _heed(self, paused: frozenset[str]) -> None:
@@ -133,7 +141,9 @@ class _Once:
             self._taking.changed()
 
     def stopping(self, **_: Any) -> None:
-        """Runs in a signal's handler, whatever its thread was doing: takes no lock and asks nobody. Who is just building sees the flag."""
+        """Runs in a signal's handler, whatever its thread was doing: takes no lock and asks
+        nobody. Who is just building sees the flag.
+        """
         self._stop.set()
         if self._built is not None:
             self._built.process.drain.begin(self._settings.drain_s)
@@ -154,7 +164,8 @@ class _Once:
     def _announce_for_ever(
         self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
     ) -> None:
-        """Announce this worker and look for pauses until the process ends; then withdraw the announcement.
+        """Announce this worker and look for pauses until the process ends; then withdraw the
+        announcement.
 
         `node`: the worker's name in Celery. `tried`: set after the first try.
         """

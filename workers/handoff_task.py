@@ -1,4 +1,6 @@
-"""The body of every `specialist.<role>` task: run the specialist with its tools, and say at once what cannot wait."""
+"""The body of every `specialist.<role>` task: run the specialist with its tools, and say at
+once what cannot wait.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def run_handoff(
     text: str,
     host: HostTasks,
 ) -> Ended:
-    """Run one attempt, with no tool, model or limit beyond `own`, the specialist's file in this process.
+    """Run one attempt, with no tool, model or limit beyond `own`, the specialist's file in
+    this process.
 
     A stand-in gets no tool with effects that the planned specialist does not have (`acts_with`).
     """

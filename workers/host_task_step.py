@@ -1,7 +1,9 @@
-"""A handoff whose work is a task of the host's own Celery app (`celery_task` in a specialist's file).
+"""A handoff whose work is a task of the host's own Celery app (`celery_task` in a specialist's
+file).
 
-The worker sends the task to the host's broker, and waits until the host's result backend has its end.
-Both are settings of the worker. The task and its queue are those of the worker's own specialist file.
+The worker sends the task to the host's broker, and waits until the host's result backend has
+its end. Both are settings of the worker. The task and its queue are those of the worker's own
+specialist file.
 """
 
 from __future__ import annotations
@@ -138,8 +140,9 @@ class HostStep:
     def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
         """Send the task, unless an earlier claim has sent it, and return the result.
 
-        Each repeat has the same task id. A worker that dies after it has sent the task, and before it
-        has noted that, is followed by a worker that sends the task again, if it is safe to repeat.
+        Each repeat has the same task id. A worker that dies after it has sent the task, and
+        before it has noted that, is followed by a worker that sends the task again, if it is
+        safe to repeat.
         """
         limit = inf if ends_at is None else ends_at
         acts = self.spec.task_with_effect is not None
@@ -201,7 +204,9 @@ class HostStep:
         return self.spec.celery_queue or DEFAULT_QUEUE
 
     def _message(self, limit: float) -> HostMessage | HandoffResult:
-        """Return the message, or the failed result if its argument is too long. `limit`: Unix seconds."""
+        """Return the message, or the failed result if its argument is too long. `limit`: Unix
+        seconds.
+        """
         call = {
             "tenant": self.context.tenant(),
             "job_id": self.handoff.job_id,

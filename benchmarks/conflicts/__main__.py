@@ -1,6 +1,8 @@
-"""`python -m benchmarks.conflicts`: how many contradictions are found, and what is taken for one; `--wrong` lists both.
+"""`python -m benchmarks.conflicts`: how many contradictions are found, and what is taken for
+one; `--wrong` lists both.
 
-Three sets: those that were planted among consistent claims, and two of pairs (see `measuring.PAIRS`).
+Three sets: those that were planted among consistent claims, and two of pairs (see
+`measuring.PAIRS`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Labelled claims through the finder as it is.
 
-Of the planted set, one claim a line: `contradicts` names the claim of the set that it can't be true beside; claims without it are
-consistent with all others, however alike they look: other units, other words, other things, other times. Of the sets of pairs, two
-claims a line, and whether they contradict each other.
+Of the planted set, one claim a line: `contradicts` names the claim of the set that it can't be
+true beside; claims without it are
+consistent with all others, however alike they look: other units, other words, other things,
+other times. Of the sets of pairs, two claims a line, and whether they contradict each other.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from handoff_queue.supervisor.text.claim_conflicts import contradicts
 
 FOLDER = Path(__file__).parent
 PAIRS = ("walked", "held_out")
-"""walked: of a reader who looked for what would be missed; what is in it was mended, as far as it is general. held_out: written before
-that, and measured only.
+"""walked: of a reader who looked for what would be missed; what is in it was mended, as far as
+it is general. held_out: written before that, and measured only.
 """
 Pair = frozenset[str]
 

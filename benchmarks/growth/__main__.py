@@ -1,4 +1,6 @@
-"""How cost grows with the steps of a job, the jobs in the queue and the jobs in store: `python -m benchmarks.growth`."""
+"""How cost grows with the steps of a job, the jobs in the queue and the jobs in store: `python
+-m benchmarks.growth`.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def store() -> Iterator[Store]:
 
 
 def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[float], list[Steps]]:
-    """What small jobs take on the idle system; then jobs of each size, so many that there are `each` steps of it at least."""
+    """What small jobs take on the idle system; then jobs of each size, so many that there are
+    `each` steps of it at least.
+    """
     with store() as at, steps_fleet(at.folder, at.url, at.redis, {"redis": at.pid}, shape) as fleet:
         fleet.steps(min(20, *sizes), 1)
         idle_ms = [fleet.small() for _ in range(ROUNDS)]

@@ -1,4 +1,6 @@
-"""Thousands of jobs that nobody has begun: what submitting one takes, and what looking and sweeping take."""
+"""Thousands of jobs that nobody has begun: what submitting one takes, and what looking and
+sweeping take.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SETTINGS = Settings(offline=True, mode=Mode.SINGLE)
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """ms of processor of one submission, the client's and Redis's, in the first tenth and in the last one."""
+    """ms of processor of one submission, the client's and Redis's, in the first tenth and in
+    the last one.
+    """
 
     first_ms: float
     last_ms: float

@@ -1,4 +1,6 @@
-"""Jobs of one step for each row: processor time and memory of a step by the number of rows, and how long other jobs wait meanwhile."""
+"""Jobs of one step for each row: processor time and memory of a step by the number of rows,
+and how long other jobs wait meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ MORE = {
     task: "Objective: tell {name} of it."
 """,
 }
-"""What follows on the step for each row: nothing, one step that depends on all, or another step for each."""
+"""What follows on the step for each row: nothing, one step that depends on all, or another
+step for each.
+"""
 LONGEST_S = 3_600.0
 
 
@@ -67,7 +71,8 @@ class Steps:
     by_kind_kb: Mapping[str, float]
     """The keys' own, by what they hold."""
     show_ms: float
-    """What `handoff show` reads of the last job and prints, in this process, the middle of a few."""
+    """What `handoff show` reads of the last job and prints, in this process, the middle of a few.
+    """
     handoff_ms: float
     """The same with `--handoff`: one in full."""
     all_ms: float
@@ -93,7 +98,9 @@ def shown_ms(what: Callable[[], object]) -> float:
 
 
 class Fleet:
-    """A supervisor and a worker for the rows; other jobs have a worker and a tenant of their own: only what is shared delays them."""
+    """A supervisor and a worker for the rows; other jobs have a worker and a tenant of their
+    own: only what is shared delays them.
+    """
 
     def __init__(
         self, folder: Path, url: str, redis: Any, pids: Mapping[str, int], shape: str
@@ -170,7 +177,9 @@ class Fleet:
         return int(self._redis.info("memory")["used_memory"])
 
     def _wait(self, job_id: Any) -> JobStatus:
-        """Asked now and then: a client that follows each event would take processor time that no step needs."""
+        """Asked now and then: a client that follows each event would take processor time that
+        no step needs.
+        """
         while not (status := self.jobs.ledger.jobs.standings([job_id])[0].status).ended:
             time.sleep(0.05)
         return status

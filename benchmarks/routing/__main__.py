@@ -1,4 +1,6 @@
-"""`python -m benchmarks.routing`: the router beside one agent for all and a team for all; `--wrong` lists what was wrong (tuned part)."""
+"""`python -m benchmarks.routing`: the router beside one agent for all and a team for all;
+`--wrong` lists what was wrong (tuned part).
+"""
 
 from __future__ import annotations
 

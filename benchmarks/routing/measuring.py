@@ -1,8 +1,10 @@
-"""Labelled requests through the router as it is: its brief, its prompt, the agent loop, the SDK's client with the offline model behind it.
+"""Labelled requests through the router as it is: its brief, its prompt, the agent loop, the
+SDK's client with the offline model behind it.
 
-Labels, one JSON object a line: `route` is what the request is worth; `specialist` is who does all of a `single` one; `specialists` are
-the user's own beside the built-in ones, with their descriptions; what the router makes of those that are `held_out` nobody looks at while
-the offline model is tuned.
+Labels, one JSON object a line: `route` is what the request is worth; `specialist` is who does
+all of a `single` one; `specialists` are the user's own beside the built-in ones, with their
+descriptions; what the router makes of those that are `held_out` nobody looks at while the
+offline model is tuned.
 """
 
 from __future__ import annotations

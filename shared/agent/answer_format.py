@@ -1,4 +1,6 @@
-"""How the loop reads a final text: a schema to send, and a parser that accepts it or says what to mend."""
+"""How the loop reads a final text: a schema to send, and a parser that accepts it or says what
+to mend.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from handoff_queue.shared.types.model import Block
 
 
 class NotAcceptable(HandoffError):
-    """The final text is not a result; the message is what the model is told to mend (one turn), and then the reason of the failure."""
+    """The final text is not a result; the message is what the model is told to mend (one
+    turn), and then the reason of the failure.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Reading(Protocol):
         ...
 
     def read(self, text: str, *, last_try: bool) -> Read:
-        """Accept a final text. On `last_try` what can be dropped (an unproven source) is dropped with a note instead of refused.
+        """Accept a final text. On `last_try` what can be dropped (an unproven source) is
+        dropped with a note instead of refused.
 
         Raises:
             NotAcceptable: with what to mend.
@@ -50,7 +55,9 @@ class Reading(Protocol):
 
 @runtime_checkable
 class Salvages(Protocol):
-    """A reading that can also take what is left of a text that was cut off, or never became acceptable."""
+    """A reading that can also take what is left of a text that was cut off, or never became
+    acceptable.
+    """
 
     def salvage(self, text: str) -> Read | None:
         """What can be used of it, with status `partial`; None: nothing."""
@@ -66,7 +73,9 @@ class LooksUp(Protocol):
 
 
 class ReadsCalls(Protocol):
-    """A reading whose answer may also be tool calls: those of its own tools are not run, they are what was decided."""
+    """A reading whose answer may also be tool calls: those of its own tools are not run, they
+    are what was decided.
+    """
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -87,7 +96,9 @@ class ReadsCalls(Protocol):
 
 
 def decider(reading: Reading) -> ReadsCalls | None:
-    """The reading, if it is one whose answer may be calls. (To look through a whole protocol takes longer than to read an answer.)"""
+    """The reading, if it is one whose answer may be calls. (To look through a whole protocol
+    takes longer than to read an answer.)
+    """
     return cast(ReadsCalls, reading) if hasattr(reading, "read_calls") else None
 
 

@@ -1,5 +1,6 @@
-"""What the loop needs of the ledger: the checkpoints of one claimed handoff. Implemented by `shared.store.claim.Claim`
-and, in unit tests, by `tests.doubles.turns.MemoryTurns`; both pass tests/contracts/test_turns.py.
+"""What the loop needs of the ledger: the checkpoints of one claimed handoff. Implemented by
+`shared.store.claim.Claim` and, in unit tests, by `tests.doubles.turns.MemoryTurns`; both pass
+tests/contracts/test_turns.py.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateL
 
 
 class Turns(Protocol):
-    """The checkpoints and the budget of one claimed handoff. Every method raises `Interrupted` if the claim is no longer ours."""
+    """The checkpoints and the budget of one claimed handoff. Every method raises `Interrupted`
+    if the claim is no longer ours.
+    """
 
     def so_far(self) -> tuple[Checkpoint, ...]:
         """What earlier claims of this handoff have checkpointed, oldest first."""
         ...
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
-        """Before a model call. Waits while other reservations of the job are out. None: the call may be made; else the provider's rate
-        limits stand against it, nothing is reserved, and it is to be asked again. `expected` None: nobody counts.
+        """Before a model call. Waits while other reservations of the job are out. None: the
+        call may be made; else the provider's rate limits stand against it, nothing is
+        reserved, and it is to be asked again. `expected` None: nobody counts.
 
         Raises:
             LimitReached: the job's budget can never take this call; `limit` names it.
@@ -34,18 +38,23 @@ class Turns(Protocol):
     def refused(
         self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
     ) -> None:
-        """The provider takes no calls now (429, 529): nobody makes one before `retry_after_s` seconds, or a backoff, are over. `limits`:
-        what it says of them beside that."""
+        """The provider takes no calls now (429, 529): nobody makes one before `retry_after_s`
+        seconds, or a backoff, are over. `limits`: what it says of them beside that.
+        """
         ...
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """Append. A `Replied` or `CallFailed` settles the reservation at its usage. `may_wait`: until something else is said of the
-        handoff, its result for one, which takes it along."""
+        """Append. A `Replied` or `CallFailed` settles the reservation at its usage.
+        `may_wait`: until something else is said of the handoff, its result for one, which
+        takes it along.
+        """
         ...
 
     def beat(self, doing: str, draft: str | None = None) -> None:
-        """A sign of life: what goes on right now, in a few words, or more of the draft. News is sent on 0.4 s after the
-        last sign at the earliest, the same again, or fewer seconds to wait, after 2 s. Raises if interrupted."""
+        """A sign of life: what goes on right now, in a few words, or more of the draft. News
+        is sent on 0.4 s after the last sign at the earliest, the same again, or fewer seconds
+        to wait, after 2 s. Raises if interrupted.
+        """
         ...
 
 

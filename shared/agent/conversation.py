@@ -1,6 +1,7 @@
 """The transcript of one handoff, as the model sees it, and the ids of its calls.
 
-Some servers write names and ids that the Messages API refuses when the client sends them back in the next turn.
+Some servers write names and ids that the Messages API refuses when the client sends them back
+in the next turn.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def ids_in(content: Iterable[Block]) -> list[str]:
 def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, ...]:
     """Return the blocks with valid tool names, and with call ids that are valid and unique.
 
-    A valid id that no other call has stays as it is. A result of a provider's tool follows its call. New ids are a hash of the old
-    ones, so that a result in a later reply gets the same id as its call.
+    A valid id that no other call has stays as it is. A result of a provider's tool follows its
+    call. New ids are a hash of the old ones, so that a result in a later reply gets the same
+    id as its call.
 
     Args:
         content: The blocks of one reply.
@@ -107,7 +109,9 @@ _OF_USERS = ("tool_result", "image", "document")
 """Blocks that the Messages API refuses in a message of the model. Some servers write them."""
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 MOST_IMAGES = 20
-"""In one conversation. With more, the Messages API takes only images of at most 2,000 pixels a side."""
+"""In one conversation. With more, the Messages API takes only images of at most 2,000 pixels a
+side.
+"""
 MOST_IMAGE_CHARS = 10_000_000
 """Of base64 in one conversation. Redis stores it, and each request of the conversation holds it."""
 NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
@@ -115,7 +119,9 @@ NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many imag
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Everything that was said after the opening. Grows by `plus`; every property follows from the checkpoints alone."""
+    """Everything that was said after the opening. Grows by `plus`; every property follows from
+    the checkpoints alone.
+    """
 
     opening: MessageParam
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -147,7 +153,9 @@ class Conversation:
 
     @property
     def replied_tokens(self) -> int:
-        """What replies have really used. A call that failed is booked at its worst case, which says nothing about this conversation."""
+        """What replies have really used. A call that failed is booked at its worst case, which
+        says nothing about this conversation.
+        """
         return sum(
             item.usage.total_tokens for item in self.checkpoints if isinstance(item, Replied)
         )
@@ -200,7 +208,9 @@ class Conversation:
 
     @property
     def open_reply(self) -> Replied | None:
-        """The last reply, if nothing has been made of it yet: neither told to mend it, nor continued, nor all its calls answered."""
+        """The last reply, if nothing has been made of it yet: neither told to mend it, nor
+        continued, nor all its calls answered.
+        """
         reply = self.last_reply
         if reply is None or any(
             isinstance(item, Prompted | CallFailed) for item in self.since_reply
@@ -212,7 +222,9 @@ class Conversation:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the provider has not finished the model's turn. Nothing but results of tools may follow such a turn."""
+        """Whether the provider has not finished the model's turn. Nothing but results of tools
+        may follow such a turn.
+        """
         reply = self.last_reply
         if reply is None or any(isinstance(item, Prompted) for item in self.since_reply):
             return False
@@ -281,7 +293,8 @@ class Conversation:
         return observed.model_copy(update={"text": text, "images": tuple(kept) or None})
 
     def source_of(self, call_id: str, handoff: AgentHandoff) -> str | None:
-        """Return the name under which the result of a call is cited: `tool:STEP.ATTEMPT/TOOL#NUMBER`.
+        """Return the name under which the result of a call is cited:
+        `tool:STEP.ATTEMPT/TOOL#NUMBER`.
 
         The number counts the handoff's calls of that tool, from 1. None: there is no such call.
         """
@@ -296,7 +309,8 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[MessageParam, ...]:
-        """The conversation as the Messages API takes it: roles alternate, and each call's result comes first in the next message.
+        """The conversation as the Messages API takes it: roles alternate, and each call's
+        result comes first in the next message.
 
         A paused turn stays as it is, so that the provider continues it.
         """
@@ -342,7 +356,9 @@ def _open_server_calls(content: Iterable[Block]) -> set[str]:
 
 
 def text_of(content: Iterable[Block]) -> str:
-    """The final text: what stands after the last block that is not text (a server-side search), all of it if nothing does."""
+    """The final text: what stands after the last block that is not text (a server-side
+    search), all of it if nothing does.
+    """
     blocks = list(content)
     tail: list[str] = []
     for block in reversed(blocks):
@@ -385,9 +401,9 @@ def _result_block(observed: Observed) -> Block:
 
 
 def _sendable(content: Iterable[Block]) -> list[Block]:
-    """A reply as it may be sent back. The API takes no empty texts, no arguments that are no object (a call that was cut), no thinking
-    without its signature (cut as well), and no message of thinking alone,
-    and no block that only a user's message may hold.
+    """A reply as it may be sent back. The API takes no empty texts, no arguments that are no
+    object (a call that was cut), no thinking without its signature (cut as well), and no
+    message of thinking alone, and no block that only a user's message may hold.
     """
     blocks = []
     for block in content:
@@ -408,7 +424,8 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
 def _without_unfinished_calls(
     messages: list[MessageParam], *, is_paused: bool
 ) -> list[MessageParam]:
-    """Drop calls of the provider's own tools that were cut off, and results without a call. The API refuses both.
+    """Drop calls of the provider's own tools that were cut off, and results without a call.
+    The API refuses both.
 
     The last message of a paused turn keeps its unfinished calls: the provider continues them.
     """
@@ -429,7 +446,9 @@ def _without_unfinished_calls(
 
 
 def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> list[Block]:
-    """Return the blocks without unfinished calls, and without results of unknown calls. Add their calls to `called`."""
+    """Return the blocks without unfinished calls, and without results of unknown calls. Add
+    their calls to `called`.
+    """
     kept = []
     for block in blocks:
         kind = str(block.get("type"))
@@ -450,7 +469,9 @@ def _strip_end(blocks: list[Block]) -> None:
 
 
 def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
-    """Put results before any text, in the order of their calls, so that a resumed conversation has the same bytes."""
+    """Put results before any text, in the order of their calls, so that a resumed conversation
+    has the same bytes.
+    """
     for before, message in pairwise(messages):
         if message["role"] == "user":
             order = {

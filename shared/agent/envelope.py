@@ -1,4 +1,6 @@
-"""The answer envelope: how specialists and the synthesizer answer, read into a result whose citations have been checked by code."""
+"""The answer envelope: how specialists and the synthesizer answer, read into a result whose
+citations have been checked by code.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,9 @@ class EnvelopeReading:
     """The handoff's expected_output_format."""
     sources: Sources
     known_claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims of other steps' results (`Loaded.known_claims()`), by qualified id: what is pointed to or restated is carried over."""
+    """Claims of other steps' results (`Loaded.known_claims()`), by qualified id: what is
+    pointed to or restated is carried over.
+    """
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -215,7 +219,9 @@ class EnvelopeReading:
         return self._read(envelope, last_try=last_try)
 
     def _without_nulls(self, envelope: _Envelope) -> _Envelope:
-        """Drop `null` from optional properties of the output if the output matches its schema only without them."""
+        """Drop `null` from optional properties of the output if the output matches its schema
+        only without them.
+        """
         if _mismatch(envelope.output, self.output_schema) is None:
             return envelope
         output = without_nulls(envelope.output, self.output_schema, self.output_schema)
@@ -228,7 +234,9 @@ class EnvelopeReading:
         return '"quote"' in text
 
     def salvage(self, text: str) -> Read | None:
-        """See `shared.agent.answer_format.Salvages`: the output and the proven claims of a text that is cut off or was not accepted."""
+        """See `shared.agent.answer_format.Salvages`: the output and the proven claims of a
+        text that is cut off or was not accepted.
+        """
         value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
             is_prose = bool(text.strip()) and not text.lstrip().startswith("{")

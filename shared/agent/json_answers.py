@@ -1,7 +1,7 @@
 """JSON in a model's reply: found, repaired and completed.
 
-A library (json-repair) was considered. It also makes objects out of prose, of unclosed brackets and of bare words, so that an answer
-that was cut off would look whole.
+A library (json-repair) was considered. It also makes objects out of prose, of unclosed
+brackets and of bare words, so that an answer that was cut off would look whole.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from handoff_queue.shared.types.json_text import STRICT
 from handoff_queue.shared.types.json_values import check_depth, check_storable
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])', re.DOTALL)
-"""A string (to the end of the text if it is not closed), a bracket, or a comma before a closing bracket."""
+"""A string (to the end of the text if it is not closed), a bracket, or a comma before a
+closing bracket.
+"""
 _TOKEN_ENDING_IN_A_BACKSLASH = re.compile(
     r'"(?:[^"\\]|\\"(?!\s*(?:,\s*["{\[]|[}\]:]))|\\[^"])*+(?:"|(?P<lone>\\")|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])',
     re.DOTALL,
 )
-"""The same, but a backslash and a quote end a string if the next characters can only stand behind a string.
+"""The same, but a backslash and a quote end a string if the next characters can only stand
+behind a string.
 
 Example: `"C:\\dir\\", "claims": ...`.
 """
 _UNESCAPED = re.compile(
     r'\\(?:u[0-9a-fA-F]{0,3})?\Z|[\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|)', re.DOTALL
 )
-"""In a string: an escape that the end of the text cuts, a control character, or a backslash with its escape, if any."""
+"""In a string: an escape that the end of the text cuts, a control character, or a backslash
+with its escape, if any.
+"""
 
 
 def repaired_json(
@@ -40,17 +45,18 @@ def repaired_json(
 ) -> tuple[str, int | None]:
     """Repair the JSON value of brackets that begins at `start`.
 
-    Control characters in strings (line breaks, tabs) and backslashes that escape nothing are escaped. Commas before a closing bracket are
-    dropped.
+    Control characters in strings (line breaks, tabs) and backslashes that escape nothing are
+    escaped. Commas before a closing bracket are dropped.
 
     Args:
         text: Holds the value.
         start: The place of its first bracket.
-        ends_in_backslash: Whether a string may end in a lone backslash. JSON reads such an end as a quote within the string.
+        ends_in_backslash: Whether a string may end in a lone backslash. JSON reads such an end
+        as a quote within the string.
 
     Returns:
-        The repaired text and the place behind the value. The place is None if the value is not closed: then the rest of the text is
-        repaired.
+        The repaired text and the place behind the value. The place is None if the value is not
+        closed: then the rest of the text is repaired.
     """
     pattern = _TOKEN_ENDING_IN_A_BACKSLASH if ends_in_backslash else _TOKEN
     pieces: list[str] = []
@@ -84,7 +90,8 @@ _DOTS = frozenset({"...", "…"})
 
 
 def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
-    """Whether every text of an object or a list is blank or one of its schema's own words, and everything else is null, false, 0 or empty.
+    """Whether every text of an object or a list is blank or one of its schema's own words, and
+    everything else is null, false, 0 or empty.
 
     A form without any text (`{"matches": []}`, `{"count": 0}`) may be the answer: it is not empty.
     """
@@ -113,7 +120,9 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def _own_words(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Names of types and properties, titles and descriptions; but nothing that the schema offers to choose from."""
+    """Names of types and properties, titles and descriptions; but nothing that the schema
+    offers to choose from.
+    """
     words, choices, left = set(_DOTS), set[str](), list[Any]([schema])
     while left:
         part = left.pop()
@@ -144,7 +153,9 @@ def _folded(text: str) -> str:
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-"""Where half of a surrogate pair may stand, as JSON spells it or as it is; most answers have none, and need not be gone through for it."""
+"""Where half of a surrogate pair may stand, as JSON spells it or as it is; most answers have
+none, and need not be gone through for it.
+"""
 _CAMEL = re.compile(r"([a-z])([A-Z])")
 _AROUND_A_WORD = " \t\r\n.!,:;*_`'\""
 """Punctuation, quotes and Markdown that models put around the word of an enumeration."""
@@ -157,8 +168,9 @@ _MOST_REPAIRED_STARTS = 20
 class Lenient(BaseModel):
     """An answer as it came.
 
-    Unknown fields are ignored. Numbers and strings may stand for each other. `null` in an optional field means that the model did not
-    give the field. The words of an enumeration may be in another case.
+    Unknown fields are ignored. Numbers and strings may stand for each other. `null` in an
+    optional field means that the model did not give the field. The words of an enumeration may
+    be in another case.
     """
 
     model_config = ConfigDict(
@@ -188,7 +200,9 @@ class Lenient(BaseModel):
 
 
 def _word_of(value: Any, kind: Any) -> Any:
-    """Return the word of an enumeration that differs from the value only in case, spaces and hyphens; else the value."""
+    """Return the word of an enumeration that differs from the value only in case, spaces and
+    hyphens; else the value.
+    """
     if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
         return value
     words = {folded_word(word.value): word.value for word in kind}
@@ -202,9 +216,11 @@ def folded_word(word: str) -> str:
 
 
 def json_object_in(text: str) -> dict[str, Any] | None:
-    """Return the one JSON object of a final text: the whole text, the content of a fence, or the largest object amid prose.
+    """Return the one JSON object of a final text: the whole text, the content of a fence, or
+    the largest object amid prose.
 
-    Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are repaired.
+    Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are
+    repaired.
     """
     begins = _beginning(text)
     if text[begins:].startswith("{") and (whole := _object_at(text, begins)) is not None:
@@ -220,11 +236,13 @@ def json_object_in(text: str) -> dict[str, Any] | None:
 
 
 def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return the value without `null` in the properties that its schema does not require: the model did not give them.
+    """Return the value without `null` in the properties that its schema does not require: the
+    model did not give them.
 
     Args:
         value: What the model gave.
-        schema: The schema of the value. Only properties, items and references to `$defs` are followed.
+        schema: The schema of the value. Only properties, items and references to `$defs` are
+        followed.
         root: The schema that holds the `$defs`.
     """
     reference = str(schema.get("$ref", ""))
@@ -244,7 +262,9 @@ def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]
 
 
 def what_came(text: str) -> str:
-    """Describe a final text without a JSON object. The description quotes no text of the model, and at most 20 characters of a number."""
+    """Describe a final text without a JSON object. The description quotes no text of the
+    model, and at most 20 characters of a number.
+    """
     value = next((value for value in _values(text) if value is not None), None)
     if value is not None:
         return "a JSON list" if isinstance(value, list) else "a JSON value that is no object"
@@ -290,7 +310,9 @@ _Value = TypeVar("_Value")
 
 
 def _whole(value: _Value, text: str) -> _Value:
-    """The value that the text holds, without lone surrogates, which JSON can spell but no UTF-8 text can hold."""
+    """The value that the text holds, without lone surrogates, which JSON can spell but no
+    UTF-8 text can hold.
+    """
     if not _HALF.search(text):
         return value
     return cast(_Value, all_in_whole_characters(value))
@@ -338,7 +360,9 @@ def _object_at(
 
 
 def _largest_object(text: str) -> dict[str, Any] | None:
-    """Return the largest whole object. Return None if the text itself is an object that was cut off."""
+    """Return the largest whole object. Return None if the text itself is an object that was
+    cut off.
+    """
     best: tuple[int, dict[str, Any]] | None = None
     position = text.find("{")
     begins = _beginning(text)

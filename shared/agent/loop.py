@@ -1,7 +1,10 @@
-"""The agent loop: turn, tool calls, observations, until a validated result or a limit. One for specialists and for the supervisor's roles.
+"""The agent loop: turn, tool calls, observations, until a validated result or a limit. One for
+specialists and for the supervisor's roles.
 
-It knows a `Model`, `Tool`s, `Turns` and a `Reading`; neither Redis nor Celery nor a provider. Everything that it does next follows from
-the checkpoints so far, so resuming is not a case of its own: the first look at the conversation finds what is left to do.
+It knows a `Model`, `Tool`s, `Turns` and a `Reading`; neither Redis nor Celery nor a provider.
+Everything that it does next follows from
+the checkpoints so far, so resuming is not a case of its own: the first look at the
+conversation finds what is left to do.
 """
 
 from __future__ import annotations
@@ -59,13 +62,17 @@ from handoff_queue.shared.types.rate_limits import Expected
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_REPAIRS = 1
-"""How often a model is told that its answer cannot be used; what it gets wrong twice it will get wrong again."""
+"""How often a model is told that its answer cannot be used; what it gets wrong twice it will
+get wrong again.
+"""
 MOST_SHORTENINGS = 2
 _log = log_of(__name__)
 
 
 class Agent:
-    """One run of one handoff. Made before it is claimed: what its first call can use is set aside along with the claim."""
+    """One run of one handoff. Made before it is claimed: what its first call can use is set
+    aside along with the claim.
+    """
 
     def __init__(
         self, handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment
@@ -92,13 +99,15 @@ class Agent:
         return self._equipment.model_name
 
     def first_call(self) -> tuple[WorstCase | None, Expected | None]:
-        """The most that the first model call can use, to be set aside along with the claim, and what it will take of its provider's rate
+        """The most that the first model call can use, to be set aside along with the claim,
+        and what it will take of its provider's rate
         limits. None, both: it shows only later.
         """
         return self._model_turns.first(self._talk)
 
     def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
-        """Go on from the checkpoints of earlier claims to the result, under a claim that may work until `ends_at` (Unix time in seconds).
+        """Go on from the checkpoints of earlier claims to the result, under a claim that may
+        work until `ends_at` (Unix time in seconds).
 
         Raises:
             Interrupted: the claim is gone; nothing more may be written.
@@ -161,7 +170,8 @@ class Agent:
         is_last = self._decides is None and self._model_turns.is_last(
             self._talk
         )  # who decides by calls must be able to call
-        # Text behind a paused turn would end that turn, and the API refuses it behind an unfinished call.
+        # Text behind a paused turn would end that turn, and the API refuses it behind an
+        # unfinished call.
         if is_last and not self._talk.is_told_last and not self._talk.is_paused:
             self._note(Prompted(text=LAST_TURN))
         self._model_turns.turn(self._talk, self._note, is_last=is_last)
@@ -248,7 +258,9 @@ class Agent:
         return self._equipment.reading.read(text, last_try=last_try)
 
     def _tell(self, what: str) -> None:
-        """What to mend. Calls that were the answer came to nothing: each needs a result all the same."""
+        """What to mend. Calls that were the answer came to nothing: each needs a result all
+        the same.
+        """
         self._note(
             *(observed(call, NOTHING_DONE, is_error=True) for call in self._talk.unanswered),
             Prompted(text=what),

@@ -1,4 +1,6 @@
-"""One turn's model call: what it may cost is set aside first, what it did cost is written down after, and it can be cut at any moment."""
+"""One turn's model call: what it may cost is set aside first, what it did cost is written down
+after, and it can be cut at any moment.
+"""
 
 from __future__ import annotations
 
@@ -45,27 +47,34 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 LEAST_OUTPUT_TOKENS = 256
 """A call that may write less than this is not worth its input."""
 BYTES_PER_TOKEN = 3
-"""For the handoff's own token limit, before a first reply tells the truth: English is nearer 4, code and other scripts nearer 2 or 3. (The
-job's budget is never estimated: it is reserved at the worst case.)"""
+"""For the handoff's own token limit, before a first reply tells the truth: English is nearer
+4, code and other scripts nearer 2 or 3. (The job's budget is never estimated: it is reserved
+at the worst case.)
+"""
 IMAGE_TOKENS = 5_000
-"""The most that an image can cost: the Messages API scales larger ones down to fewer (its page on vision)."""
+"""The most that an image can cost: the Messages API scales larger ones down to fewer (its page
+on vision).
+"""
 WAIT_SLICE_S = 0.25
 ASK_AGAIN_S = 2.0
-"""Who waits for the provider's rate limits asks again after this at the latest: others give up, or have used less than they took."""
+"""Who waits for the provider's rate limits asks again after this at the latest: others give
+up, or have used less than they took.
+"""
 LONGEST_PARK_S = 120.0
 """The same for who is parked."""
 DRAFT_EVERY_S = 0.4
 """How often the draft is taken out of the unfinished JSON: each time costs a parse of all of it."""
 
 SHORT_REPLY_CHARS = 20_000
-"""A final reply that is no longer, and quotes nothing, is checkpointed with its result, which saves a round trip. To read any other may
-take a while.
+"""A final reply that is no longer, and quotes nothing, is checkpointed with its result, which
+saves a round trip. To read any other may take a while.
 """
 
 
 class Note(Protocol):
-    """Writes checkpoints: a method of the agent, given with each turn and not kept. If its turns knew their agent, both would be a cycle,
-    and what was said would stay in memory until Python's garbage collector comes by.
+    """Writes checkpoints: a method of the agent, given with each turn and not kept. If its
+    turns knew their agent, both would be a cycle, and what was said would stay in memory until
+    Python's garbage collector comes by.
     """
 
     def __call__(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
@@ -105,7 +114,9 @@ class ModelTurns:
         )
 
     def first(self, talk: Conversation) -> tuple[WorstCase | None, Expected | None]:
-        """What the first call can and will use, if that is known before the claim: then both are one round trip."""
+        """What the first call can and will use, if that is known before the claim: then both
+        are one round trip.
+        """
         if self.is_last(talk):
             return None, None
         try:
@@ -115,7 +126,8 @@ class ModelTurns:
         return self.equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
 
     def turn(self, talk: Conversation, note: Note, *, is_last: bool) -> None:
-        """Make one call and checkpoint what came of it through `note`. A failed one is waited out, so that the next turn can try again.
+        """Make one call and checkpoint what came of it through `note`. A failed one is waited
+        out, so that the next turn can try again.
 
         Raises:
             LimitReached: tokens, deadline, or the job's budget.
@@ -157,7 +169,9 @@ class ModelTurns:
         )
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
-        """Wait until the call may be made. Who must wait long does it elsewhere, and is back a little early, so as not to be late."""
+        """Wait until the call may be made. Who must wait long does it elsewhere, and is back a
+        little early, so as not to be late.
+        """
         rate_wait_s = self.equipment.rate_wait_s
         while (wait := self.equipment.turns.reserve(worst, expected)) is not None:
             if wait.seconds > rate_wait_s:
@@ -179,7 +193,9 @@ class ModelTurns:
         )
 
     def _hear(self, limits: RateLimits | None) -> None:
-        """The server has taken the call: the others hear of it at once, not when the reply is whole."""
+        """The server has taken the call: the others hear of it at once, not when the reply is
+        whole.
+        """
         if limits is not None and self._pulse.limits is None:
             self.equipment.turns.heard(limits)
 
@@ -228,7 +244,9 @@ class ModelTurns:
         self._wait(delay, reason_of(error))
 
     def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
-        """What a reply has cost, as the server says; of one that does not say it, the most that it can have: unknown is never nothing."""
+        """What a reply has cost, as the server says; of one that does not say it, the most
+        that it can have: unknown is never nothing.
+        """
         is_told = reply.usage.input_tokens > 0 and (
             reply.usage.output_tokens > 0 or not reply.content
         )
@@ -239,10 +257,12 @@ class ModelTurns:
         )
 
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
-        """What a call without a reply is taken to have cost: what the server reported at its end; before that, the most that it can have.
+        """What a call without a reply is taken to have cost: what the server reported at its
+        end; before that, the most that it can have.
 
-        What arrived bounds nothing: a token may be less than a character, and thinking may be hidden. Only the input is known from the
-        beginning, unless tools on the server's side add to it.
+        What arrived bounds nothing: a token may be less than a character, and thinking may be
+        hidden. Only the input is known from the beginning, unless tools on the server's side
+        add to it.
         """
         reported = self._pulse.usage
         if self._pulse.is_usage_final:
@@ -279,7 +299,9 @@ class ModelTurns:
         return draft
 
     def _wait(self, seconds: float, why: str, shown_s: float | None = None) -> None:
-        """Wait, and learn meanwhile if there is nothing left to wait for. `shown_s`: how long it is said to last, if longer."""
+        """Wait, and learn meanwhile if there is nothing left to wait for. `shown_s`: how long
+        it is said to last, if longer.
+        """
         until = self.equipment.now() + seconds
         more_s = (shown_s or seconds) - seconds
         while (left := until - self.equipment.now()) > 0:
@@ -306,11 +328,12 @@ class ModelTurns:
         return self._rendered_bytes(talk) // BYTES_PER_TOKEN
 
     def _most_input(self, talk: Conversation) -> int:
-        """An upper bound, without a tokenizer: the last call's reported input and output, and a token for each byte said since; before
-        that, the request's bytes.
+        """An upper bound, without a tokenizer: the last call's reported input and output, and
+        a token for each byte said since; before that, the request's bytes.
 
-        Every tokenizer of a language model in use is a byte-level one, or falls back to bytes: no token stands for less than one byte of
-        the text, so bytes bound tokens, for English some four times too high.
+        Every tokenizer of a language model in use is a byte-level one, or falls back to bytes:
+        no token stands for less than one byte of the text, so bytes bound tokens, for English
+        some four times too high.
         """
         reply = talk.last_reply
         if reply is None or reply.usage.input_tokens == 0:
@@ -324,7 +347,9 @@ class ModelTurns:
         )
 
     def _rendered_bytes(self, talk: Conversation) -> int:
-        """Of a request without a reply. Rendered once for all that is derived from it: it may hold all that a handoff was given."""
+        """Of a request without a reply. Rendered once for all that is derived from it: it may
+        hold all that a handoff was given.
+        """
         length = len(talk.checkpoints)
         if self._rendered[0] != length:
             call = ModelCall(
@@ -340,7 +365,9 @@ class ModelTurns:
 
 
 def _placeholder(name: str) -> dict[str, Any]:
-    """Define a tool that the model has made up. The API refuses calls in the messages of a request without tools."""
+    """Define a tool that the model has made up. The API refuses calls in the messages of a
+    request without tools.
+    """
     return {
         "name": name,
         "description": "There is no such tool.",
@@ -349,7 +376,9 @@ def _placeholder(name: str) -> dict[str, Any]:
 
 
 def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
-    """Return the bytes of all texts. An image counts as `IMAGE_TOKENS` bytes, for a byte is at most one token."""
+    """Return the bytes of all texts. An image counts as `IMAGE_TOKENS` bytes, for a byte is at
+    most one token.
+    """
     total = 0
     for item in checkpoints:
         if isinstance(item, Observed | Prompted):
@@ -360,7 +389,8 @@ def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
 
 
 def _is_unpaid(error: ModelError) -> bool:
-    """Refused, turned away or never sent: nothing was generated. A broken stream may have been paid, and so may a 5xx or a 408: a gateway
-    says so of a provider that has written its answer.
+    """Refused, turned away or never sent: nothing was generated. A broken stream may have been
+    paid, and so may a 5xx or a 408: a gateway says so of a provider that has written its
+    answer.
     """
     return isinstance(error, ModelBusy | ModelRejected | NeverSent)

@@ -44,7 +44,8 @@ class Outcome:
     def stopped(
         self, talk: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
-        """The work so far, `partial`: the newest text that the reading can salvage, else the newest prose as it is; `failed` if none is.
+        """The work so far, `partial`: the newest text that the reading can salvage, else the
+        newest prose as it is; `failed` if none is.
 
         A text that is JSON and could not be salvaged is no work: nobody could read it as an answer.
         """

@@ -1,4 +1,6 @@
-"""What model calls cost: genai-prices behind one class. Whole micro-dollars, rounded up; None where the price is not known."""
+"""What model calls cost: genai-prices behind one class. Whole micro-dollars, rounded up; None
+where the price is not known.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.usage import MICROUSD, Usage
 
 HIDDEN_TOKENS = 2_000
-"""What a provider adds to a request that we can't see: its tool-use preamble (under 700 tokens as documented) and the grammar note of
-structured outputs, doubled and more."""
+"""What a provider adds to a request that we can't see: its tool-use preamble (under 700 tokens
+as documented) and the grammar note of structured outputs, doubled and more.
+"""
 SERVER_TOOL_TOKENS = 30_000
-"""Input tokens that one use of a server-side tool may add within a call (a page of search results)."""
+"""Input tokens that one use of a server-side tool may add within a call (a page of search results).
+"""
 WEB_SEARCH_MICROUSD = 10_000
 """Anthropic's price of one server-side search: 10 USD a thousand."""
 _DEFAULT_SERVER_TOOL_USES = 5
@@ -56,7 +60,9 @@ class Prices:
         )
 
     def priced(self, usage: Usage, model: str) -> Usage:
-        """What a model reported, with its money. The cost that it reported itself is a surcharge (searches), and is added."""
+        """What a model reported, with its money. The cost that it reported itself is a
+        surcharge (searches), and is added.
+        """
         tokens = self.cost_microusd(usage, model)
         cost = (
             None if tokens is None or usage.cost_microusd is None else tokens + usage.cost_microusd
@@ -108,7 +114,9 @@ def request_bytes(call: ModelCall) -> int:
 
 
 def server_tool_uses(call: ModelCall) -> int:
-    """How often a call may use tools on the provider's side: each adds input that nobody sees beforehand."""
+    """How often a call may use tools on the provider's side: each adds input that nobody sees
+    beforehand.
+    """
     return sum(_uses(tool) for tool in call.tools if "input_schema" not in tool)
 
 

@@ -1,4 +1,6 @@
-"""A handoff as what the model is shown: the system prompt and the opening message that docs/design.md describes."""
+"""A handoff as what the model is shown: the system prompt and the opening message that
+docs/design.md describes.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ from handoff_queue.shared.types.model import MessageParam
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_PASTED_CHARS = 60_000
-"""Of all context results together: some 15,000 tokens, paid again in every turn. The rest is read with `read_result`."""
+"""Of all context results together: some 15,000 tokens, paid again in every turn. The rest is
+read with `read_result`.
+"""
 LEAST_PASTED_CHARS = 2_000
 """Of one result, while all of them fit."""
 MOST_SHOWN_BYTES = 400_000
-"""Of all context results together, however many there are: some 100,000 tokens of English, 130,000 of Chinese. The smallest context windows
-of today's models hold 200,000."""
+"""Of all context results together, however many there are: some 100,000 tokens of English,
+130,000 of Chinese. The smallest context windows of today's models hold 200,000.
+"""
 MOST_NAMED = 200
 """Of the results that are not shown, by step: those that are not `ok` first."""
 READ_CHARS = 20_000
@@ -98,7 +103,9 @@ def opening_of(
     *,
     answer_rules: str = ENVELOPE_RULES,
 ) -> Opening:
-    """Render the handoff. `answer_rules` is empty for the supervisor's roles, whose instructions say how they answer."""
+    """Render the handoff. `answer_rules` is empty for the supervisor's roles, whose
+    instructions say how they answer.
+    """
     rendered = {step: data_of(result) for step, result in loaded.results.items()}
     pasted = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(rendered)))
     parts = [f"<task>{_inside(handoff.task_description)}</task>"]
@@ -123,7 +130,9 @@ def opening_of(
 
 
 def data_of(result: HandoffResult) -> str:
-    """A result as a specialist sees it: one JSON object, the output first, then the claims. Not its turns, usage or author."""
+    """A result as a specialist sees it: one JSON object, the output first, then the claims.
+    Not its turns, usage or author.
+    """
     shown: dict[str, JsonValue] = {
         "output": result.output,
         "claims": [_claim(claim) for claim in result.claims],
@@ -215,7 +224,9 @@ def _result(step: StepId, loaded: Loaded, rendered: Mapping[StepId, str], pasted
 
 
 def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:
-    """What was said, each time; of the results that it speaks of only the newest, which holds what was mended: every turn pays for it."""
+    """What was said, each time; of the results that it speaks of only the newest, which holds
+    what was mended: every turn pays for it.
+    """
     spoken_of = [item.previous.digest if item.previous else "" for item in feedback]
     newest = max(
         (index for index, digest in enumerate(spoken_of) if digest in previous), default=-1
@@ -252,5 +263,7 @@ def _claim(claim: Claim) -> JsonValue:
 
 
 def _inside(text: str) -> str:
-    """The text with no closing tag in it, so that nothing can end its own quotation; inside JSON it stays the same value."""
+    """The text with no closing tag in it, so that nothing can end its own quotation; inside
+    JSON it stays the same value.
+    """
     return text.replace("</", "<\\/")

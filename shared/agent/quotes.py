@@ -90,7 +90,8 @@ class _Pass:
 
 
 class FoldedText:
-    """A document's text, folded at the first quote that does not stand in it character by character.
+    """A document's text, folded at the first quote that does not stand in it character by
+    character.
 
     White space is one space. Quotation marks and dashes are plain ones. Characters are in NFKC, but
     for superscripts, subscripts, fractions and circled numbers. Left out are soft hyphens, hyphens
@@ -134,7 +135,8 @@ def find_quote(quote: str, text: str) -> Span | None:
 
 
 def folded(quote: str) -> str:
-    """Return a quote folded as `FoldedText` folds, without what its edges may share with a document.
+    """Return a quote folded as `FoldedText` folds, without what its edges may share with a
+    document.
 
     At an edge, the character that decides whether a mark or a hyphen stays is not in the quote.
     """

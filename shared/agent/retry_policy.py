@@ -1,24 +1,33 @@
-"""When to try a model call again. Pure: an error and a count in, a delay out; each try is a turn, so it is budgeted like one."""
+"""When to try a model call again. Pure: an error and a count in, a delay out; each try is a
+turn, so it is budgeted like one.
+"""
 
 from __future__ import annotations
 
 from handoff_queue.shared.types.errors import ModelBusy, ModelError, SchemaRejected
 
 MOST_TRIES = 5
-"""Tries in a row, the first included: with the delays below some 15 to 30 seconds, longer than most overloads, far shorter than a job."""
+"""Tries in a row, the first included: with the delays below some 15 to 30 seconds, longer than
+most overloads, far shorter than a job.
+"""
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 20.0
 LONGEST_RETRY_AFTER_S = 60.0
-"""A server's `retry-after` is obeyed up to this: rate limits are per minute, and a slot must not sleep for an hour."""
+"""A server's `retry-after` is obeyed up to this: rate limits are per minute, and a slot must
+not sleep for an hour.
+"""
 LONGEST_HOLD_S = 600.0
-"""The same where the whole fleet waits for it, and slots are freed meanwhile; then one call finds out."""
+"""The same where the whole fleet waits for it, and slots are freed meanwhile; then one call
+finds out.
+"""
 
 
 def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
     """Seconds to wait before the next try, None to give up.
 
-    `tries` counts those made, 1 after the first. `dice` in [0, 1) is the jitter: many workers that failed together must not come back
-    together, so half of a delay is random ("equal jitter"; a server's own retry-after is only ever lengthened).
+    `tries` counts those made, 1 after the first. `dice` in [0, 1) is the jitter: many workers
+    that failed together must not come back together, so half of a delay is random ("equal
+    jitter"; a server's own retry-after is only ever lengthened).
     """
     if not error.retryable or tries >= MOST_TRIES:
         return None

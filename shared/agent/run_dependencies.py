@@ -23,10 +23,14 @@ class Equipment:
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
     lane: str | None = None
-    """Whom the provider counts the calls for, see `shared.types.rate_limits.Expected`. None: nobody counts."""
+    """Whom the provider counts the calls for, see `shared.types.rate_limits.Expected`. None:
+    nobody counts.
+    """
     turns: Turns = field(default_factory=Unclaimed)
     ends_at: float | None = None
-    """Until when the claim may work, Unix time in seconds. None: there is no end to it, or no claim yet."""
+    """Until when the claim may work, Unix time in seconds. None: there is no end to it, or no
+    claim yet.
+    """
     reading: Reading
     prices: Prices
     tools: tuple[Tool, ...] = ()

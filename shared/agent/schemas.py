@@ -1,4 +1,5 @@
-"""Validation of values with JSON Schema. The result is one line, and no reference is fetched from the network.
+"""Validation of values with JSON Schema. The result is one line, and no reference is fetched
+from the network.
 
 The dialect is always 2020-12.
 """
@@ -45,14 +46,17 @@ _SEVERAL_AT_THE_SAME_PLACE = ("allOf", "anyOf", "oneOf")
 
 
 class BrokenSchema(HandoffError):
-    """The schema cannot be checked against: not a schema, a reference that leads nowhere, a pattern that is none (or not one of RE2's)."""
+    """The schema cannot be checked against: not a schema, a reference that leads nowhere, a
+    pattern that is none (or not one of RE2's).
+    """
 
 
 def check_schema(schema: object) -> None:
     """Refuse a schema that cannot be used for validation.
 
     Raises:
-        BrokenSchema: the problem and its fix, as the rest of a sentence that begins with the schema's name.
+        BrokenSchema: the problem and its fix, as the rest of a sentence that begins with the
+        schema's name.
     """
     try:
         _check_values(schema)

@@ -24,11 +24,15 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_events import DEFAULT_TENANT
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""The API answers 400 to a request with any other name: "Property keys should match pattern ...". It checks top-level names only."""
+"""The API answers 400 to a request with any other name: "Property keys should match pattern
+...". It checks top-level names only.
+"""
 
 
 def check_parameter_names(tool: str, schema: Mapping[str, Any]) -> None:
-    """Raise InvalidTool if the provider would refuse every request with this tool because of a parameter's name."""
+    """Raise InvalidTool if the provider would refuse every request with this tool because of a
+    parameter's name.
+    """
     for name in schema.get("properties", {}):
         if not _NAME.fullmatch(name):
             raise InvalidTool(
@@ -38,7 +42,9 @@ def check_parameter_names(tool: str, schema: Mapping[str, Any]) -> None:
 
 
 class ToolFailed(HandoffError):
-    """What a tool raises to tell the model, in one line, what went wrong and what to do instead. An observation, not an error."""
+    """What a tool raises to tell the model, in one line, what went wrong and what to do
+    instead. An observation, not an error.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,9 @@ class CallContext:
     deadline: datetime
     """When the handoff's time is over, in UTC."""
     idempotency_key: str
-    """64 hexadecimal digits. The same each time this call is run, also after its worker was killed; another one for any other call."""
+    """64 hexadecimal digits. The same each time this call is run, also after its worker was
+    killed; another one for any other call.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +96,12 @@ class ToolContext:
     manifest: Manifest
     """The job's documents."""
     text_of: Callable[[str], str]
-    """The extracted text of a document by digest (out of the ledger, cached).  Raises: ToolFailed."""
+    """The extracted text of a document by digest (out of the ledger, cached).  Raises: ToolFailed.
+    """
     keep_document: Callable[[str, str, str], Document]
-    """(source, media_type, text) -> the document, stored in the ledger so that it can be cited like any other."""
+    """(source, media_type, text) -> the document, stored in the ledger so that it can be cited
+    like any other.
+    """
     remaining_s: Callable[[], float]
     """Seconds until the handoff's deadline."""
     fetched: Callable[[], tuple[Document, ...]] = tuple
@@ -116,9 +127,13 @@ class Tool:
     repeatable: bool = True
     """Safe to run again after a crash. One that isn't is not repeated, and the model is told."""
     is_source: bool = False
-    """Whether an answer may cite its results: those of a user's tool, not those of a search in documents."""
+    """Whether an answer may cite its results: those of a user's tool, not those of a search in
+    documents.
+    """
     timeout_s: float | None = None
-    """After so many seconds a call has failed, and nobody waits for it any more. None: only the handoff's own limit holds."""
+    """After so many seconds a call has failed, and nobody waits for it any more. None: only
+    the handoff's own limit holds.
+    """
 
 
 MOST_BYTES = 3_750_000
@@ -133,7 +148,9 @@ _SIGNATURES = (
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type of an image that the Messages API takes, by its first bytes; None: it is none."""
+    """Return the media type of an image that the Messages API takes, by its first bytes; None:
+    it is none.
+    """
     for signature, media_type in _SIGNATURES:
         if data.startswith(signature):
             return media_type
@@ -142,7 +159,8 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def image_of(data: bytes) -> Image | None:
-    """Return these bytes as an image; None: they are none of the four kinds that the Messages API takes.
+    """Return these bytes as an image; None: they are none of the four kinds that the Messages
+    API takes.
 
     Raises:
         ToolFailed: the image is broken, or larger than the Messages API takes.
@@ -167,7 +185,8 @@ def image_of(data: bytes) -> Image | None:
 def encoded(value: Any) -> bytes | None:
     """Return the image that an object of an image library is, as PNG; None: it is no such object.
 
-    Pillow's images, and what notebooks can show, have `_repr_png_`. Others have Pillow's `save(file, format=...)`, `size` and `mode`.
+    Pillow's images, and what notebooks can show, have `_repr_png_`. Others have Pillow's
+    `save(file, format=...)`, `size` and `mode`.
     """
     if isinstance(value, type):
         return None
@@ -185,11 +204,14 @@ def encoded(value: Any) -> bytes | None:
 MOST_IMAGES = 4
 """Of one result."""
 _PLAIN = ("_asdict", "to_dict", "tolist")
-"""Methods that return plain values: of SQLAlchemy's rows, of pandas' tables, of numpy's arrays and scalars."""
+"""Methods that return plain values: of SQLAlchemy's rows, of pandas' tables, of numpy's arrays
+and scalars.
+"""
 
 
 def output_of(name: str, value: Any) -> ToolOutput:
-    """Return what the tool called `name` returned, as the model is shown it. An awaitable is run to its end first.
+    """Return what the tool called `name` returned, as the model is shown it. An awaitable is
+    run to its end first.
 
     Raises:
         ToolFailed: the value cannot be shown, for a reason that the model is told.
@@ -252,9 +274,11 @@ class _Reading:
         self.images: list[Image] = []
 
     def plain(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
-        """Return the value with images, bytes and lazy values in its containers replaced. Other values are left to pydantic.
+        """Return the value with images, bytes and lazy values in its containers replaced.
+        Other values are left to pydantic.
 
-        `inside`: the ids of the containers that the value is in. One that holds itself is left to pydantic, which refuses it.
+        `inside`: the ids of the containers that the value is in. One that holds itself is left
+        to pydantic, which refuses it.
         """
         if isinstance(value, Enum):
             value = value.value

@@ -13,7 +13,9 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.model import Block
 
 MOST_RESULT_CHARS = 24_000
-"""Of one tool result: some 6,000 tokens, paid again in every later turn. A tool that can page says so in its result."""
+"""Of one tool result: some 6,000 tokens, paid again in every later turn. A tool that can page
+says so in its result.
+"""
 MOST_ERROR_CHARS = 500
 MOST_CALLS = 64
 """Calls of one reply that are run; the model is told of each other call that it was not."""
@@ -42,10 +44,11 @@ def observed(call: Block, text: str, *, is_error: bool = False) -> Observed:
 
 
 def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Observed:
-    """Run one call. Whatever goes wrong becomes one line for the model, also `sys.exit` in a tool: a call never raises.
+    """Run one call. Whatever goes wrong becomes one line for the model, also `sys.exit` in a
+    tool: a call never raises.
 
-    The line holds no traceback, and no text of a foreign exception: that text may hold what the tool knows and the model must not see, such
-    as a URL with a key.
+    The line holds no traceback, and no text of a foreign exception: that text may hold what
+    the tool knows and the model must not see, such as a URL with a key.
     """
     tool = tools.get(str(call.get("name")))
     if tool is None or tool.run is None:

@@ -1,4 +1,6 @@
-"""The threads that tool calls run in: a bounded number at once, each of which can be left behind when its call takes too long."""
+"""The threads that tool calls run in: a bounded number at once, each of which can be left
+behind when its call takes too long.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from handoff_queue.shared.types.model import Block
 MOST_AT_ONCE = 8
 """Tool calls of one handoff that run at the same time."""
 MOST_LEFT_BEHIND = 16
-"""Calls of one tool that were left behind in this process and still run. With so many, the tool is not called again."""
+"""Calls of one tool that were left behind in this process and still run. With so many, the
+tool is not called again.
+"""
 TICK_S = 0.25
 """How often the waiting thread checks the claim and the timeouts while tools run, in seconds."""
 _log = log_of(__name__)
@@ -38,7 +42,9 @@ class _Running:
 
 
 class _LeftBehind:
-    """Threads of this process whose calls nobody waits for any more. Python cannot end a thread from outside."""
+    """Threads of this process whose calls nobody waits for any more. Python cannot end a
+    thread from outside.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,8 +83,9 @@ class ToolThreads:
     ) -> Iterator[Observed]:
         """Yield the results of the calls, each as soon as it is there.
 
-        `on_start` is called before each call starts, `on_tick` while tools run. What they raise passes through, and the threads that still
-        run are left behind. So is the thread of a call that takes longer than its tool's timeout: that call has failed.
+        `on_start` is called before each call starts, `on_tick` while tools run. What they
+        raise passes through, and the threads that still run are left behind. So is the thread
+        of a call that takes longer than its tool's timeout: that call has failed.
         """
         waiting = deque(calls)
         try:

@@ -1,4 +1,6 @@
-"""How an attempt at a handoff can end, and what is told of its result: to Celery, to the journal, to the log."""
+"""How an attempt at a handoff can end, and what is told of its result: to Celery, to the
+journal, to the log.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def interrupted(claim: Claim, reason: Interrupted) -> Ended:
 def figures_of(
     claim: Claim, handoff: AgentHandoff, result: HandoffResult, ended_at: float
 ) -> dict[str, str | int | float | None]:
-    """What a log may say of a result: nothing of what the model has written. `ended_at`: Unix seconds."""
+    """What a log may say of a result: nothing of what the model has written. `ended_at`: Unix
+    seconds.
+    """
     return {
         "specialist": handoff.assigned_to,
         "status": result.status.value,
@@ -85,7 +89,9 @@ def figures_of(
 
 
 def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:
-    """What the journal keeps of a result: nothing of what the model has written. `text`: its JSON, from who has it already."""
+    """What the journal keeps of a result: nothing of what the model has written. `text`: its
+    JSON, from who has it already.
+    """
     return HandoffFinished(
         handoff_id=result.handoff_id,
         status=result.status,

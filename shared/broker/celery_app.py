@@ -1,7 +1,8 @@
 """The Celery app of either side, with every setting that is not Celery's default, and why.
 
-Celery is the transport that wakes processes; the truth about a job is the ledger. So the settings choose: never lose a part
-of a chord silently, never wait for ever on a dead socket, and leave as little as possible in Redis.
+Celery is the transport that wakes processes; the truth about a job is the ledger. So the
+settings choose: never lose a part of a chord silently, never wait for ever on a dead socket,
+and leave as little as possible in Redis.
 """
 
 from __future__ import annotations
@@ -35,10 +36,14 @@ from handoff_queue.shared.types.names import UNROUTED_QUEUE
 log = log_of(__name__)
 
 DEFAULT_THREADS = 16
-"""Slots of a worker started without `-c`. Model calls wait; 200 slots in one process were measured at 147 MB."""
+"""Slots of a worker started without `-c`. Model calls wait; 200 slots in one process were
+measured at 147 MB.
+"""
 VISIBILITY_TIMEOUT_S = 6 * 3_600
-"""When what an older version has noted as taken is handed out again. Nothing of ours is noted (docs/decisions/0014-no-second-copy.md):
-recovery is the lease's job, and a second copy of a long handoff is only noise."""
+"""When what an older version has noted as taken is handed out again. Nothing of ours is noted
+(docs/decisions/0014-no-second-copy.md): recovery is the lease's job, and a second copy of a
+long handoff is only noise.
+"""
 SOCKET_TIMEOUT_S = 30
 
 
@@ -46,8 +51,9 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
     """Return the app that `make` makes, for a module that Celery's own command line imports.
 
     Raises:
-        SystemExit: a setting, a variable or a file of the user is wrong, or a package is missing. One line on standard error says
-            which. For any other error Celery shows a traceback.
+        SystemExit: a setting, a variable or a file of the user is wrong, or a package is
+            missing. One line on standard error says which. For any other error Celery shows a
+            traceback.
     """
     try:
         check_extra("worker", f"a process of {module}")
@@ -61,8 +67,9 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
 
 
 def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
-    """For a receiver of Celery's signals without which a process cannot work. What a receiver raises, Celery logs and passes over: the
-    process would take messages, and nobody would find it.
+    """For a receiver of Celery's signals without which a process cannot work. What a receiver
+    raises, Celery logs and passes over: the process would take messages, and nobody would find
+    it.
     """
 
     def receive(**sent: Any) -> None:
@@ -79,7 +86,9 @@ def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
 
 
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
-    """An app that knows exactly these queues (and `unrouted`), logs through `shared.observability.logs`, and has connected to nothing yet."""
+    """An app that knows exactly these queues (and `unrouted`), logs through
+    `shared.observability.logs`, and has connected to nothing yet.
+    """
     address = read_address(redis_url)
     url, transport = _for_celery(address), _transport_options(address)
     own = list(dict.fromkeys(queues))
@@ -109,7 +118,9 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
 
 
 def declare_queues(app: Celery, queues: Iterable[str]) -> None:
-    """Let this app publish to queues that it learned of later: a role that a live worker has announced."""
+    """Let this app publish to queues that it learned of later: a role that a live worker has
+    announced.
+    """
     for queue in queues:
         if queue not in app.amqp.queues:
             app.amqp.queues.add(_queue(queue))
@@ -126,19 +137,24 @@ def _messages() -> dict[str, Any]:
         "event_serializer": "json",
         "accept_content": ["json"],  # never pickle: whoever can write to Redis could run code
         "result_accept_content": ["json"],
-        "task_create_missing_queues": False,  # a name that nobody declared raises where it is published, instead of vanishing
+        # a name that nobody declared raises where it is published, instead of vanishing
+        "task_create_missing_queues": False,
         "task_default_queue": UNROUTED_QUEUE,
         # Results live in the ledger, and a chord's parts are counted there.
         "task_ignore_result": True,
         "task_store_errors_even_if_ignored": False,
         "task_track_started": False,  # would store a result; Flower reads events
         "task_send_sent_event": False,  # one more message for each task, and nobody reads it
-        "task_repr_maxlevels": 1,  # arguments' reprs go to headers, logs and Flower; senders set argsrepr besides
+        # arguments' reprs go to headers, logs and Flower; senders set argsrepr besides
+        "task_repr_maxlevels": 1,
         "task_publish_retry_policy": dict(RETRY),
         "task_acks_late": True,  # a part counts when it is done, not when it is fetched
-        "task_reject_on_worker_lost": True,  # prefork: a dead child's message goes back at once; the ledger caps the claims
-        "task_retry_on_worker_lost": False,  # publishes, then acknowledges: a kill between the two doubles the message
-        "worker_deduplicate_successful_tasks": False,  # returns early, without the chord's body; the ledger does it right
+        # prefork: a dead child's message goes back at once; the ledger caps the claims
+        "task_reject_on_worker_lost": True,
+        # publishes, then acknowledges: a kill between the two doubles the message
+        "task_retry_on_worker_lost": False,
+        # returns early, without the chord's body; the ledger does it right
+        "worker_deduplicate_successful_tasks": False,
     }
 
 
@@ -157,8 +173,10 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
         },
         "broker_connection_retry": True,
         "broker_connection_retry_on_startup": True,
-        "broker_connection_max_retries": None,  # the default 100 ends the worker during a long outage
-        "broker_channel_error_retry": True,  # READONLY, LOADING and OOM are channel errors, and would end the worker
+        # the default 100 ends the worker during a long outage
+        "broker_connection_max_retries": None,
+        # READONLY, LOADING and OOM are channel errors, and would end the worker
+        "broker_channel_error_retry": True,
     }
 
 
@@ -166,7 +184,8 @@ def _results(transport: dict[str, Any]) -> dict[str, Any]:
     return {
         "result_expires": 86_400,  # nothing of ours; what an unexpected failure leaves
         "result_extended": False,  # would store arguments
-        "result_backend_thread_safe": True,  # waiting for results is not, which nobody does; one for each thread costs 0.7 ms
+        # waiting for results is not, which nobody does; one for each thread costs 0.7 ms
+        "result_backend_thread_safe": True,
         "result_backend_transport_options": transport,
         "result_backend_always_retry": True,
         "result_backend_max_retries": 10,  # infinite by default: a wedged slot
@@ -180,12 +199,16 @@ def _results(transport: dict[str, Any]) -> dict[str, Any]:
 
 def _worker() -> dict[str, Any]:
     return {
-        "worker_pool": "threads",  # a model call is waiting: a slot is a thread, not 115 MB of process
+        # a model call is waiting: a slot is a thread, not 115 MB of process
+        "worker_pool": "threads",
         "worker_concurrency": DEFAULT_THREADS,
         "worker_consumer": "handoff_queue.shared.broker.consumer:WorkerConsumer",
-        "worker_prefetch_multiplier": 1,  # a message fetched and not started is one that an idle worker cannot have
-        "worker_disable_prefetch": False,  # leaves replies popped in a socket: lost with the process
-        "worker_cancel_long_running_tasks_on_connection_loss": False,  # the fence makes a second copy harmless; the first was paid
+        # a message fetched and not started is one that an idle worker cannot have
+        "worker_prefetch_multiplier": 1,
+        # leaves replies popped in a socket: lost with the process
+        "worker_disable_prefetch": False,
+        # the fence makes a second copy harmless; the first was paid
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_send_task_events": True,  # Flower shows nothing without
         "worker_state_db": None,  # a cancel lives in the ledger
         "worker_hijack_root_logger": False,
@@ -196,7 +219,9 @@ def _worker() -> dict[str, Any]:
 
 
 def _exchanges(prefix: str) -> dict[str, Any]:
-    """Return names of our own: with Celery's, `control shutdown` of another app on this database would end our workers."""
+    """Return names of our own: with Celery's, `control shutdown` of another app on this
+    database would end our workers.
+    """
     return {
         "control_exchange": f"{prefix}handoff.control",
         "event_exchange": f"{prefix}handoff.events",
@@ -205,7 +230,9 @@ def _exchanges(prefix: str) -> dict[str, Any]:
 
 
 def _for_celery(address: RedisAddress) -> str:
-    """The URL as Celery wants it: its options are settings. It asks one sentinel after the other, each as its own URL says."""
+    """The URL as Celery wants it: its options are settings. It asks one sentinel after the
+    other, each as its own URL says.
+    """
     user, password = (quote(part or "", safe="") for part in (address.username, address.password))
     who = f"{user}:{password}@" if user or password else ""
     hosts = ((f"[{host}]" if ":" in host else host, port) for host, port in address.hosts)

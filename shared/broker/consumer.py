@@ -1,6 +1,8 @@
-"""Celery's consumer, with what it does too often left out, and with nothing lost that it cannot run.
+"""Celery's consumer, with what it does too often left out, and with nothing lost that it
+cannot run.
 
-A profile of a busy worker showed a message for every single event, gossip and mingle beside it. And a message that Celery cannot run is
+A profile of a busy worker showed a message for every single event, gossip and mingle beside
+it. And a message that Celery cannot run is
 logged and gone: the consumer gives it to the app's `keep_unreadable`.
 """
 
@@ -25,16 +27,22 @@ log = log_of(__name__)
 EVENTS_EVERY_S = 0.25
 """Task events wait this long for company; whoever watches looks once a second at most."""
 EVENTS_AT_ONCE = 250
-"""... or for so much of it, some 100 KB. With Celery's own 24 they leave with every eighth task, each time from the thread that runs it."""
+"""... or for so much of it, some 100 KB. With Celery's own 24 they leave with every eighth
+task, each time from the thread that runs it.
+"""
 
 RECONNECT = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 5}
-"""Seconds between tries while Redis is away. Celery's own are 2, 4, 6 and so on up to 30: a second without Redis is two without work."""
+"""Seconds between tries while Redis is away. Celery's own are 2, 4, 6 and so on up to 30: a
+second without Redis is two without work.
+"""
 
 
 class WorkerConsumer(Consumer):  # type: ignore[misc]
-    """Celery's consumer minus gossip and mingle, also for people who type plain `celery worker`, with events sent together.
+    """Celery's consumer minus gossip and mingle, also for people who type plain `celery
+    worker`, with events sent together.
 
-    Workers have nothing to tell each other, and gossip and mingle leave pidbox keys behind and slow down a reconnect.
+    Workers have nothing to tell each other, and gossip and mingle leave pidbox keys behind and
+    slow down a reconnect.
     """
 
     def __init__(
@@ -62,7 +70,9 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             self.hub.call_soon(self.hub.call_later, EVENTS_EVERY_S, self._flush_now)
 
     def on_close(self) -> None:
-        """Before the next connection, whose dispatcher takes over only what this one could not send: not what waits for company."""
+        """Before the next connection, whose dispatcher takes over only what this one could not
+        send: not what waits for company.
+        """
         if self.event_dispatcher:
             self.event_dispatcher.buffer_limit = 1
             self.event_dispatcher.flush(errors=False)
@@ -87,7 +97,9 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return taken
 
     def _problem_with(self, message: Any) -> str | None:
-        """Why this cannot be run here. Of Celery's own tasks nothing is ever sent, and so none is run."""
+        """Why this cannot be run here. Of Celery's own tasks nothing is ever sent, and so none
+        is run.
+        """
         if problem := problem_with_task(
             message.headers, message.content_type, message.content_encoding
         ):

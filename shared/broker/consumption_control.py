@@ -1,6 +1,8 @@
-"""Which of its queues this process's Celery worker takes from: all but those that something speaks against.
+"""Which of its queues this process's Celery worker takes from: all but those that something
+speaks against.
 
-The think queue while there is no slot to think (docs/decisions/0007), and the queues of paused roles.
+The think queue while there is no slot to think (docs/decisions/0007), and the queues of paused
+roles.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from handoff_queue.shared.observability.logs import log_of
 log = log_of(__name__)
 
 LOOK_AGAIN_S = 0.1
-"""So long does a worker that leaves a queue out wait for messages of its others, until it asks Redis anew for all that it takes from.
-Who waits for some queues cannot be told of another: with kombu's own second, a slot that is free again is idle for up to that.
+"""So long does a worker that leaves a queue out wait for messages of its others, until it asks
+Redis anew for all that it takes from.
+Who waits for some queues cannot be told of another: with kombu's own second, a slot that is
+free again is idle for up to that.
 """
 
 
@@ -35,8 +39,9 @@ class Taking:
         *,
         in_a_hurry: bool = False,
     ) -> None:
-        """`consumer`: Celery's, of a worker that has started. Queues that it does not serve are left as they are. `in_a_hurry`: what may be
-        taken from again is, within `LOOK_AGAIN_S`; else within a second.
+        """`consumer`: Celery's, of a worker that has started. Queues that it does not serve
+        are left as they are. `in_a_hurry`: what may be taken from again is, within
+        `LOOK_AGAIN_S`; else within a second.
         """
         self._ask, self._is_in_a_hurry = may_take, in_a_hurry
         self._may_take = {
@@ -46,7 +51,9 @@ class Taking:
         self.changed()
 
     def changed(self) -> None:
-        """From any thread: `may_take` may answer otherwise now. The worker's own thread then looks how it is by then."""
+        """From any thread: `may_take` may answer otherwise now. The worker's own thread then
+        looks how it is by then.
+        """
         if self._consumer is not None:
             self._consumer.call_soon(self._settle)
 

@@ -1,9 +1,11 @@
-"""Celery's transport and result backend with failpoints, where a process has any: never loaded otherwise.
+"""Celery's transport and result backend with failpoints, where a process has any: never loaded
+otherwise.
 
-Points, beside those of the ledger's scripts: `publish.QUEUE` around every single message; `publish.group.before|middle|after` around what
-leaves together; `take` around what takes a message for an element of its queue; `chord.part` around a part's return to the backend, and of
-Celery's own backend `chord.size` and `chord.count` (only the script of a part's return), too; `ack` and `requeue` around what becomes of a
-message (of an `ack` only this process hears).
+Points, beside those of the ledger's scripts: `publish.QUEUE` around every single message;
+`publish.group.before|middle|after` around what leaves together; `take` around what takes a
+message for an element of its queue; `chord.part` around a part's return to the backend, and of
+Celery's own backend `chord.size` and `chord.count` (only the script of a part's return), too;
+`ack` and `requeue` around what becomes of a message (of an `ack` only this process hears).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Start Flower with the queues of the whole fleet.
 
-Flower itself lists the queues of those workers that answered its last inspection, which a person starts by hand.
+Flower itself lists the queues of those workers that answered its last inspection, which a
+person starts by hand.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def list_all_queues() -> None:
 
 
 def queues_of_the_fleet(ledger: Ledger) -> list[str]:
-    """Return the queues that a live process serves, or to which a handoff was ever published, by name.
+    """Return the queues that a live process serves, or to which a handoff was ever published,
+    by name.
 
     Raises:
         HandoffError: Redis cannot be read.

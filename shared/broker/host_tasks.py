@@ -1,7 +1,8 @@
 """Tasks of the host's own Celery app: sent to its broker, and read from its result backend.
 
-A message has the format of stock Celery (protocol 2), so a stock worker runs it. It goes over kombu's
-transports and a new connection, and uses no app, pool or setting of another Celery app in the process.
+A message has the format of stock Celery (protocol 2), so a stock worker runs it. It goes over
+kombu's transports and a new connection, and uses no app, pool or setting of another Celery app
+in the process.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class HostMessage:
 def send_to_host(builder: Celery, url: str, message: HostMessage) -> None:
     """Send a task to the host's broker.
 
-    `builder`: an app of ours, which only builds the message. `url`: of the host's broker. On AMQP the
-    queue must exist.
+    `builder`: an app of ours, which only builds the message. `url`: of the host's broker. On
+    AMQP the queue must exist.
 
     Raises:
         Exception: of any broker's client. Its text may hold the URL.
@@ -96,7 +97,9 @@ class HostResult:
     value: Any = None
     """The JSON value that the task returned."""
     error: str = ""
-    """Why there is no value: the state of the task, and the name of its exception. Empty: there is one."""
+    """Why there is no value: the state of the task, and the name of its exception. Empty:
+    there is one.
+    """
 
 
 class HostResults:

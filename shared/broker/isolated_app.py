@@ -1,8 +1,10 @@
-"""A Celery app that shares nothing with the other Celery apps of its process, and that no environment variable changes.
+"""A Celery app that shares nothing with the other Celery apps of its process, and that no
+environment variable changes.
 
-A host service imports our client, and often has a Celery app of its own. So this app is never the current app, names its transport
-on its own connections instead of in kombu's alias table, keeps its own connection pool, and reads no `CELERY_*` variable.
-`make_app` (`shared/broker/celery_app.py`) sets it up.
+A host service imports our client, and often has a Celery app of its own. So this app is never
+the current app, names its transport on its own connections instead of in kombu's alias table,
+keeps its own connection pool, and reads no `CELERY_*` variable. `make_app`
+(`shared/broker/celery_app.py`) sets it up.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from handoff_queue.shared.broker.transport import SentinelTransport, Transport
 
 
 class IsolatedConnection(Connection):  # type: ignore[misc]
-    """A broker connection over our transport. Its scheme stays `redis`, `rediss` or `sentinel` in logs and in Flower."""
+    """A broker connection over our transport. Its scheme stays `redis`, `rediss` or `sentinel`
+    in logs and in Flower.
+    """
 
     transports: Mapping[str, type] = {
         "redis": Transport,
@@ -40,7 +44,9 @@ class IsolatedConnection(Connection):  # type: ignore[misc]
         return self.transports[self.transport_cls]
 
     def Pool(self, limit: int | None = None, **_: Any) -> IsolatedPool:  # noqa: N802 - kombu's name
-        """Return a pool of connections of this class. kombu's pool would make connections of its own class."""
+        """Return a pool of connections of this class. kombu's pool would make connections of
+        its own class.
+        """
         return IsolatedPool(self, limit)
 
     def info(self) -> dict[str, Any]:
@@ -73,7 +79,9 @@ class IsolatedAMQP(AMQP):  # type: ignore[misc]
 
     @property
     def producer_pool(self) -> Any:
-        """Return a pool that `kombu.pools` does not know, so that other apps cannot resize or reset it."""
+        """Return a pool that `kombu.pools` does not know, so that other apps cannot resize or
+        reset it.
+        """
         if self._producer_pool is None:
             pool = self.app.pool
             self._producer_pool = ProducerPool(pool, limit=pool.limit, Producer=self.Producer)
@@ -94,7 +102,9 @@ class IsolatedLoader(AppLoader):  # type: ignore[misc]
 
 
 class IsolatedLogging(Logging):  # type: ignore[misc]
-    """Logging of this app's processes. Celery's own would ask the signal `setup_logging`, which all apps of a process share."""
+    """Logging of this app's processes. Celery's own would ask the signal `setup_logging`,
+    which all apps of a process share.
+    """
 
     def setup_logging_subsystem(
         self,
@@ -104,7 +114,9 @@ class IsolatedLogging(Logging):  # type: ignore[misc]
         hostname: str | None = None,
         **__: Any,
     ) -> bool:
-        """Configure logging with the level and the file of the command line. Return True: it is done."""
+        """Configure logging with the level and the file of the command line. Return True: it
+        is done.
+        """
         configure: Callable[..., None] = self.app.configure_logging
         name = node_format(logfile, hostname) if logfile and hostname else logfile
         configure(at_most=mlevel(loglevel) if loglevel else None, file=name)
@@ -114,8 +126,8 @@ class IsolatedLogging(Logging):  # type: ignore[misc]
 class IsolatedCelery(Celery):  # type: ignore[misc]
     """A Celery app for one Redis URL.
 
-    `set_as_current` must be False. Celery's own properties for the URLs read the environment first, so this class asks for the
-    settings themselves.
+    `set_as_current` must be False. Celery's own properties for the URLs read the environment
+    first, so this class asks for the settings themselves.
     """
 
     amqp_cls = IsolatedAMQP

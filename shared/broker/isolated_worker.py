@@ -1,7 +1,8 @@
 """The worker of our Celery apps, and the exit of its process.
 
-Python waits for every thread that is not a daemon, and for every thread of an executor, before a process ends. A user's tool may leave
-such a thread behind, for example an `asyncio.to_thread` call that hangs. Nobody waits for its result any more.
+Python waits for every thread that is not a daemon, and for every thread of an executor, before
+a process ends. A user's tool may leave such a thread behind, for example an
+`asyncio.to_thread` call that hangs. Nobody waits for its result any more.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ LAST_S = 2.0
 def limit_wait_for_threads(exit_code: int) -> None:
     """Let this process, once its main thread ends, end within `LAST_S` seconds.
 
-    Call this when the work of the process is done. A process that ends without its threads ends with `exit_code`.
+    Call this when the work of the process is done. A process that ends without its threads
+    ends with `exit_code`.
     """
-    # Python has no public hook that runs before it waits for threads: `atexit` functions run after that.
+    # Python has no public hook that runs before it waits for threads: `atexit` functions run
+    # after that.
     threading._register_atexit(_start_to_end, exit_code)  # type: ignore[attr-defined]
 
 
@@ -47,13 +50,17 @@ class IsolatedWorker(Worker):  # type: ignore[misc]
         limit_wait_for_threads(self.exitcode or 0)
 
     def on_before_init(self, **options: Any) -> None:
-        """Set up logging before Celery warns that the worker runs as root: Celery does both in the other order."""
+        """Set up logging before Celery warns that the worker runs as root: Celery does both in
+        the other order.
+        """
         self.app.log.setup_logging_subsystem(
             options.get("loglevel"), options.get("logfile"), hostname=self.hostname
         )
         super().on_before_init(**options)
 
     def on_start(self) -> None:
-        """Note the number of slots: announcements and the supervisor's role slots read it in the settings."""
+        """Note the number of slots: announcements and the supervisor's role slots read it in
+        the settings.
+        """
         self.app.conf.worker_concurrency = self.concurrency
         super().on_start()

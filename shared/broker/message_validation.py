@@ -1,7 +1,9 @@
-"""What stands in a queue, before Celery or kombu believe it: bytes that anybody may have put there. Pure.
+"""What stands in a queue, before Celery or kombu believe it: bytes that anybody may have put
+there. Pure.
 
-Both take what they read for a message of their own kind; what is none ends the process that took it, and is lost with it. So each frame is
-looked at as it comes in, and what no message can be made of is put into one, to be delivered, refused and acknowledged as any other.
+Both take what they read for a message of their own kind; what is none ends the process that
+took it, and is lost with it. So each frame is looked at as it comes in, and what no message
+can be made of is put into one, to be delivered, refused and acknowledged as any other.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 """Headers that Celery takes for texts and numbers, if they are there."""
 _NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
-"""Headers that no message of ours has: it would wait in a process that has taken it, or vanish by itself."""
+"""Headers that no message of ours has: it would wait in a process that has taken it, or vanish
+by itself.
+"""
 _UNSET: Mapping[str, tuple[object, ...]] = {
     "timelimit": (None, [None, None]),
     "stamped_headers": (None, []),
     "stamps": (None, {}),
 }
-"""The same as none of them, as Celery writes it; of the others nothing else: an `eta` of [] ends the process that reads it."""
+"""The same as none of them, as Celery writes it; of the others nothing else: an `eta` of []
+ends the process that reads it.
+"""
 _NEVER_AFTER = ("callbacks", "errbacks", "chain")
 """What no message of ours asks for, to be done after it."""
 _QUOTED_CHARS = 100
@@ -51,7 +57,9 @@ def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
 
 
 def problem_with(value: object) -> str | None:
-    """Why kombu cannot make a message of this, what a frame holds as JSON, or could not put it back later. None: it can."""
+    """Why kombu cannot make a message of this, what a frame holds as JSON, or could not put it
+    back later. None: it can.
+    """
     if not isinstance(value, dict):
         return "a message is a JSON object"
     properties, headers, body = value.get("properties"), value.get("headers"), value.get("body")

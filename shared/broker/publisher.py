@@ -1,7 +1,10 @@
-"""Messages of ours on their way into Celery's queues: each as `Celery.send_task` would send it, and those of one queue together.
+"""Messages of ours on their way into Celery's queues: each as `Celery.send_task` would send
+it, and those of one queue together.
 
-`send_task` looks up for every message what is the same for all, declares its queue, says things twice, and makes a result that nobody asks
-for: most of what a message costs its sender. Celery's signals before and after are sent all the same, in pairs, so that tracing sees them.
+`send_task` looks up for every message what is the same for all, declares its queue, says
+things twice, and makes a result that nobody asks
+for: most of what a message costs its sender. Celery's signals before and after are sent all
+the same, in pairs, so that tracing sees them.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ RETRY: Mapping[str, Any] = {
     "interval_step": 0.2,
     "interval_max": 1,
 }
-"""Seconds between tries to send, where Redis refuses or cannot be reached; who cannot then leaves it to the sweeper."""
+"""Seconds between tries to send, where Redis refuses or cannot be reached; who cannot then
+leaves it to the sweeper.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +108,8 @@ def publish(app: Celery, message: TaskMessage) -> None:
 
 
 def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
-    """Many, each queue's together and in their order. Each belongs to the trace in which it was given. Raises as `publish`; of an
-    `OperationalError` some may have left.
+    """Many, each queue's together and in their order. Each belongs to the trace in which it
+    was given. Raises as `publish`; of an `OperationalError` some may have left.
     """
     _send(app, messages, lambda channel, queue, frames: channel.put_each(queue, frames))
 
@@ -137,7 +142,9 @@ def _put(
     queue: str,
     frames: list[Any],
 ) -> None:
-    """Once, and each under a delivery tag of its own: a process that has a message twice tells the copies apart by it."""
+    """Once, and each under a delivery tag of its own: a process that has a message twice tells
+    the copies apart by it.
+    """
     for frame in frames:
         frame["properties"]["delivery_tag"] = new_word()
     put(channel, queue, frames)
@@ -171,8 +178,9 @@ def _origin(_pid: int) -> str:
 
 
 def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
-    """As kombu's Redis transport writes it, but for its delivery tag. Celery's signals tell of it: before, whoever hears of it may write
-    into its headers; and after at once, for tracing makes a span of the time between, and would have the next message's in it.
+    """As kombu's Redis transport writes it, but for its delivery tag. Celery's signals tell of
+    it: before, whoever hears of it may write into its headers; and after at once, for tracing
+    makes a span of the time between, and would have the next message's in it.
     """
     part, headers = message.part, _headers(message, whose)
     call: tuple[Any, ...] = (

@@ -1,6 +1,8 @@
-"""How a Celery worker tells whoever started it that it takes work: a file that exists from then on, and is touched while it lives.
+"""How a Celery worker tells whoever started it that it takes work: a file that exists from
+then on, and is touched while it lives.
 
-A check costs one `stat`, where `celery inspect ping` starts a Python and asks every worker of the fleet.
+A check costs one `stat`, where `celery inspect ping` starts a Python and asks every worker of
+the fleet.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ READY_FILE = "HANDOFF_READY_FILE"
 
 
 def touch_while_alive(app: Any) -> None:
-    """Have the worker of this Celery app create the file when it is ready, touch it with each heartbeat, remove it when it ends."""
+    """Have the worker of this Celery app create the file when it is ready, touch it with each
+    heartbeat, remove it when it ends.
+    """
     from celery import signals
 
     from handoff_queue.shared.broker.worker_signals import WorkerSignals

@@ -1,4 +1,6 @@
-"""The slots of this worker process that its tasks take, and those that are lost until the process starts again."""
+"""The slots of this worker process that its tasks take, and those that are lost until the
+process starts again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import Any
 from celery.worker import state as worker_state
 
 OVERDUE_S = 60.0
-"""A task that still runs so long after the deadline of its handoff has lost its slot, in seconds."""
+"""A task that still runs so long after the deadline of its handoff has lost its slot, in seconds.
+"""
 
 
 class Slots:
@@ -42,10 +45,12 @@ class Slots:
                 self._running[task_id] = time.monotonic() + left_s + OVERDUE_S
 
     def lost(self, pool: Any) -> int:
-        """Return how many slots are lost: Celery counts a task as running that has ended, or that is overdue.
+        """Return how many slots are lost: Celery counts a task as running that has ended, or
+        that is overdue.
 
-        A task that has just begun or ended looks the same for a moment, so a task counts only if the look before this one saw it, too.
-        Tasks of Celery's prefork pool run in other processes, which Celery watches itself.
+        A task that has just begun or ended looks the same for a moment, so a task counts only
+        if the look before this one saw it, too. Tasks of Celery's prefork pool run in other
+        processes, which Celery watches itself.
         """
         if pool.uses_semaphore:
             return 0

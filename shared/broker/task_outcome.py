@@ -1,7 +1,8 @@
 """How a Celery task of a handoff may end, and what Flower shows about the end.
 
-Celery's own count is a second book of the same thing, kept by a script and up to five commands for each part, and what one book has and the
-other lacks has to be found by the sweeper. So whoever ends the last part of a chord is told so by `finish`, and sends its body.
+Celery's own count is a second book of the same thing, kept by a script and up to five commands
+for each part, and what one book has and the other lacks has to be found by the sweeper. So
+whoever ends the last part of a chord is told so by `finish`, and sends its body.
 
 | the attempt ...                             | Celery               | the chord's part | Flower                              |
 |---------------------------------------------|----------------------|------------------|-------------------------------------|
@@ -14,7 +15,8 @@ other lacks has to be found by the sweeper. So whoever ends the last part of a c
 | has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
 | ... and that another version has issued     | `Ignore`             | not counted      | RETRY, and why                      |
 
-A part is counted by the ledger, with its result; what Celery is told sends the chord's body behind the last one. A plain return is always
+A part is counted by the ledger, with its result; what Celery is told sends the chord's body
+behind the last one. A plain return is always
 shown as SUCCESS: once that was said of a task, no event takes it back.
 """
 
@@ -56,7 +58,9 @@ class LedgerBackend(RedisBackend):  # type: ignore[misc]
         return pool
 
     def on_chord_part_return(self, request: Any, *_of_its_result: Any, **_rest: Any) -> None:
-        """Sends the body behind the last part. If it cannot: the ledger knows that all parts are done, and the sweeper wakes the job."""
+        """Sends the body behind the last part. If it cannot: the ledger knows that all parts
+        are done, and the sweeper wakes the job.
+        """
         if getattr(request, "parts_left", None) != 0:
             return
         try:
@@ -104,23 +108,27 @@ class Unwanted(EventBeforeEnd):
 
 
 class ParsedRequest(Request):  # type: ignore[misc]
-    """Celery's own, with its body as the consumer has parsed it, which Celery would do again in the thread that runs it."""
+    """Celery's own, with its body as the consumer has parsed it, which Celery would do again
+    in the thread that runs it.
+    """
 
     def __init__(self, message: Any, **kwargs: Any) -> None:
         super().__init__(message, **(kwargs | {"body": message.payload, "decoded": True}))
 
 
 class HandoffRequest(ParsedRequest):
-    """What goes back to its queue, or waits, is said to be retried, and why: of REJECTED nobody hears after STARTED. Said here
-    and not by the task, whose events would overtake those that wait in the worker's buffer. Who runs, or has succeeded, has no such
-    reason any more.
+    """What goes back to its queue, or waits, is said to be retried, and why: of REJECTED
+    nobody hears after STARTED. Said here and not by the task, whose events would overtake
+    those that wait in the worker's buffer. Who runs, or has succeeded, has no such reason any
+    more.
     """
 
     _handed_back = ""
 
     def reject(self, requeue: bool = False) -> None:
-        """In this thread, where the worker's loop has ended, to which Celery leaves it: at a deploy the message would be back in its queue
-        when the last of the process's handoffs has ended.
+        """In this thread, where the worker's loop has ended, to which Celery leaves it: at a
+        deploy the message would be back in its queue when the last of the process's handoffs
+        has ended.
         """
         is_stopping = (
             worker_state.should_stop is not None and worker_state.should_stop is not False
@@ -154,8 +162,8 @@ def register(
 ) -> None:
     """Register a task with this app. `body` takes the task and the arguments of its message.
 
-    For a `BaseException` that is no `Exception`, Celery's pools never call a request's end: its message stays unacknowledged, and its slot
-    is lost. So none leaves a task of ours.
+    For a `BaseException` that is no `Exception`, Celery's pools never call a request's end:
+    its message stays unacknowledged, and its slot is lost. So none leaves a task of ours.
     """
 
     @wraps(body)

@@ -1,19 +1,25 @@
-"""kombu's Redis transport, with what it does too often left out, mended where it ends a process or loses a message.
+"""kombu's Redis transport, with what it does too often left out, mended where it ends a
+process or loses a message.
 
-A profile of a busy worker showed more time in these habits than in everything of ours: a new Redis client (a table of 300 entries) for
-every use of a channel, and two transactions for every message, one to note that it was taken and one that it is done with, for a redelivery
-on which nothing relies (docs/decisions/0014-no-second-copy.md).
+A profile of a busy worker showed more time in these habits than in everything of ours: a new
+Redis client (a table of 300 entries) for every use of a channel, and two transactions for
+every message, one to note that it was taken and one that it is done with, for a redelivery on
+which nothing relies (docs/decisions/0014-no-second-copy.md).
 
-A task can end after the connection that its message came over. What it asks of the old channel builds a new pool of connections from what
-that no longer has: an AttributeError, and Celery connects again only after errors of connections. So does the closing of that channel,
+A task can end after the connection that its message came over. What it asks of the old channel
+builds a new pool of connections from what
+that no longer has: an AttributeError, and Celery connects again only after errors of
+connections. So does the closing of that channel,
 while a task is in flight. Such a message is put back by nobody: the ledger knows what it was about.
 
-Bytes in a queue that are no message end a process too: the channel makes messages of them (`shared/broker/message_validation.py`), which are kept. What was
-parsed for that is not parsed once more.
+Bytes in a queue that are no message end a process too: the channel makes messages of them
+(`shared/broker/message_validation.py`), which are kept. What was parsed for that is not parsed
+once more.
 
-And a list has one order. Messages of jobs are taken in a fair one (`shared/store/fair_queue.py`), by priority and tenant; while more of them wait, as
-many in one round trip as there are slots for. Beside hundreds of busy threads each round trip waits for the interpreter lock several times,
-and slots would be idle while work waits.
+And a list has one order. Messages of jobs are taken in a fair one
+(`shared/store/fair_queue.py`), by priority and tenant; while more of them wait, as many in one
+round trip as there are slots for. Beside hundreds of busy threads each round trip waits for
+the interpreter lock several times, and slots would be idle while work waits.
 """
 
 from __future__ import annotations
@@ -66,15 +72,22 @@ KEYS_OF_KOMBU = (
     "unacked_index_key",
     "unacked_mutex_key",
 )
-"""Attributes of kombu's channel that name keys. kombu 5.5 lacks those of bindings with a deadline."""
+"""Attributes of kombu's channel that name keys. kombu 5.5 lacks those of bindings with a deadline.
+"""
 MOST_AT_ONCE = 20
-"""Messages that one round trip takes: the loop that takes them hears of nothing else meanwhile, nor does Redis."""
+"""Messages that one round trip takes: the loop that takes them hears of nothing else
+meanwhile, nor does Redis.
+"""
 ONE_BY_ONE = frozenset({THINK_QUEUE})
-"""Whoever takes from these looks after each whether there may be another one (`shared/broker/consumption_control.py`)."""
+"""Whoever takes from these looks after each whether there may be another one
+(`shared/broker/consumption_control.py`).
+"""
 
 
 class PlainMessage(virtual.Message):  # type: ignore[misc]
-    """In the body of a job's message nothing becomes one of kombu's own types: to look for them takes longer than to parse it."""
+    """In the body of a job's message nothing becomes one of kombu's own types: to look for
+    them takes longer than to parse it.
+    """
 
     def _decode(self) -> Any:
         is_plain = FOR in self.headers and (self.content_type, self.content_encoding) == (
@@ -89,8 +102,9 @@ class PlainMessage(virtual.Message):  # type: ignore[misc]
 
 
 class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
-    """What was delivered and is not done with is known to this process alone: it puts back what it cannot do, and what dies with it the
-    sweeper finds. What another version has left in Redis for a redelivery is still delivered.
+    """What was delivered and is not done with is known to this process alone: it puts back
+    what it cannot do, and what dies with it the sweeper finds. What another version has left
+    in Redis for a redelivery is still delivered.
     """
 
     def append(self, message: Any, delivery_tag: str) -> None:
@@ -100,7 +114,9 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         virtual.QoS.ack(self, delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """From any thread. Where the channel has been closed meanwhile, all that was not done with has been put back."""
+        """From any thread. Where the channel has been closed meanwhile, all that was not done
+        with has been put back.
+        """
         message = self._delivered.get(delivery_tag) if requeue else None
         if message is not None:
             self._put_back([message], leftmost=True)
@@ -127,9 +143,11 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
 
 
 class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
-    """A channel that keeps the client it makes for a pool, and says what is wrong once its connection is closed.
+    """A channel that keeps the client it makes for a pool, and says what is wrong once its
+    connection is closed.
 
-    A client is nothing but a view of its pool, and safe between threads. Messages of jobs leave and are taken in their fair order.
+    A client is nothing but a view of its pool, and safe between threads. Messages of jobs
+    leave and are taken in their fair order.
     """
 
     QoS = ProcessQoS
@@ -139,22 +157,30 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         cached_property(redis_transport.Channel.client.func),
         cached_property(redis_transport.Channel.subclient.func),
     )
-    """kombu's, found without the lock that its own cached properties take at each look: a dozen times a message."""
+    """kombu's, found without the lock that its own cached properties take at each look: a
+    dozen times a message.
+    """
     _view: Any = None
     _has_more = False
-    """The message that was taken last waited beside others: the next one is asked for in one round trip, and not popped first."""
+    """The message that was taken last waited beside others: the next one is asked for in one
+    round trip, and not popped first.
+    """
     _is_taking = False
     """What was asked for last."""
 
     global_keyprefix: str = ""
     key_prefix = ""
-    """In front of every key of this channel: queues, bindings, and what waits for an acknowledgement."""
+    """In front of every key of this channel: queues, bindings, and what waits for an
+    acknowledgement.
+    """
 
     def _next_delivery_tag(self) -> str:
         return new_word()
 
     def _get_client(self) -> Any:
-        """Return our client. Take kombu's `global_keyprefix` over: kombu would need a client of its own for it, and our scripts, too."""
+        """Return our client. Take kombu's `global_keyprefix` over: kombu would need a client
+        of its own for it, and our scripts, too.
+        """
         prefix, self.global_keyprefix = self.global_keyprefix, ""
         if prefix:
             self.key_prefix = prefix
@@ -166,14 +192,18 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         return f"{self.key_prefix}{super()._q_for_pri(queue, pri)}"
 
     def _deliver_fanout_message(self, message: Any, exchange: str) -> Any:
-        """What is said to all processes is asked again by whoever waits for the answer, so what is no message is only dropped."""
+        """What is said to all processes is asked again by whoever waits for the answer, so
+        what is no message is only dropped.
+        """
         if why := problem_with(message):
             log.warning("dropped", exchange=exchange, why=why)
             return False
         return super()._deliver_fanout_message(message, exchange)
 
     def _receive_one(self, subscription: Any) -> Any:
-        """kombu's parser knows types of its own, and raises what they raise: that would end every process at once."""
+        """kombu's parser knows types of its own, and raises what they raise: that would end
+        every process at once.
+        """
         try:
             return super()._receive_one(subscription)
         except (*self.connection_errors, *self.connection.channel_errors, Empty):
@@ -183,7 +213,9 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             return False
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        """kombu's, that waits for an element; or, where there were more just now, what takes messages at once."""
+        """kombu's, that waits for an element; or, where there were more just now, what takes
+        messages at once.
+        """
         self._is_taking, self._has_more = self._has_more, False
         if not self._is_taking:
             super()._brpop_start(timeout)
@@ -197,7 +229,8 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             )
 
     def _brpop_read(self, **_: Any) -> bool:
-        """kombu's, which would parse again what was parsed to see whether it is a message, and for whom.
+        """kombu's, which would parse again what was parsed to see whether it is a message, and
+        for whom.
 
         Raises:
             Empty: kombu's word for none.
@@ -217,7 +250,9 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
             self._flush_brpop_reauth()
 
     def _taken(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
-        """A queue and the messages that are taken from it, whichever way they were asked for; None: there is none."""
+        """A queue and the messages that are taken from it, whichever way they were asked for;
+        None: there is none.
+        """
         try:
             answer = self._answer(connection) if self._is_taking else connection.read_response()
             if not answer:
@@ -239,7 +274,9 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         return queue, messages
 
     def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
-        """The message that is taken for an element that was popped over this connection: that itself, where none waits in the order."""
+        """The message that is taken for an element that was popped over this connection: that
+        itself, where none waits in the order.
+        """
         popped = deliverable(frame, queue)
         self._has_more = is_for(popped) is not None and not frame.endswith(ALONE)
         taken = self._take(queue, popped, connection) if self._has_more else None
@@ -267,8 +304,8 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         self._enter(queue, messages)
 
     def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Raises: OperationalError: Redis has not said in time that they are there. They may be: who tried again would wait as long again,
-        for a second copy.
+        """Raises: OperationalError: Redis has not said in time that they are there. They may
+        be: who tried again would wait as long again, for a second copy.
         """
         try:
             self._run(
@@ -330,7 +367,9 @@ class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type
 
 
 class _WatchesOnce:
-    """An event loop that is given a socket once: kombu gives it all of them before every poll, a system call for each that fails."""
+    """An event loop that is given a socket once: kombu gives it all of them before every poll,
+    a system call for each that fails.
+    """
 
     def __init__(self, loop: Any) -> None:
         self._loop = loop

@@ -18,7 +18,9 @@ def wake_up(
     queue: str = SUPERVISOR_QUEUE,
     task_id: str | None = None,
 ) -> TaskMessage:
-    """`suspects`: handoffs that something may be wrong with. `task_id`: one of its own where it is left out."""
+    """`suspects`: handoffs that something may be wrong with. `task_id`: one of its own where
+    it is left out.
+    """
     shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
     return TaskMessage(
         ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, is_for=job_id

@@ -20,11 +20,15 @@ _BOMS = (
 )
 """UTF-32 before UTF-16: the mark of the one begins with the mark of the other."""
 _CONTROLS = dict.fromkeys([*range(9), 11, *range(14, 27), 28, 29, 30, 31, 127])
-"""C0 without tab, line feed, form feed, return and escape (terminal logs): no text has them in number."""
+"""C0 without tab, line feed, form feed, return and escape (terminal logs): no text has them in
+number.
+"""
 _MOST_CONTROLS = 0.005
 """Share of characters; a stray one in a long log is no reason to refuse it."""
 _MOST_HIGH_BYTES = 0.3
-"""Share of bytes above 127 in Western European text without UTF-8; more is another alphabet, which Latin-1 would garble."""
+"""Share of bytes above 127 in Western European text without UTF-8; more is another alphabet,
+which Latin-1 would garble.
+"""
 
 
 def decode(data: bytes, charset: str | None = None) -> str:
@@ -39,7 +43,9 @@ def decode(data: bytes, charset: str | None = None) -> str:
 
 
 def tidied(text: str) -> str:
-    """One way to end lines, and nothing that cannot be stored, shown or quoted (controls, lone surrogates)."""
+    """One way to end lines, and nothing that cannot be stored, shown or quoted (controls, lone
+    surrogates).
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
     return (
         text.encode("utf-8", "replace").decode()

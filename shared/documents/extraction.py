@@ -8,7 +8,9 @@ from handoff_queue.shared.documents.media_types import PDF, is_html, is_text
 from handoff_queue.shared.documents.reader_process import text_elsewhere
 
 _LIGHT_HTML_BYTES = 100_000
-"""The worst page of this size (all of it opening tags) takes about a second to parse; larger ones are parsed elsewhere."""
+"""The worst page of this size (all of it opening tags) takes about a second to parse; larger
+ones are parsed elsewhere.
+"""
 
 
 def is_heavy(media_type: str, size: int) -> bool:
@@ -17,7 +19,8 @@ def is_heavy(media_type: str, size: int) -> bool:
 
 
 def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
-    """The text of one document in memory. Markdown, code and data stay as they are; HTML and PDF lose their mark-up.
+    """The text of one document in memory. Markdown, code and data stay as they are; HTML and
+    PDF lose their mark-up.
 
     Raises:
         Refused: binary, broken, or of a kind that cannot be read.

@@ -1,4 +1,6 @@
-"""Which files of a folder are documents, and their bytes: everything that touches the file system, and nothing that parses."""
+"""Which files of a folder are documents, and their bytes: everything that touches the file
+system, and nothing that parses.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from handoff_queue.shared.types.errors import InvalidDocuments
 LONGEST_PATH = 1_000
 """Characters; as in `shared.types.handoff.Document`."""
 MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
-"""Folders that nobody means by "my documents"; hidden ones (`.git`, `.venv`) are skipped as well."""
+"""Folders that nobody means by "my documents"; hidden ones (`.git`, `.venv`) are skipped as well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ def found_files(folder: Path, *, max_document_bytes: int, max_documents: int) ->
     """Every visible file below a folder (or the one file), sorted by path.
 
     Raises:
-        InvalidDocuments: the folder is missing, something else, unreadable or empty, or holds too many files.
+        InvalidDocuments: the folder is missing, something else, unreadable or empty, or holds
+        too many files.
     """
     if not folder.exists():
         raise InvalidDocuments(
@@ -65,7 +69,8 @@ def found_files(folder: Path, *, max_document_bytes: int, max_documents: int) ->
 
 
 def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
-    """The content, never more than the limit: the file may have grown or been exchanged since it was looked at.
+    """The content, never more than the limit: the file may have grown or been exchanged since
+    it was looked at.
 
     Raises:
         Refused: it cannot be read.

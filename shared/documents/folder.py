@@ -1,4 +1,6 @@
-"""`--docs`: a folder (or a file) read into a manifest and texts, all of it or a reason that names every file at fault."""
+"""`--docs`: a folder (or a file) read into a manifest and texts, all of it or a reason that
+names every file at fault.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,13 @@ def read_folder(
     max_documents: int = 10_000,
     strict: bool = False,
 ) -> FolderReading:
-    """Read all documents below a folder, or a single file. The same files always give the same manifest.
+    """Read all documents below a folder, or a single file. The same files always give the same
+    manifest.
 
     Raises:
-        InvalidDocuments: one line. The folder is missing, is empty, has too many files, or holds nothing
-            that can be read. A file that cannot be read is left out, with a note; it is an error if
-            `strict` is true, or if `folder` is that file.
+        InvalidDocuments: one line. The folder is missing, is empty, has too many files, or
+            holds nothing that can be read. A file that cannot be read is left out, with a
+            note; it is an error if `strict` is true, or if `folder` is that file.
     """
     files = found_files(folder, max_document_bytes=max_document_bytes, max_documents=max_documents)
     documents: list[Document] = []

@@ -1,4 +1,6 @@
-"""HTML to plain text that keeps what a reader needs to quote it: headings, paragraphs, lists, rows of tables, code."""
+"""HTML to plain text that keeps what a reader needs to quote it: headings, paragraphs, lists,
+rows of tables, code.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def _folded(text: str) -> str:
 
 
 class _Writer:
-    """Collects blocks while walking the tree without recursion: hostile pages nest deeper than Python's stack."""
+    """Collects blocks while walking the tree without recursion: hostile pages nest deeper than
+    Python's stack.
+    """
 
     def __init__(self) -> None:
         self._done: list[str] = []

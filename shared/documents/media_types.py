@@ -18,7 +18,9 @@ _BY_SUFFIX = {
     ".rs": "text/x-rust", ".java": "text/x-java", ".c": "text/x-c", ".h": "text/x-c", ".cpp": "text/x-c++", ".sql": "text/x-sql",
     ".sh": "text/x-shellscript", ".rb": "text/x-ruby", ".kt": "text/x-kotlin", ".swift": "text/x-swift", ".tex": "text/x-tex",
 }  # fmt: skip
-"""The host's own table of types (`mimetypes`) says video for .ts and differs from machine to machine."""
+"""The host's own table of types (`mimetypes`) says video for .ts and differs from machine to
+machine.
+"""
 
 _OFFICE = frozenset(
     {
@@ -52,7 +54,9 @@ _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 
 
 def media_type_of(name: str) -> str:
-    """By the suffix; whatever is not known to be something else is taken for plain text, and its bytes decide."""
+    """By the suffix; whatever is not known to be something else is taken for plain text, and
+    its bytes decide.
+    """
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix]

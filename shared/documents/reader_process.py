@@ -1,8 +1,11 @@
-"""Reading hostile or heavy files in a process of its own: a PDF, or a page that takes its parser minutes (nesting costs it quadratic
-time), can cost that process, never a worker or the CLI.
+"""Reading hostile or heavy files in a process of its own: a PDF, or a page that takes its
+parser minutes (nesting costs it quadratic time), can cost that process, never a worker or the
+CLI.
 
-One process reads many files, one after another; each has its own alarm. `python -m shared.documents.reader_process` is that process: files as
-JSON lines on stdin up to an empty line, one JSON line on stdout for each. It ends when its stdin closes: nobody is there any more.
+One process reads many files, one after another; each has its own alarm. `python -m
+shared.documents.reader_process` is that process: files as
+JSON lines on stdin up to an empty line, one JSON line on stdout for each. It ends when its
+stdin closes: nobody is there any more.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ class HeavyFile:
 def texts_elsewhere(
     files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
 ) -> Iterator[str | Refused]:
-    """The text of each file, or why there is none, in the order given. A process that dies takes only its current file with it."""
+    """The text of each file, or why there is none, in the order given. A process that dies
+    takes only its current file with it.
+    """
     done = 0
     while done < len(files):
         for outcome in _one_process(files[done:], timeout_s):
@@ -72,7 +77,9 @@ def text_elsewhere(
 
 
 def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | Refused]:
-    """Outcomes until the process has done all files or died of one (which then is the last outcome)."""
+    """Outcomes until the process has done all files or died of one (which then is the last
+    outcome).
+    """
     home = Path(__file__).parents[2]
     command = [
         sys.executable,

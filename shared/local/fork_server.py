@@ -1,7 +1,10 @@
-"""Python processes that start in milliseconds: forked from one that has imported everything already (`forking.py`). Linux only.
+"""Python processes that start in milliseconds: forked from one that has imported everything
+already (`forking.py`). Linux only.
 
-Importing Celery, the model's SDK and pydantic costs seconds of processor time; four processes on two cores would take them one after the
-other. What is forked is a process like any other: its own pid, environment, folder, session, signals and exit code.
+Importing Celery, the model's SDK and pydantic costs seconds of processor time; four processes
+on two cores would take them one after the
+other. What is forked is a process like any other: its own pid, environment, folder, session,
+signals and exit code.
 """
 
 from __future__ import annotations
@@ -38,11 +41,15 @@ _READ_ONCE = (
     "KOMBU_",
     "C_",
 )
-"""Beginnings of variables that the interpreter or a library reads while it is imported: a child that needs others is not for a fork."""
+"""Beginnings of variables that the interpreter or a library reads while it is imported: a
+child that needs others is not for a fork.
+"""
 
 
 def can_be() -> bool:
-    """Whether this Python, this kernel and this sandbox have what forking on order takes: some builds and seccomp profiles do not."""
+    """Whether this Python, this kernel and this sandbox have what forking on order takes: some
+    builds and seccomp profiles do not.
+    """
     try:
         for descriptor in (os.memfd_create("order"), os.pidfd_open(os.getpid())):
             os.close(descriptor)
@@ -109,7 +116,9 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def _listen(self, timeout_s: float | None) -> bool:
-        """Take in what the nursery has said, if it says something within this time. Several threads may wait."""
+        """Take in what the nursery has said, if it says something within this time. Several
+        threads may wait.
+        """
         poll = select.poll()
         poll.register(self._nursery, select.POLLIN)
         if not poll.poll(None if timeout_s is None else timeout_s * 1_000):
@@ -133,15 +142,19 @@ class Forked:
 
 
 class Nursery:
-    """`with Nursery(modules) as nursery:` returns at once; what is ordered meanwhile is forked when all is imported.
+    """`with Nursery(modules) as nursery:` returns at once; what is ordered meanwhile is forked
+    when all is imported.
 
-    The thread that enters must live as long as the nursery (see `leash.py`); any may order. Its children end with it.
+    The thread that enters must live as long as the nursery (see `leash.py`); any may order.
+    Its children end with it.
     """
 
     def __init__(
         self, modules: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment`: its own, this process's if none is given; what a child may have of it is the child's alone to say."""
+        """`environment`: its own, this process's if none is given; what a child may have of it
+        is the child's alone to say.
+        """
         self._modules = modules
         self._environment = dict(os.environ if environment is None else environment)
 
@@ -161,7 +174,8 @@ class Nursery:
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # what is wrong with a module, those who need it say themselves
+                # what is wrong with a module, those who need it say themselves
+                stderr=subprocess.DEVNULL,
                 env=self._environment,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the parent to pass on
@@ -183,7 +197,9 @@ class Nursery:
         return self._process.pid
 
     def can_fork(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
-        """Whether a fork would be the same as a process of its own: `python [-P] -m MODULE ...`, with nothing that is read once."""
+        """Whether a fork would be the same as a process of its own: `python [-P] -m MODULE
+        ...`, with nothing that is read once.
+        """
         return (
             _module_of(command) is not None
             and _read_once(environment) == _read_once(self._environment)
@@ -201,8 +217,9 @@ class Nursery:
         folder: Path | None = None,
         leads_session: bool = False,
     ) -> Forked:
-        """`environment`: all of it. `output`, `errors`, `stdin`: file descriptors; errors go to the output and nothing comes in, where none
-        is named. `folder`: where it runs, if not here.
+        """`environment`: all of it. `output`, `errors`, `stdin`: file descriptors; errors go
+        to the output and nothing comes in, where none is named. `folder`: where it runs, if
+        not here.
 
         Raises:
             ValueError: this is not one that can be forked.

@@ -1,8 +1,10 @@
-"""The process behind `nursery.py`: it imports what it is told, then forks a child for each order, and tells its end.
+"""The process behind `nursery.py`: it imports what it is told, then forks a child for each
+order, and tells its end.
 
-The child becomes what `python -m MODULE ARGUMENT...` would have been: the same code run as `__main__`, the same arguments, the order's
-environment instead of the nursery's, its exit code, its signals. Forking is safe here: until the fork there is one thread, no connection
-and no client (importing a module starts nothing, which a test of the house rules checks).
+The child becomes what `python -m MODULE ARGUMENT...` would have been: the same code run as
+`__main__`, the same arguments, the order's environment instead of the nursery's, its exit
+code, its signals. Forking is safe here: until the fork there is one thread, no connection and
+no client (importing a module starts nothing, which a test of the house rules checks).
 """
 
 from __future__ import annotations
@@ -122,7 +124,9 @@ class Forker:
 
 
 def _tell(asker: socket.socket, what: str, number: int) -> bool:
-    """A line: its `pid`, said by the child when it has settled in, or its `end`, the exit code. False: nobody listens any more."""
+    """A line: its `pid`, said by the child when it has settled in, or its `end`, the exit
+    code. False: nobody listens any more.
+    """
     try:
         asker.sendall(f"{what} {number}\n".encode())
     except OSError:
@@ -155,7 +159,9 @@ def _settle_in(order: Order, streams: tuple[int, int, int]) -> None:
 
 
 def main() -> None:
-    """`python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an inherited socket for orders, and what to import."""
+    """`python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an inherited
+    socket for orders, and what to import.
+    """
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # heard, also where a shell has us in its background: it is for a child

@@ -1,7 +1,9 @@
-"""Runs a command that cannot outlive its parent: `python leash.py PARENT_PID COMMAND...`, also when the parent is killed with SIGKILL.
+"""Runs a command that cannot outlive its parent: `python leash.py PARENT_PID COMMAND...`, also
+when the parent is killed with SIGKILL.
 
-A file of its own, started by path, that imports nothing of the project: it is up in a few milliseconds. On Linux the kernel does
-the work and the command takes this process's place. Elsewhere this process stays, and looks after its parent and the command.
+A file of its own, started by path, that imports nothing of the project: it is up in a few
+milliseconds. On Linux the kernel does the work and the command takes this process's place.
+Elsewhere this process stays, and looks after its parent and the command.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import sys
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-"""linux/prctl.h. The parent is the *thread* that started us: it must live as long as the command should (see `processes.py`)."""
+"""linux/prctl.h. The parent is the *thread* that started us: it must live as long as the
+command should (see `processes.py`).
+"""
 LOOK_EVERY_S = 0.5
 PARENT_IS_GONE = 75
 """Exit status: sysexits.h, EX_TEMPFAIL."""

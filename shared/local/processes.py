@@ -1,7 +1,9 @@
-"""Child processes of one machine: started, watched, started again when they die, and all gone when their parent is.
+"""Child processes of one machine: started, watched, started again when they die, and all gone
+when their parent is.
 
-Each child has a thread that starts it and waits for it. That is more than a convenience: the kernel's parent-death signal (see
-`leash.py`) fires when the *thread* that started a child ends, so a child must be started by a thread that outlives it.
+Each child has a thread that starts it and waits for it. That is more than a convenience: the
+kernel's parent-death signal (see `leash.py`) fires when the *thread* that started a child
+ends, so a child must be started by a thread that outlives it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _TAIL_CHARS = 1_500
 
 
 class Deaths:
-    """When a child has died lately. One that dies again and again over days is unlucky each time anew."""
+    """When a child has died lately. One that dies again and again over days is unlucky each
+    time anew.
+    """
 
     def __init__(self, *, is_hunted: bool = False) -> None:
         """`is_hunted`: it is killed on purpose, and never too often."""
@@ -45,7 +49,9 @@ class Deaths:
         return len(self._at) > MOST_RESTARTS and not self._is_hunted
 
     def one_more(self, now: float) -> int:
-        """How many there have been within the window, this one included. `now`: seconds of a monotonic clock."""
+        """How many there have been within the window, this one included. `now`: seconds of a
+        monotonic clock.
+        """
         self._at.append(now)
         while self._at[0] <= now - RESTART_WINDOW_S:
             self._at.popleft()
@@ -61,14 +67,18 @@ class ChildSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to this process's own."""
     is_ready: Callable[[], bool] | None = None
-    """None: it is ready once it has touched its ready file (`shared.broker.readiness` does it for Celery workers)."""
+    """None: it is ready once it has touched its ready file (`shared.broker.readiness` does it
+    for Celery workers).
+    """
     restart: bool = True
     is_hunted: bool = False
     """It is killed on purpose: started again at once, however often it dies."""
     hopeless: int | None = None
     """The exit code that says that another start would end alike."""
     ends_last: bool = False
-    """The others need it until they have ended: the Redis that draining workers hand their messages back to."""
+    """The others need it until they have ended: the Redis that draining workers hand their
+    messages back to.
+    """
 
 
 class Processes:
@@ -149,7 +159,9 @@ class Processes:
         return self._children[name].log
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """Ask every child to end, and kill those that still run after the grace. Nothing is left when this returns."""
+        """Ask every child to end, and kill those that still run after the grace. Nothing is
+        left when this returns.
+        """
         for last in (False, True):
             _end(
                 [child for child in self._children.values() if child.spec.ends_last is last],

@@ -1,4 +1,6 @@
-"""Port and password of a private Redis whose data stays: the next start takes them again, so that exported URLs go on to work."""
+"""Port and password of a private Redis whose data stays: the next start takes them again, so
+that exported URLs go on to work.
+"""
 
 from __future__ import annotations
 

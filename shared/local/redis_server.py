@@ -24,7 +24,9 @@ _START_TIMEOUT_S = 15.0
 
 
 class PrivateRedis:
-    """Started among `processes`, so it is stopped with them and started again on the same port and data if it dies."""
+    """Started among `processes`, so it is stopped with them and started again on the same port
+    and data if it dies.
+    """
 
     def __init__(
         self,
@@ -35,7 +37,9 @@ class PrivateRedis:
         earlier: RedisAccess | None = None,
         is_hunted: bool = False,
     ) -> None:
-        """`earlier`: the port and password that it had before; the port is taken again if it is free. `is_hunted`: see `ChildSpec`."""
+        """`earlier`: the port and password that it had before; the port is taken again if it
+        is free. `is_hunted`: see `ChildSpec`.
+        """
         self._processes = processes
         self._data = folder / "redis"
         self._append_only = append_only
@@ -67,7 +71,9 @@ class PrivateRedis:
         return self.access.url
 
     def answers(self) -> bool:
-        """Whether the server on our port is ours and takes commands. Raw, because only the ledger may import redis."""
+        """Whether the server on our port is ours and takes commands. Raw, because only the
+        ledger may import redis.
+        """
         try:
             with socket.create_connection(
                 ("127.0.0.1", self.access.port), timeout=1.0
@@ -85,7 +91,8 @@ class PrivateRedis:
             "requirepass": self.access.password,
             "dir": self._data,
             "appendonly": "yes" if self._append_only else "no",
-            "appendfsync": "always",  # with `everysec` it answers before it has written, while an fsync is going on
+            # with `everysec` it answers before it has written, while an fsync is going on
+            "appendfsync": "always",
             "save": '""',
             "maxmemory-policy": "noeviction",  # an evicted journal is a lost job
             "daemonize": "no",

@@ -46,7 +46,8 @@ _LOCK = "lock"
 class RunDirectory:
     """`with RunDirectory() as folder:` gives a path that only this user can read.
 
-    A run that was killed cannot clean up: its lock is free then, and the next run removes what it left.
+    A run that was killed cannot clean up: its lock is free then, and the next run removes what
+    it left.
     """
 
     def __init__(self, parent: Path | None = None) -> None:

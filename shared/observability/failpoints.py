@@ -1,6 +1,8 @@
-"""Named moments at which a process can be made to fail: for `handoff chaos`, in windows of microseconds that random kills never hit.
+"""Named moments at which a process can be made to fail: for `handoff chaos`, in windows of
+microseconds that random kills never hit.
 
-Off unless HANDOFF_FAILPOINTS names a folder; then a point is armed by a file of its name in it, which holds what is to happen there:
+Off unless HANDOFF_FAILPOINTS names a folder; then a point is armed by a file of its name in
+it, which holds what is to happen there:
 
     kill            this process gets SIGKILL
     kill PID        that one does: the Redis that is about to be asked, or has just answered
@@ -10,7 +12,8 @@ Off unless HANDOFF_FAILPOINTS names a folder; then a point is armed by a file of
     drop            what was asked of the server is done, and its answer is lost; only at points that come after something was sent
     defect          our own code fails, as nobody expected
 
-The first process that comes by takes the file away, under the name `POINT@PID`: a point fires once, whoever else passes it.
+The first process that comes by takes the file away, under the name `POINT@PID`: a point fires
+once, whoever else passes it.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ def folder() -> Path | None:
 
 
 def around(what: str, which: str, call: Callable[[], Answer], lost: type[Exception]) -> Answer:
-    """`call` between the points `what.which.before` and `what.which.after`. `lost`: what the client raises when an answer is."""
+    """`call` between the points `what.which.before` and `what.which.after`. `lost`: what the
+    client raises when an answer is.
+    """
     if folder() is None:
         return call()
     name = f"{what}.{which}" if which else what

@@ -1,6 +1,8 @@
-"""One logging set-up for every process: one line an event, with the job and handoff it belongs to, and without secrets.
+"""One logging set-up for every process: one line an event, with the job and handoff it belongs
+to, and without secrets.
 
-JSON lines when nobody watches, readable lines on a terminal. Standard-library loggers (Celery's, kombu's) come out the same way.
+JSON lines when nobody watches, readable lines on a terminal. Standard-library loggers
+(Celery's, kombu's) come out the same way.
 """
 
 from __future__ import annotations
@@ -25,11 +27,15 @@ from handoff_queue.shared.settings.settings import Settings
 QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
 """Loggers that write a line for each request; their warnings still come."""
 COMMENTS = ("celery.worker.strategy", "celery.app.trace")
-"""Celery's, which say of each message that it came and that its task went well: we say what came of it. At DEBUG, they are heard."""
+"""Celery's, which say of each message that it came and that its task went well: we say what
+came of it. At DEBUG, they are heard.
+"""
 _MESSAGE = re.compile(
     r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
 )
-"""A job, and the handoff if it is one, in what Celery says of a message: its id, then its arguments as they may be shown."""
+"""A job, and the handoff if it is one, in what Celery says of a message: its id, then its
+arguments as they may be shown.
+"""
 
 
 _LEVELS = {
@@ -62,12 +68,14 @@ def configure_logging(
     at_most: int | None = None,
     file: str | None = None,
 ) -> None:
-    """Send every log record of this process to `file`, or to `stream` (standard error). May be called again.
+    """Send every log record of this process to `file`, or to `stream` (standard error). May be
+    called again.
 
-    `file`: appended to, and opened again when log rotation has moved it, as Celery's own `--logfile` does.
+    `file`: appended to, and opened again when log rotation has moved it, as Celery's own
+    `--logfile` does.
 
-    `at_most`: a level asked for on the command line; counts only where it shows more than the settings do.
-    `as_json`: None means unless `stream` is a terminal.
+    `at_most`: a level asked for on the command line; counts only where it shows more than the
+    settings do. `as_json`: None means unless `stream` is a terminal.
     """
     out = stream if stream is not None else sys.stderr
     level = min(filter(None, (logging.getLevelNamesMapping()[settings.log_level], at_most)))
@@ -110,24 +118,30 @@ def configure_logging(
 
 
 def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
-    """Who hands a message back has said so in a line; Celery says it again, with a traceback, as if something had failed. (By its name:
-    who only looks at a job imports no Celery.)
+    """Who hands a message back has said so in a line; Celery says it again, with a traceback,
+    as if something had failed. (By its name: who only looks at a job imports no Celery.)
     """
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or (kind.__module__, kind.__name__) != ("celery.exceptions", "Reject")
 
 
 def log_of(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed", fence=2)`. Creating it does nothing."""
+    """The logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed",
+    fence=2)`. Creating it does nothing.
+    """
     return _Logger(logging.getLogger(name), _chain, {})
 
 
 _whose: ContextVar[Mapping[str, str]] = ContextVar("whose", default=MappingProxyType({}))
-"""Job and handoff that this thread's lines belong to. structlog's own variables, one for each name, take ten times as long to set."""
+"""Job and handoff that this thread's lines belong to. structlog's own variables, one for each
+name, take ten times as long to set.
+"""
 
 
 class logged_as:  # noqa: N801 - read as a statement
-    """Every line of this thread says which job and handoff it belongs to; what was bound before comes back."""
+    """Every line of this thread says which job and handoff it belongs to; what was bound
+    before comes back.
+    """
 
     __slots__ = ("_bound", "_token")
 
@@ -177,7 +191,9 @@ def _enriching(redactor: Redactor) -> list[Processor]:
 
 
 def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The job and handoff of Celery's own lines about a message, which its main thread writes; and the trace, where there is one."""
+    """The job and handoff of Celery's own lines about a message, which its main thread writes;
+    and the trace, where there is one.
+    """
     record = event.get("_record")
     said = getattr(record, "data", None)
     if (

@@ -14,7 +14,9 @@ from handoff_queue.shared.settings.settings import Settings
 
 HIDDEN: Final = "[redacted]"
 SHORTEST_CONTAINED = 6
-"""A secret shorter than this is hidden only where it is the whole value: "1" inside a text means nothing."""
+"""A secret shorter than this is hidden only where it is the whole value: "1" inside a text
+means nothing.
+"""
 
 _SECRET_NAME = re.compile(
     r"(?:^|[_\-.])(?:(?:api_?|access_?|private_?|secret_?)?keys?|token|secrets?|passw(?:or)?ds?|passphrase|credentials?|authorization|cookies?)$",
@@ -24,7 +26,9 @@ _SECRET_VARIABLE = re.compile(
     r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|BASIC_AUTH", re.IGNORECASE
 )
 _HEADERS = re.compile(r"_HEADERS$")
-"""OTEL_EXPORTER_OTLP_HEADERS and its like: `name=value,name=value`, and a collector's key among them."""
+"""OTEL_EXPORTER_OTLP_HEADERS and its like: `name=value,name=value`, and a collector's key
+among them.
+"""
 _HARMLESS_NAMES = frozenset({"routing_key", "keys"})
 _SHAPES = (
     (re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"), HIDDEN),  # user:password of any URL
@@ -35,7 +39,9 @@ _MOST_DEPTH = 6
 
 
 class Redactor:
-    """Hides given values, whatever looks like a credential, and everything under a name that says it is one."""
+    """Hides given values, whatever looks like a credential, and everything under a name that
+    says it is one.
+    """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         given = {secret for secret in secrets if secret}
@@ -59,7 +65,8 @@ class Redactor:
         return without_credentials(text)
 
     def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
-        """Plain data without secrets; hidden altogether if its name says so. Figures and flags are never secrets.
+        """Plain data without secrets; hidden altogether if its name says so. Figures and flags
+        are never secrets.
 
         What is not plain data becomes its text, since that is what a renderer would show.
         """
@@ -86,7 +93,9 @@ def without_credentials(text: str) -> str:
 
 
 def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Values of environment variables with telling names, every secret setting, and the passwords of all URLs in both."""
+    """Values of environment variables with telling names, every secret setting, and the
+    passwords of all URLs in both.
+    """
     variables = os.environ if environment is None else environment
     found = {value for name, value in variables.items() if _SECRET_VARIABLE.search(name)}
     settled = {value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)}
@@ -113,7 +122,9 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
 
 
 def _values_of_headers(headers: str) -> Iterator[str]:
-    """Return each value of `name=value,...`, and of `Name: value` lines. In a part without `=` each word may be the key."""
+    """Return each value of `name=value,...`, and of `Name: value` lines. In a part without `=`
+    each word may be the key.
+    """
     yield from (line.partition(":")[2].strip() for line in headers.split("\n"))
     for part in headers.split(","):
         name, equals, value = part.partition("=")

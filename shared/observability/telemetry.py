@@ -1,5 +1,6 @@
-"""What a process tells an OpenTelemetry collector of its work. This form tells nothing and costs nothing; it is in force until
-`start_telemetry` finds a reason for the other one: a collector's URL in the environment, and the extra `otel` installed.
+"""What a process tells an OpenTelemetry collector of its work. This form tells nothing and
+costs nothing; it is in force until `start_telemetry` finds a reason for the other one: a
+collector's URL in the environment, and the extra `otel` installed.
 
 One trace holds a job, see docs/decisions/0013-one-trace.md.
 """
@@ -26,7 +27,9 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 
 
 class Span:
-    """A handoff, a model call or a tool call while it lasts, and what came of it. This one is told to nobody."""
+    """A handoff, a model call or a tool call while it lasts, and what came of it. This one is
+    told to nobody.
+    """
 
     def finished(self, result: HandoffResult) -> None:
         """The handoff has this result, and it is in the journal."""
@@ -65,7 +68,9 @@ class Telemetry:
         return _NOTHING_KEPT
 
     def submitting_each(self, job_ids: Sequence[JobId]) -> AbstractContextManager[Submissions]:
-        """The same of jobs that share their round trips: each takes as long as all of them, and none is part of another."""
+        """The same of jobs that share their round trips: each takes as long as all of them,
+        and none is part of another.
+        """
         return nullcontext(Submissions([None] * len(job_ids)))
 
     def within(self, job_id: JobId) -> AbstractContextManager[None]:

@@ -24,8 +24,9 @@ _REFUSED = "no spans are sent: OpenTelemetry's SDK refuses one of the variables 
 
 
 def start_telemetry(service: str, settings: Settings, *, flush_s: float | None = None) -> None:
-    """Choose the form, once for the process. `service`: its name where OTEL_SERVICE_NAME says none; `flush_s`: the longest that a collector
-    which does not answer holds up each try to send, if that is not to be what OTEL_EXPORTER_OTLP_TIMEOUT says.
+    """Choose the form, once for the process. `service`: its name where OTEL_SERVICE_NAME says
+    none; `flush_s`: the longest that a collector which does not answer holds up each try to
+    send, if that is not to be what OTEL_EXPORTER_OTLP_TIMEOUT says.
     """
     if is_chosen():
         return

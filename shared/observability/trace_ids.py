@@ -1,4 +1,6 @@
-"""Which trace a job belongs to, and which span of it stands for what. Pure: who knows a job's ids knows these."""
+"""Which trace a job belongs to, and which span of it stands for what. Pure: who knows a job's
+ids knows these.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Place:
 
 
 def place_of(job_id: JobId, kept: Callable[[JobId], Kept]) -> Place:
-    """A child is in its parent's trace; what was submitted within a span, in that one's; any other job in one that follows from its id."""
+    """A child is in its parent's trace; what was submitted within a span, in that one's; any
+    other job in one that follows from its id.
+    """
     known = kept(job_id)
     if known.parent is not None:
         above = place_of(known.parent, kept)

@@ -1,4 +1,6 @@
-"""What specialists and the supervisor's roles say of their handoffs: with what one is run, and what follows from its result."""
+"""What specialists and the supervisor's roles say of their handoffs: with what one is run, and
+what follows from its result.
+"""
 
 from __future__ import annotations
 

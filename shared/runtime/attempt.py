@@ -1,6 +1,8 @@
-"""One attempt at a handoff, from its message to its result in the ledger: for workers and for the supervisor's own roles.
+"""One attempt at a handoff, from its message to its result in the ledger: for workers and for
+the supervisor's own roles.
 
-Load what it refers to, claim it, run the agent loop, finish. However that ends, it ends in one of the ways of `Ending`.
+Load what it refers to, claim it, run the agent loop, finish. However that ends, it ends in one
+of the ways of `Ending`.
 """
 
 from __future__ import annotations
@@ -98,12 +100,15 @@ class Attempts:
         *,
         own: SpecialistSpec | None = None,
     ) -> Ended:
-        """Claim the handoff that the message `text` holds, and run it to its end. `own`: see `ready`.
+        """Claim the handoff that the message `text` holds, and run it to its end. `own`: see
+        `ready`.
 
-        Without a ledger nothing can be begun: the message goes back to its queue, after a moment, so that a queue is not popped empty.
+        Without a ledger nothing can be begun: the message goes back to its queue, after a
+        moment, so that a queue is not popped empty.
 
         Raises:
-            LedgerUnavailable: later on; nothing is lost, for the lease runs out, and the sweeper has it run again.
+            LedgerUnavailable: later on; nothing is lost, for the lease runs out, and the
+            sweeper has it run again.
         """
         try:
             ready = self.ready(text, handoff, fit, conclude, own=own)
@@ -126,8 +131,8 @@ class Attempts:
 
         An exception before the claim would cause endless retries, because only claims are counted.
 
-        `own` is the agent's file in this process. The spec that the handoff refers to may only narrow it, see `granted_spec`. None: the
-        spec is taken as it is.
+        `own` is the agent's file in this process. The spec that the handoff refers to may only
+        narrow it, see `granted_spec`. None: the spec is taken as it is.
 
         Raises:
             LedgerUnavailable: what it refers to could not be fetched now.
@@ -149,7 +154,8 @@ class Attempts:
         """Run it to its end under this claim, if it is one. `finish`: how the ledger is told.
 
         Raises:
-            LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run again.
+            LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run
+            again.
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
             return Ended(WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
@@ -247,7 +253,8 @@ class Attempts:
         )
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, Loaded]:
-        """Load the specialist, the results and the manifest of a handoff, in one round trip. A damaged result counts as failed.
+        """Load the specialist, the results and the manifest of a handoff, in one round trip. A
+        damaged result counts as failed.
 
         Raises:
             LedgerError: the specialist or the manifest is gone or damaged.
@@ -292,7 +299,9 @@ class Attempts:
     def _concluded(
         self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude
     ) -> tuple[HandoffResult, Consequences]:
-        """The result and what follows from it. If our own code cannot say what that is, it is a failed one, and what follows from that."""
+        """The result and what follows from it. If our own code cannot say what that is, it is
+        a failed one, and what follows from that.
+        """
         try:
             return result, conclude(handoff, result)
         except (LedgerUnavailable, Interrupted):

@@ -17,7 +17,9 @@ MOST_NAME = 200
 
 @dataclass(slots=True)
 class ModelCallLog:
-    """Keeps, of each model that was called last, whether its newest calls succeeded. Threads share it."""
+    """Keeps, of each model that was called last, whether its newest calls succeeded. Threads
+    share it.
+    """
 
     now: Callable[[], float] = time.time
     _by_model: dict[str, ModelCalls] = field(default_factory=dict)

@@ -21,8 +21,9 @@ MakeModel = Callable[[Settings], Model]
 def provider_models(settings: Settings) -> MakeModel:
     """Return the function that makes the models of a process without models of its own.
 
-    A process that will call a model runs this at its start: it imports the provider's SDK, which takes more processor time than all other
-    imports, and checks that a model can be made of these settings.
+    A process that will call a model runs this at its start: it imports the provider's SDK,
+    which takes more processor time than all other imports, and checks that a model can be made
+    of these settings.
 
     Raises:
         UserError: there is no key, or the provider lacks packages or settings.
@@ -48,9 +49,11 @@ class Models:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
-        """`asked` (the handoff's own), or the spec's, or the default of its tier; where there is no key, the offline model's.
+        """`asked` (the handoff's own), or the spec's, or the default of its tier; where there
+        is no key, the offline model's.
 
-        The roles that judge have a model of their own if the settings name one, whatever was asked for but the offline model.
+        The roles that judge have a model of their own if the settings name one, whatever was
+        asked for but the offline model.
 
         Raises:
             MissingCredentials: a model was asked for by name, and there is no key for it here.

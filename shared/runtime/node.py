@@ -20,7 +20,9 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 @dataclass(frozen=True, slots=True)
 class SelfDescription:
-    """The announcement of one process. `node`: its name in Celery; `roles`: the specs that it serves."""
+    """The announcement of one process. `node`: its name in Celery; `roles`: the specs that it
+    serves.
+    """
 
     process: Process
     app: Celery
@@ -60,7 +62,9 @@ class SelfDescription:
 
 
 def server_of(settings: Settings) -> str:
-    """Return the address of the model's server, without user, password and query; empty where only the provider's SDK knows it."""
+    """Return the address of the model's server, without user, password and query; empty where
+    only the provider's SDK knows it.
+    """
     if settings.is_offline or settings.model_provider != "anthropic":
         return ""
     address, _ = parted((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))

@@ -53,7 +53,9 @@ class TextCache:
 
 @dataclass(slots=True)
 class JobLibrary:
-    """The documents of one job, for one running handoff: what its tools read, and where its quotes are looked up."""
+    """The documents of one job, for one running handoff: what its tools read, and where its
+    quotes are looked up.
+    """
 
     tool_context: ToolContext
     sources: Sources
@@ -91,7 +93,9 @@ class Library:
         return known | fetched
 
     def remember(self, texts: Iterable[str]) -> None:
-        """Payloads that this process has just written, or is about to: it will not have to fetch them."""
+        """Payloads that this process has just written, or is about to: it will not have to
+        fetch them.
+        """
         for text in texts:
             self._payloads.put(text)
 

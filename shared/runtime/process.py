@@ -1,4 +1,6 @@
-"""What every process of the system has, once: the ledger, its leases, its drain. Made when a worker starts, never on import."""
+"""What every process of the system has, once: the ledger, its leases, its drain. Made when a
+worker starts, never on import.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,22 @@ from handoff_queue.shared.store.store import Ledger, open_ledger
 __all__ = ["Process", "redis_url_of", "start_process"]
 
 SWITCH_EVERY_S = 0.02
-"""How long a thread that wants the interpreter lock waits before it demands it. With Python's own 5 ms, hundreds of threads whose calls
-come back at once spend a fifth of the processor on demanding it; with longer waits than this it is no less (docs/performance.md).
+"""How long a thread that wants the interpreter lock waits before it demands it. With Python's
+own 5 ms, hundreds of threads whose calls come back at once spend a fifth of the processor on
+demanding it; with longer waits than this it is no less (docs/performance.md).
 """
 YOUNG_OBJECTS = 10_000
-"""That have come, less those that have gone, before the garbage collector looks at them; Python's own figure is 700 (3.13: 2,000). Nearly
-all of ours go without it, and at 700 it took a twentieth of the processor time (docs/performance.md).
+"""That have come, less those that have gone, before the garbage collector looks at them;
+Python's own figure is 700 (3.13: 2,000). Nearly all of ours go without it, and at 700 it took
+a twentieth of the processor time (docs/performance.md).
 """
 GENERATIONS = (YOUNG_OBJECTS, 10, 2)
-"""At all that is there, it looks after every 200,000: cycles that live longer than a call can hold what was said in it."""
+"""At all that is there, it looks after every 200,000: cycles that live longer than a call can
+hold what was said in it.
+"""
 MOST_FILES = 65_536
-"""That a process may have open, where its system allows it. Most systems begin with 1,024, and each slot holds a connection to the
-model.
+"""That a process may have open, where its system allows it. Most systems begin with 1,024, and
+each slot holds a connection to the model.
 """
 
 
@@ -54,7 +60,9 @@ class Process:
 def start_process(
     service: str, settings: Settings, *, watchdog: bool, make_model: MakeModel | None = None
 ) -> Process:
-    """Open the ledger and start to renew leases. `service`: what this process is; `watchdog`: end it if it freezes."""
+    """Open the ledger and start to renew leases. `service`: what this process is; `watchdog`:
+    end it if it freezes.
+    """
     sys.setswitchinterval(SWITCH_EVERY_S)
     _leave_to_itself_what_is_there()
     allow_files()
@@ -71,8 +79,9 @@ def start_process(
 
 
 def _leave_to_itself_what_is_there() -> None:
-    """Have the garbage collector look no more at what was imported, which stays as long as the process, and seldom at what is new: all
-    threads stand still while it does, and the longer the more there is.
+    """Have the garbage collector look no more at what was imported, which stays as long as the
+    process, and seldom at what is new: all threads stand still while it does, and the longer
+    the more there is.
     """
     gc.collect()
     gc.freeze()
@@ -80,7 +89,9 @@ def _leave_to_itself_what_is_there() -> None:
 
 
 def allow_files() -> None:
-    """Have the system let this process open as many files as it may ask for, `MOST_FILES` at most. Where it does not, a line says so."""
+    """Have the system let this process open as many files as it may ask for, `MOST_FILES` at
+    most. Where it does not, a line says so.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -11,10 +11,12 @@ from handoff_queue.shared.types.errors import UserError
 def expanded(folder: Path, setting: str) -> Path:
     """Return a folder with its `~` or `~NAME` replaced.
 
-    A container may run under a user id without an entry in /etc/passwd and without HOME. Then there is no home folder.
+    A container may run under a user id without an entry in /etc/passwd and without HOME. Then
+    there is no home folder.
 
     Raises:
-        UserError: there is no home folder; names `setting`, the variable or option that may name another folder.
+        UserError: there is no home folder; names `setting`, the variable or option that may
+        name another folder.
     """
     try:
         return folder.expanduser()

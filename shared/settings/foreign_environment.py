@@ -3,11 +3,13 @@
 Three kinds of variables reach a Celery process:
 
 - Variables that Celery, kombu or billiard read by themselves, often while they are imported (`READ_BY_CELERY`). Our own commands remove
-  them before the import. `celery -A workers.app worker` has imported Celery already, so the app refuses to start.
+  them before the import. `celery -A handoff_queue.workers.app worker` has imported Celery already, so the
+  app refuses to start.
 - Variables that stand in for options of Celery's command line: `CELERY_WORKER_POOL`, `BROKER_URL`. Nobody reads them for our apps.
 - Variables that Celery's app reads for its URLs, loader and configuration. `shared/broker/isolated_app.py` ignores them.
 
-Kubernetes adds variables for each service of a namespace (service links): `FLOWER_PORT=tcp://10.0.0.1:5555` for a service `flower`.
+Kubernetes adds variables for each service of a namespace (service links):
+`FLOWER_PORT=tcp://10.0.0.1:5555` for a service `flower`.
 """
 
 from __future__ import annotations
@@ -69,9 +71,13 @@ READ_BY_CELERY = frozenset(
         "_MP_FORK_LOGLEVEL_",
     }
 )
-"""Names in the source of Celery, kombu and billiard. `tests/shared/settings/test_foreign_environment.py` compares them with what is installed."""
+"""Names in the source of Celery, kombu and billiard.
+`tests/shared/settings/test_foreign_environment.py` compares them with what is installed.
+"""
 SET_BY_CELERY = frozenset(name for name in READ_BY_CELERY if name.startswith("CELERY_LOG_"))
-"""A worker sets these for its own children, for example for a tool that starts another worker: no reason to refuse."""
+"""A worker sets these for its own children, for example for a tool that starts another worker:
+no reason to refuse.
+"""
 NAME_A_BROKER = (
     "CELERY_BROKER_URL",
     "CELERY_BROKER_READ_URL",
@@ -91,14 +97,17 @@ def forget_celery_variables(environment: MutableMapping[str, str] = os.environ) 
 
 
 def forget_service_links(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Remove what Kubernetes has set for a service called flower: Flower reads FLOWER_PORT as its own option."""
+    """Remove what Kubernetes has set for a service called flower: Flower reads FLOWER_PORT as
+    its own option.
+    """
     for name in [name for name in environment if name.startswith("FLOWER_")]:
         if _SERVICE_LINK.match(environment[name]):
             del environment[name]
 
 
 def check_celery_command(module: str) -> None:
-    """Where Celery's command line has been started for this app module: make it ignore variables, or refuse what it cannot ignore.
+    """Where Celery's command line has been started for this app module: make it ignore
+    variables, or refuse what it cannot ignore.
 
     Anywhere else, do nothing: a host service that imports the module keeps its environment.
 
@@ -122,7 +131,8 @@ def check_celery_command(module: str) -> None:
 
 
 def check_tls_variables() -> None:
-    """Check the files that OpenSSL and the model's client are told to use: each connection would fail otherwise.
+    """Check the files that OpenSSL and the model's client are told to use: each connection
+    would fail otherwise.
 
     Raises:
         UserError: a file cannot be used; names the variable.
@@ -144,7 +154,9 @@ def check_tls_variables() -> None:
 
 
 def _celery_command(module: str) -> Any:
-    """Return click's context of `celery -A MODULE ...` in this process. None: it runs something else."""
+    """Return click's context of `celery -A MODULE ...` in this process. None: it runs
+    something else.
+    """
     if "celery.bin.celery" not in sys.modules:
         return None
     import click

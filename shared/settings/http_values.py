@@ -1,7 +1,8 @@
-"""Checks of texts that become part of an HTTP request: header values, server addresses, proxies. Pure.
+"""Checks of texts that become part of an HTTP request: header values, server addresses,
+proxies. Pure.
 
-Each check raises a `ValueError` that says what is wrong and how to correct it. No message holds any part
-of the text, which may be a secret.
+Each check raises a `ValueError` that says what is wrong and how to correct it. No message
+holds any part of the text, which may be a secret.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def check_headers(text: str) -> None:
 
 
 def check_server_url(url: str) -> None:
-    """Check the base address of an HTTP server, to which a client appends paths. It may hold a user and a password.
+    """Check the base address of an HTTP server, to which a client appends paths. It may hold a
+    user and a password.
 
     Raises:
         ValueError: the address cannot be used.
@@ -109,7 +111,9 @@ def has_possible_host(parts: SplitResult) -> bool:
 
 
 def proxy_of(scheme: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the variable that names the proxy for servers of this scheme, and its value. None: there is no proxy."""
+    """Return the variable that names the proxy for servers of this scheme, and its value.
+    None: there is no proxy.
+    """
     for name in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
         if value := environment.get(name):
             return name, value
@@ -117,7 +121,9 @@ def proxy_of(scheme: str, environment: Mapping[str, str]) -> tuple[str, str] | N
 
 
 def proxy_problems(server: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """Name each proxy variable that holds no usable address, and what is wrong with it. `server`: the URL of the model's server."""
+    """Name each proxy variable that holds no usable address, and what is wrong with it.
+    `server`: the URL of the model's server.
+    """
     parts = urlsplit(server)
     if parts.hostname and proxy_bypass_environment(parts.hostname, _no_proxy(environment)):
         return

@@ -1,7 +1,7 @@
 """Optional packages of `handoff-queue`, and one clear line where they are not installed.
 
-The base install is for programs that only submit jobs and read results. `pyproject.toml` declares the
-extras; a test compares them with `PACKAGES`.
+The base install is for programs that only submit jobs and read results. `pyproject.toml`
+declares the extras; a test compares them with `PACKAGES`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 def check_extra(extra: str, purpose: str, install: str = "all") -> None:
     """Refuse to go on without the packages of an extra.
 
-    `purpose`: the subject of the sentence, such as "handoff run". `install`: the extra that the line
-    recommends.
+    `purpose`: the subject of the sentence, such as "handoff run". `install`: the extra that
+    the line recommends.
 
     Raises:
         UserError: a package is missing. The line names it, and the extra that has it.

@@ -1,7 +1,7 @@
 """Placeholders, such as `change-me`, that nobody replaced by a secret.
 
-Supervisors, workers and Flower refuse to start with them. Clients do not check: they own neither the
-broker nor its password.
+Supervisors, workers and Flower refuse to start with them. Clients do not check: they own
+neither the broker nor its password.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def load_process_settings() -> Settings:
     """Return the settings of a supervisor, worker or Flower process.
 
     Raises:
-        UserError: a setting is wrong, or a secret is a placeholder. The text names the variable, and
-            never holds its value.
+        UserError: a setting is wrong, or a secret is a placeholder. The text names the
+            variable, and never holds its value.
     """
     settings = load_settings()
     if settings.redis_url is not None:

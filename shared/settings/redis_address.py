@@ -1,12 +1,14 @@
-"""Where Redis is, read from HANDOFF_REDIS_URL once for everybody: the ledger's clients and Celery's make theirs of it. Pure.
+"""Where Redis is, read from HANDOFF_REDIS_URL once for everybody: the ledger's clients and
+Celery's make theirs of it. Pure.
 
     redis://user:password@host:6379/0
     rediss://user:password@host:6379/0?ssl_ca_certs=ca.crt
     sentinel://user:password@host:26379/0?master_name=mymaster;sentinel://host2:26379
     redis://user:password@host:6379/0?prefix=billing
 
-User, password, database and options stand in the first part; further parts name further sentinels. Options are those of `OPTIONS`, and
-those of TLS by redis-py's names. `ssl=true` is TLS to sentinels and to the Redis that they name.
+User, password, database and options stand in the first part; further parts name further
+sentinels. Options are those of `OPTIONS`, and those of TLS by redis-py's names. `ssl=true` is
+TLS to sentinels and to the Redis that they name.
 """
 
 from __future__ import annotations
@@ -66,18 +68,23 @@ class RedisAddress:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: Mapping[str, Any] | None = None
-    """redis-py's options of a TLS connection. Certificates are checked, if nothing else is said. None: no TLS."""
+    """redis-py's options of a TLS connection. Certificates are checked, if nothing else is
+    said. None: no TLS.
+    """
     master_name: str | None = None
     """None: there are no sentinels."""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
 
     prefix: str = ""
-    """In front of every key and of every control exchange; ends with a colon. Empty: there is none."""
+    """In front of every key and of every control exchange; ends with a colon. Empty: there is none.
+    """
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
-        """How sentinels are asked, by redis-py's names. Each once (`retry`): while one is gone, another knows."""
+        """How sentinels are asked, by redis-py's names. Each once (`retry`): while one is
+        gone, another knows.
+        """
         return {
             "username": self.sentinel_username,
             "password": self.sentinel_password,
@@ -93,7 +100,8 @@ def read_address(url: str) -> RedisAddress:
     """The address that a URL means.
 
     Raises:
-        ValueError: what is wrong with it, without any part of it but names of options: it holds a password.
+        ValueError: what is wrong with it, without any part of it but names of options: it
+        holds a password.
     """
     if len(url) > MOST_URL_CHARS:
         raise ValueError(f"must have at most {MOST_URL_CHARS:,} characters; {LOOKS}")

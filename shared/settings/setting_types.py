@@ -62,7 +62,9 @@ def _result_url(value: SecretStr) -> SecretStr:
 
 
 def is_broker_url(text: str) -> bool:
-    """Return whether a text has the form of a broker's URL. Kombu decides whether it knows the broker."""
+    """Return whether a text has the form of a broker's URL. Kombu decides whether it knows the
+    broker.
+    """
     try:
         parts = urlsplit(text)
         has_port = parts.port is None or parts.port > 0

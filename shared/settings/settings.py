@@ -1,6 +1,8 @@
-"""Every setting, from the environment (`HANDOFF_...`). Read once, in an `app.py` or the CLI, and handed on.
+"""Every setting, from the environment (`HANDOFF_...`). Read once, in an `app.py` or the CLI,
+and handed on.
 
-Each has a type and, where it is a number, a lower and an upper bound. No error text holds a value: it may be a secret.
+Each has a type and, where it is a number, a lower and an upper bound. No error text holds a
+value: it may be a secret.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class Settings(BaseSettings):
     )
 
     redis_url: RedisUrl | None = None
-    """Of broker, backend and ledger; `shared.settings.redis_address` says what it looks like. None: the CLI starts a private Redis."""
+    """Of broker, backend and ledger; `shared.settings.redis_address` says what it looks like.
+    None: the CLI starts a private Redis.
+    """
 
     model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
     supervisor_model: Name = "claude-opus-5-5"
@@ -97,7 +101,9 @@ class Settings(BaseSettings):
     price_as: Name | None = None
     """The model whose price applies to names that the price table does not know."""
     offline: bool | None = None
-    """True: the offline model whatever keys there are. None: only when there is neither key nor base URL."""
+    """True: the offline model whatever keys there are. None: only when there is neither key
+    nor base URL.
+    """
 
     priority: Priority = Priority.INTERACTIVE
     """Of a job that does not say it."""
@@ -110,7 +116,9 @@ class Settings(BaseSettings):
     """A file of gates, for jobs that have none of their own nor of a workflow."""
 
     specialists_dirs: Folders = ()
-    """Folders of Markdown files that add to the built-in specialists or override them; several are separated as in PATH."""
+    """Folders of Markdown files that add to the built-in specialists or override them; several
+    are separated as in PATH.
+    """
     tools_dirs: Folders = ()
     """Folders of Python files with the user's own tools; several are separated as in PATH."""
     cache_dir: PlainPath = Path("~/.cache/handoff")
@@ -132,7 +140,9 @@ class Settings(BaseSettings):
     rate_window_s: Interval = 60.0
     """The time that the provider's rate limits are given for: Anthropic's are per minute."""
     memory_mark: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
-    """The part of Redis's maxmemory above which no new job is taken: the rest is for those that run."""
+    """The part of Redis's maxmemory above which no new job is taken: the rest is for those
+    that run.
+    """
     rate_wait_s: Interval = 20.0
     """A handoff that must wait longer for the provider's rate limits frees its slot meanwhile."""
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
@@ -151,10 +161,13 @@ class Settings(BaseSettings):
     on_end_broker_url: BrokerUrl | None = None
     """The broker of the host's own Celery app, for tasks that are sent when a job has ended."""
     on_end_tasks: Patterns = None
-    """Patterns of the names of tasks that may be sent there (`fnmatch`). None: a supervisor sends no
-    task, and a client leaves the check to the supervisor."""
+    """Patterns of the names of tasks that may be sent there (`fnmatch`). None: a supervisor
+    sends no task, and a client leaves the check to the supervisor.
+    """
     host_broker_url: BrokerUrl | None = None
-    """The broker of the host's own Celery app, for steps that are tasks of that app (`celery_task`)."""
+    """The broker of the host's own Celery app, for steps that are tasks of that app
+    (`celery_task`).
+    """
     host_result_url: ResultUrl | None = None
     """The result backend of that app, from which a worker reads the end of such a task."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -240,5 +253,7 @@ def _variable(place: tuple[str, ...]) -> str:
 
 
 def redis_url_of(settings: Settings) -> str:
-    """Here and not in `shared.runtime.process`: a client needs the URL, and none of what a worker loads."""
+    """Here and not in `shared.runtime.process`: a client needs the URL, and none of what a
+    worker loads.
+    """
     return settings.redis_url.get_secret_value() if settings.redis_url else DEFAULT_REDIS_URL

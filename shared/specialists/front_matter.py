@@ -1,4 +1,6 @@
-"""A Markdown file with YAML front matter, taken apart with line numbers: an error must point at a line."""
+"""A Markdown file with YAML front matter, taken apart with line numbers: an error must point
+at a line.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class FrontMatter:
     body_line: int
 
     def line_of(self, field: str) -> int:
-        """Where a field stands; the first field's line for one whose key YAML rewrote (`yes` is true)."""
+        """Where a field stands; the first field's line for one whose key YAML rewrote (`yes`
+        is true).
+        """
         return self.lines.get(field, 2)
 
 

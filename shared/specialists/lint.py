@@ -1,4 +1,5 @@
-"""Warns of specialists that will work badly: a planner that cannot tell two apart, instructions that leave out what decides.
+"""Warns of specialists that will work badly: a planner that cannot tell two apart,
+instructions that leave out what decides.
 
 Pure: specs in, remarks out. Nothing here stops a specialist from running.
 """
@@ -16,9 +17,11 @@ from math import log, sqrt
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 OVERLAP = 0.25
-"""Cosine of two descriptions (TF-IDF over the set, without their "not for" part) from which a planner would have to guess.
-Measured: built-in specialists and four of other trades reach at most 0.16; eight that reword a built-in one have 0.34 to 0.74
-(tests/shared/specialists/test_lint.py)."""
+"""Cosine of two descriptions (TF-IDF over the set, without their "not for" part) from which a
+planner would have to guess.
+Measured: built-in specialists and four of other trades reach at most 0.16; eight that reword a
+built-in one have 0.34 to 0.74 (tests/shared/specialists/test_lint.py).
+"""
 LONGEST_DESCRIPTION = 320
 """Characters. The planner is shown all descriptions at every job."""
 LONGEST_INSTRUCTIONS = 8_000
@@ -37,7 +40,9 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing to mend, for one specialist (an overlap is reported once, for the first of the two by name)."""
+    """One thing to mend, for one specialist (an overlap is reported once, for the first of the
+    two by name).
+    """
 
     specialist: str
     rule: Rule
@@ -56,7 +61,9 @@ def lint(specs: Iterable[SpecialistSpec]) -> list[Remark]:
 
 
 def sections_of(instructions: str) -> dict[str, str]:
-    """The `## ` sections of a body by heading, each with its heading line; what comes before the first is under ''."""
+    """The `## ` sections of a body by heading, each with its heading line; what comes before
+    the first is under ''.
+    """
     found: dict[str, list[str]] = {"": []}
     heading, in_code = "", False
     for line in instructions.splitlines():
@@ -172,8 +179,9 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _stem(word: str) -> str:
-    """Crude on purpose: enough that `compares` meets `comparing`. With the stems of `shared.text.words` another trade comes to 0.20 instead of
-    0.16, too near to OVERLAP."""
+    """Crude on purpose: enough that `compares` meets `comparing`. With the stems of
+    `shared.text.words` another trade comes to 0.20 instead of 0.16, too near to OVERLAP.
+    """
     for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]

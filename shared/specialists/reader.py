@@ -1,6 +1,8 @@
-"""From specialists' Markdown files to `SpecialistSpec`s: strict about what would surprise at run time, lenient about form.
+"""From specialists' Markdown files to `SpecialistSpec`s: strict about what would surprise at
+run time, lenient about form.
 
-The format is the one that people already keep subagents in: `tools` may be a list or `a, b`, and `model: inherit` is the default.
+The format is the one that people already keep subagents in: `tools` may be a list or `a, b`,
+and `model: inherit` is the default.
 """
 
 from __future__ import annotations
@@ -39,10 +41,12 @@ NOT_SPECIALISTS = frozenset({"readme.md"})
 def read_specialist(
     path: Path, *, tools: Collection[str] | None = None, reserved: Collection[str] = RESERVED
 ) -> SpecialistSpec:
-    """Read one file. `tools` are the names that exist (None: not checked); the supervisor's own roles pass `reserved=()`.
+    """Read one file. `tools` are the names that exist (None: not checked); the supervisor's
+    own roles pass `reserved=()`.
 
     Raises:
-        InvalidSpecialist: file, line and field, what is wrong, how to mend it; of everything that is wrong, in one line.
+        InvalidSpecialist: file, line and field, what is wrong, how to mend it; of everything
+        that is wrong, in one line.
     """
     parts = parse(path)
     values = {

@@ -1,4 +1,6 @@
-"""What a process grants to an agent: its own specialist file decides, and a message from Redis may only narrow it."""
+"""What a process grants to an agent: its own specialist file decides, and a message from Redis
+may only narrow it.
+"""
 
 from __future__ import annotations
 

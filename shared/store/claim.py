@@ -1,4 +1,6 @@
-"""A claim: the exclusive, leased, fenced right to run one handoff; its checkpoints and its share of the budget."""
+"""A claim: the exclusive, leased, fenced right to run one handoff; its checkpoints and its
+share of the budget.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,13 @@ from handoff_queue.shared.types.presence import Waiting, is_news
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
 
 BEAT_EVERY_S = 2.0
-"""So often does a sign of life leave the process: 500 running handoffs are 250 small round trips a second."""
+"""So often does a sign of life leave the process: 500 running handoffs are 250 small round
+trips a second.
+"""
 NEWS_EVERY_S = 0.4
-"""The same when there is something new to see: another thing that goes on, or more of the answer's text."""
+"""The same when there is something new to see: another thing that goes on, or more of the
+answer's text.
+"""
 RESERVE_RETRY_S = 0.2
 """Between two tries while other reservations of the job are out."""
 OUTAGE_S = 900.0
@@ -74,7 +80,9 @@ class ClaimVerdict(StrEnum):
 
 @dataclass(slots=True)
 class Claim:
-    """One granted claim. Implements `shared.agent.checkpoint_store.Turns`. All methods raise `Interrupted` once it no longer holds."""
+    """One granted claim. Implements `shared.agent.checkpoint_store.Turns`. All methods raise
+    `Interrupted` once it no longer holds.
+    """
 
     connection: Connection
     job_id: JobId
@@ -95,11 +103,15 @@ class Claim:
     deadline: float | None = None
     """The handoff's; Unix time in seconds, by Redis's clock."""
     ends_at: float | None = None
-    """Until when it may work: the deadline, or earlier, when the seconds that it may take are over. Nobody waits for budget beyond it."""
+    """Until when it may work: the deadline, or earlier, when the seconds that it may take are
+    over. Nobody waits for budget beyond it.
+    """
     started_at: float | None = None
     """Of the handoff's first claim; None: there was none."""
     is_first: bool = True
-    """No earlier claim was lost. After one that was, nothing waits: what takes processes down is not to cost a call each time."""
+    """No earlier claim was lost. After one that was, nothing waits: what takes processes down
+    is not to cost a call each time.
+    """
     keeps_turns: bool = False
     """They stay as long as the job, for whoever wants to know how it came to its result."""
     _interrupted: Interrupted | None = None
@@ -206,7 +218,9 @@ class Claim:
     def end(
         self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()
     ) -> End:
-        """How it is to end, for `finish`. `payloads`: what the events refer to by digest, beside the result itself."""
+        """How it is to end, for `finish`. `payloads`: what the events refer to by digest,
+        beside the result itself.
+        """
         text, used = (
             result.to_json(),
             self._used([item for item, _ in self._unwritten]) or self._air,
@@ -252,14 +266,17 @@ class Claim:
         self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._air])
 
     def park(self, seconds: float, why: str) -> bool:
-        """Let it go until so many seconds are over: it does not count as a claim. False: it was not ours any more."""
+        """Let it go until so many seconds are over: it does not count as a claim. False: it
+        was not ours any more.
+        """
         order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.lane]
         return bool(self.connection.script("park", self._keys, order))
 
     @property
     def _air(self) -> str:
-        """What to book of a reservation that still stands when the claim ends: nothing, if the call that the claim came with was never
-        made; '' is the worst case, because a call was made and not settled.
+        """What to book of a reservation that still stands when the claim ends: nothing, if the
+        call that the claim came with was never made; '' is the worst case, because a call was
+        made and not settled.
         """
         if self.reserved:
             return order_of(
@@ -279,7 +296,9 @@ class Claim:
         expected: Expected | None = None,
         gets_further: bool = True,
     ) -> list[Any]:
-        """`gets_further`: with new checkpoints, the handoff has left behind what took down its processes before, if something did."""
+        """`gets_further`: with new checkpoints, the handoff has left behind what took down its
+        processes before, if something did.
+        """
         with self._lock:
             self._check_claim()
             written = [*self._unwritten, *((item, packed(item.to_json())) for item in new)]
@@ -300,7 +319,9 @@ class Claim:
             return answer
 
     def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
-        """What the model call among these has used; '' if there is none. Never more than one: each is settled before the next is made."""
+        """What the model call among these has used; '' if there is none. Never more than one:
+        each is settled before the next is made.
+        """
         usage = next(
             (item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None
         )
@@ -312,7 +333,8 @@ class Claim:
         return order_of(used | cut | self.pacing.back(usage))
 
     def _insisted(self, script: str, order: Sequence[Any]) -> Any:
-        """Until Redis answers: what was paid for is worth waiting for, and the fence says whether it is still wanted.
+        """Until Redis answers: what was paid for is worth waiting for, and the fence says
+        whether it is still wanted.
 
         Raises:
             LedgerUnavailable: the handoff's time, or this process's, is over.
@@ -334,7 +356,9 @@ class Claim:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def _check_lease(self) -> None:
-        """Who was stopped since the ledger answered may have lost the lease: no call is made that somebody else may be making."""
+        """Who was stopped since the ledger answered may have lost the lease: no call is made
+        that somebody else may be making.
+        """
         if time.monotonic() - self.held_at > self.lease_s:
             self.heed(b"lost")
 

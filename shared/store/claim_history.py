@@ -37,8 +37,8 @@ class Stint:
 
 
 def stints_of(fields: Mapping[bytes, bytes]) -> tuple[Stint, ...]:
-    """Those that have ended without a result, out of a handoff's hash, in order; at most the newest 20. A version before this one noted the
-    last loss alone.
+    """Those that have ended without a result, out of a handoff's hash, in order; at most the
+    newest 20. A version before this one noted the last loss alone.
     """
     lines = [line.split(" ", 3) for line in fields.get(b"stints", b"").decode().splitlines()]
     if not lines and b"lost_at" in fields:

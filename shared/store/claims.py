@@ -1,4 +1,6 @@
-"""Where claims are made: of a handoff whose message came, or of one along with the commit that issues it."""
+"""Where claims are made: of a handoff whose message came, or of one along with the commit that
+issues it.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,16 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.rate_limits import Expected
 
 MAX_CLAIMS = 3
-"""A handoff that was claimed this often and never got further takes its process down: it fails instead of freezing the next one."""
+"""A handoff that was claimed this often and never got further takes its process down: it fails
+instead of freezing the next one.
+"""
 MAX_LOOKS = MAX_CLAIMS
-"""The same for a job, and the times that no supervisor's look at it came to its end (`looks.py`)."""
+"""The same for a job, and the times that no supervisor's look at it came to its end (`looks.py`).
+"""
 CLAIM_PATIENCE_S = 3.0
-"""A Redis that does not answer is asked again for so long: most restarts take less, and a claim said twice is one."""
+"""A Redis that does not answer is asked again for so long: most restarts take less, and a
+claim said twice is one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,9 @@ class Claiming:
     """Of its message: only what the ledger has issued, to the byte, is run."""
     worker: str
     first: WorstCase | None = None
-    """The worst case of the first model call, set aside in the same round trip where that is possible."""
+    """The worst case of the first model call, set aside in the same round trip where that is
+    possible.
+    """
     expected: Expected | None = None
     """What that call will take of its provider's rate limits; None: nobody counts."""
     deadline: float | None = None
@@ -52,10 +61,13 @@ class Claiming:
     max_seconds: int | None = None
     """How long it may take, from its first claim."""
     look: str = ""
-    """Of the supervisor that runs it in place, and decides what follows: the end of the handoff begins that look again, and the commit of
-    what follows on it, which may go along, ends it; empty: there is none."""
+    """Of the supervisor that runs it in place, and decides what follows: the end of the
+    handoff begins that look again, and the commit of what follows on it, which may go along,
+    ends it; empty: there is none.
+    """
     fence: str = field(default_factory=new_word)
-    """A word that only this claim knows: what is said without it is refused, and what is said twice with it is done once. No number that
+    """A word that only this claim knows: what is said without it is refused, and what is said
+    twice with it is done once. No number that
     is counted up: Redis may come back with an older one, and give it out again.
     """
 
@@ -109,8 +121,10 @@ class Claims:
     def end_and_commit(
         self, claim: Claim, end: End, commit: Commit, wanted: Claiming | None
     ) -> Followed:
-        """End a handoff, commit the decision that was made on its result, and claim another that this issues (None: it is not to be), in
-        one round trip. `commit.expected`: the version before that end. Where the commit would be a `VersionConflict`, it is none, and the
+        """End a handoff, commit the decision that was made on its result, and claim another
+        that this issues (None: it is not to be), in one round trip. `commit.expected`: the
+        version before that end. Where the commit would be a `VersionConflict`, it is none, and
+        the
         handoff has ended all the same.
 
         Raises:
@@ -127,14 +141,18 @@ class Claims:
         return Followed(finished, tuple(recorded_as(commit, answer)), next_one)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
-        """The claim that a child job has on the handoff that it does, since `Journal.commit` made it: to end it with a result."""
+        """The claim that a child job has on the handoff that it does, since `Journal.commit`
+        made it: to end it with a result.
+        """
         wanted = Claiming(job_id, handoff_id, digest="", worker=child, fence=child)
         return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
 
     def turns(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
-        """What the ledger still has of the turns of these, in one round trip; those of another version are left out."""
+        """What the ledger still has of the turns of these, in one round trip; those of another
+        version are left out.
+        """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for handoff_id in handoff_ids:
@@ -209,7 +227,9 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 
 def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:
-    """The checkpoints, or none and why: another version may have written them, and a claim that was granted must be ended all the same."""
+    """The checkpoints, or none and why: another version may have written them, and a claim
+    that was granted must be ended all the same.
+    """
     try:
         return tuple(
             checkpoint_adapter.validate_json(unpacked(item)) for item in stored_checkpoints

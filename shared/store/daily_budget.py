@@ -1,4 +1,6 @@
-"""What the installation, and each tenant, may spend in a day (UTC, by Redis's clock), and what they have spent of it."""
+"""What the installation, and each tenant, may spend in a day (UTC, by Redis's clock), and what
+they have spent of it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from handoff_queue.shared.types.usage import cost_usd, microusd
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The most in a day; money is micro-dollars. None: no cap. Fields are named as `books.lua` reads them."""
+    """The most in a day; money is micro-dollars. None: no cap. Fields are named as `books.lua`
+    reads them.
+    """
 
     day_tokens: int | None = None
     day_usd: int | None = None
@@ -32,20 +36,24 @@ def caps_from(settings: Settings) -> Caps:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was spent of one day, and may be. A most of 0: no cap. Fields stand as `day.lua` answers them."""
+    """What was spent of one day, and may be. A most of 0: no cap. Fields stand as `day.lua`
+    answers them.
+    """
 
     tokens: int
     microusd: int
     most_tokens: int
     most_microusd: int
     needed_tokens: int = 0
-    """The first call of some handoff asked for so much, and did not get it. 0: that has not happened today."""
+    """The first call of some handoff asked for so much, and did not get it. 0: that has not
+    happened today.
+    """
     needed_microusd: int = 0
 
     @property
     def reached(self) -> str:
-        """The cap under which too little is left to begin anything new, with what is spent of it; '': there is enough under each, as far as
-        is known.
+        """The cap under which too little is left to begin anything new, with what is spent of
+        it; '': there is enough under each, as far as is known.
         """
         if self.most_microusd and self._left_microusd < max(1, self.needed_microusd):
             return self._money + self.need
@@ -57,7 +65,9 @@ class Spent:
 
     @property
     def need(self) -> str:
-        """What did not fit into what is left; '': nothing is left, or nothing is known to be too much."""
+        """What did not fit into what is left; '': nothing is left, or nothing is known to be
+        too much.
+        """
         if 0 < self._left_microusd < self.needed_microusd:
             return f", and a call may need {_dollars(self.needed_microusd)}"
         return (
@@ -118,7 +128,8 @@ class Days:
         self._connection = connection
 
     def set_caps(self, caps: Caps, since_ms: int | None = None) -> int:
-        """They hold at once, for all processes, until they are set again. Returns since when, Unix ms by Redis's clock.
+        """They hold at once, for all processes, until they are set again. Returns since when,
+        Unix ms by Redis's clock.
 
         `since_ms`: they were set then, and are put back if Redis has nothing as new.
         """
@@ -137,7 +148,9 @@ class Days:
         return Today(Spent(*of_all), Spent(*of_tenant), int(left_ms) / 1000)
 
     def spent_up(self, tenant: str) -> str | None:
-        """Which cap of today is spent, or has too little left to begin a job, and when there is more, in one line; None: no cap has."""
+        """Which cap of today is spent, or has too little left to begin a job, and when there
+        is more, in one line; None: no cap has.
+        """
         today = self.today(tenant)
         for spent, whose in (
             (today.tenant, f"tenant {tenant}"),

@@ -1,8 +1,10 @@
 """Dead letters: messages and events that no process could read, with the reason.
 
-A handoff that this process cannot read, but that the ledger has issued to the byte, was written by another version. It is no dead letter
-yet: workers of that version may be there, or come. Its message ends, and the sweeper publishes it again, every few seconds, for
-`PATIENCE_S`. After that its handoff is held, as a paused role's are: nobody publishes it until somebody says `handoff dead retry`.
+A handoff that this process cannot read, but that the ledger has issued to the byte, was
+written by another version. It is no dead letter
+yet: workers of that version may be there, or come. Its message ends, and the sweeper publishes
+it again, every few seconds, for `PATIENCE_S`. After that its handoff is held, as a paused
+role's are: nobody publishes it until somebody says `handoff dead retry`.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ Entry = TypeVar("Entry")
 
 
 def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
-    """Return the entries of a Redis key that `read` can read. The others are skipped, and one log line counts them.
+    """Return the entries of a Redis key that `read` can read. The others are skipped, and one
+    log line counts them.
 
-    `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or RecursionError.
+    `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or
+    RecursionError.
     """
     entries, unreadable = [], 0
     for item in stored:
@@ -43,9 +47,13 @@ def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) 
 
 KEEP_AT_MOST = 1_000
 PATIENCE_S = 60.0
-"""How long a handoff is left to workers of another version. A deploy that replaces one process after the other takes about that."""
+"""How long a handoff is left to workers of another version. A deploy that replaces one process
+after the other takes about that.
+"""
 MOST_BODY_CHARS = 65_536
-"""Of a letter: what is longer is cut, so that all of them together stay small. Of a handoff, the ledger has the text."""
+"""Of a letter: what is longer is cut, so that all of them together stay small. Of a handoff,
+the ledger has the text.
+"""
 _ID_CHARS = 8
 """Of a digest: among 1,000 letters, one chance in 8,600 that any two share it."""
 
@@ -58,7 +66,8 @@ class DeadLetter(Message):
     queue: str
     reason: str
     body: str
-    """The message's argument, as it came, or the message itself: its beginning, where it is long."""
+    """The message's argument, as it came, or the message itself: its beginning, where it is long.
+    """
 
     @property
     def id(self) -> str:
@@ -77,7 +86,9 @@ class DeadLetters:
         self._add(self._letter(queue, reason, body))
 
     def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
-        """A message of this queue cannot be read here. Returns whether it is a dead letter; if not, another version may take it."""
+        """A message of this queue cannot be read here. Returns whether it is a dead letter; if
+        not, another version may take it.
+        """
         body = storable(body)
         if (named := handoff_in(body)) is None:
             self.add(queue, reason, body)
@@ -163,7 +174,9 @@ def storable(text: str) -> str:
 
 
 def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
-    """Whose handoff this is, and the handoff's own text: out of that text, or of a Celery message around it. None: out of neither."""
+    """Whose handoff this is, and the handoff's own text: out of that text, or of a Celery
+    message around it. None: out of neither.
+    """
     try:
         value = json.loads(body)
         if isinstance(value, list):

@@ -1,4 +1,6 @@
-"""Shutting down without losing or repeating anything: first no new turns, then, when the grace is over, no more waiting either."""
+"""Shutting down without losing or repeating anything: first no new turns, then, when the grace
+is over, no more waiting either.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ class Drain:
         self._over_at: float | None = None
 
     def begin(self, grace_s: float) -> None:
-        """From now on no handoff starts another turn; after `grace_s` seconds the turns that still run are cut."""
+        """From now on no handoff starts another turn; after `grace_s` seconds the turns that
+        still run are cut.
+        """
         if self._over_at is None:
             self._over_at = time.monotonic() + grace_s
 

@@ -1,8 +1,11 @@
-"""The fair order of a queue's messages, which its list does not have: four scripts, and the header that says whose a message is.
+"""The fair order of a queue's messages, which its list does not have: four scripts, and the
+header that says whose a message is.
 
-A queue is a Redis list, as everywhere in Celery, and its length is the queue's depth. Each message of a job has a place in a sorted set
-beside it, too, by its job's priority and tenant. Whoever pops an element of the list gets the first message of that order in its stead.
-So all elements are worth the same, and a process that knows nothing of this takes them as they come, also beside others that do.
+A queue is a Redis list, as everywhere in Celery, and its length is the queue's depth. Each
+message of a job has a place in a sorted set beside it, too, by its job's priority and tenant.
+Whoever pops an element of the list gets the first message of that order in its stead. So all
+elements are worth the same, and a process that knows nothing of this takes them as they come,
+also beside others that do.
 """
 
 from __future__ import annotations
@@ -15,12 +18,18 @@ from typing import Any
 from handoff_queue.shared.store.redis.script import Script, source_of
 
 FIRST = "handoff-first"
-"""The header of a message that others have overtaken: it goes ahead of those that wait in its queue with the same priority."""
+"""The header of a message that others have overtaken: it goes ahead of those that wait in its
+queue with the same priority.
+"""
 FOR = "handoff-for"
-"""The header with what a message is for, as the ledger's sorted sets name it: `job`, or `job/handoff`. Without it, it has no place."""
+"""The header with what a message is for, as the ledger's sorted sets name it: `job`, or
+`job/handoff`. Without it, it has no place.
+"""
 
 ALONE = b" "
-"""Behind an element with nothing beside it in its queue: its message has no place, and is taken as it is. JSON may end with this."""
+"""Behind an element with nothing beside it in its queue: its message has no place, and is
+taken as it is. JSON may end with this.
+"""
 
 
 ENQUEUE, DEQUEUE, TAKE, PURGE = (

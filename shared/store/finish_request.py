@@ -29,8 +29,8 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A result under a claim, and the events that enter the journal with it; not yet told to the ledger. Made once: said again, it is the
-    same.
+    """A result under a claim, and the events that enter the journal with it; not yet told to
+    the ledger. Made once: said again, it is the same.
     """
 
     events: Sequence[Event]

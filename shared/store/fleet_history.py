@@ -1,4 +1,6 @@
-"""What this installation's handoffs cost and took, and how its quotes turned out: the newest of each, for the next quote."""
+"""What this installation's handoffs cost and took, and how its quotes turned out: the newest
+of each, for the next quote.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,9 @@ class QueueDepth:
     queue: str
     messages: int
     wanted: int
-    """Handoffs of jobs that wait for a claim there. Fewer than messages: the rest belongs to jobs that have ended."""
+    """Handoffs of jobs that wait for a claim there. Fewer than messages: the rest belongs to
+    jobs that have ended.
+    """
 
 
 class Health:
@@ -76,9 +78,11 @@ class Health:
             _refuse_a_cluster(self._connection.redis.info("cluster"))
 
     def refusal(self) -> str | None:
-        """Why Redis takes no writes now, though it can be read: it is full, or a replica. None: it takes them.
+        """Why Redis takes no writes now, though it can be read: it is full, or a replica.
+        None: it takes them.
 
-        Asked with a write that every such Redis refuses and that changes nothing: no bytes, at the beginning of a key that never is.
+        Asked with a write that every such Redis refuses and that changes nothing: no bytes, at
+        the beginning of a key that never is.
         """
         try:
             with in_our_words():
@@ -88,7 +92,9 @@ class Health:
         return None
 
     def no_room(self, mark: float) -> str | None:
-        """Why no new work is to be taken, if more than this part of maxmemory is used; without a maxmemory there is always room."""
+        """Why no new work is to be taken, if more than this part of maxmemory is used; without
+        a maxmemory there is always room.
+        """
         with in_our_words():
             info: dict[str, Any] = self._connection.redis.info("memory")
         most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))

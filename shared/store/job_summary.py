@@ -1,4 +1,6 @@
-"""What can be read of a job at once, however many handoffs it has: its books, the ends of its journal, some of its handoffs."""
+"""What can be read of a job at once, however many handoffs it has: its books, the ends of its
+journal, some of its handoffs.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,9 @@ class Glances:
         )
 
     def routed(self, job_id: JobId) -> Routed | None:
-        """Who does a job of mode `auto`: nobody has asked for thousands of steps before that. None: it is not known yet."""
+        """Who does a job of mode `auto`: nobody has asked for thousands of steps before that.
+        None: it is not known yet.
+        """
         with in_our_words():
             entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
         return next(

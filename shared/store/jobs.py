@@ -1,4 +1,6 @@
-"""Jobs as a whole: how they stand, which there are, how their handoffs stand, and what time makes necessary."""
+"""Jobs as a whole: how they stand, which there are, how their handoffs stand, and what time
+makes necessary.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
 
 SWEEP_AT_MOST = 200
 ACTED_WITHIN_S = 1.5
-"""A wake-up that is in no queue is on its way to a look for at most this long, and what it was about is found again after this. With two
-sweeps of a second each, it leaves some of the 5 s after a lease within which a handoff runs elsewhere.
+"""A wake-up that is in no queue is on its way to a look for at most this long, and what it was
+about is found again after this. With two sweeps of a second each, it leaves some of the 5 s
+after a lease within which a handoff runs elsewhere.
 """
 FORGET_AT_ONCE = 1_000
 """Jobs in one round trip."""
@@ -33,7 +36,9 @@ class HandoffStanding:
     lease_until: float | None = None
     lost: bool = False
     held: bool = False
-    """It waits until its role is resumed, its dead letter tried again, or its time of being parked over."""
+    """It waits until its role is resumed, its dead letter tried again, or its time of being
+    parked over.
+    """
     parked_until: float | None = None
     """It waits for its provider, and `doing` says why; None: it does not."""
     queue: str = ""
@@ -46,8 +51,9 @@ class HandoffStanding:
     stints: tuple[Stint, ...] = ()
     """Claims of it that have ended without a result, in order."""
     claimed_at: float | None = None
-    """When the claim began that holds, or that has ended with a result; None: there is none, or it is the first one of a version that did
-    not note it."""
+    """When the claim began that holds, or that has ended with a result; None: there is none,
+    or it is the first one of a version that did not note it.
+    """
     turns: int = 0
     tool_calls: int = 0
     """Those that were answered."""
@@ -96,9 +102,13 @@ class JobStanding:
     parent: JobId | None = None
     """The job whose step it does, if it is a child."""
     children: tuple[JobId, ...] = ()
-    """Jobs that do steps of it, in the order in which these were handed over; some may never have begun."""
+    """Jobs that do steps of it, in the order in which these were handed over; some may never
+    have begun.
+    """
     waiting_for: str = ""
-    """Who is not there and is needed: the hash does not know, `supervisor.client.waiting_reasons` adds it."""
+    """Who is not there and is needed: the hash does not know,
+    `supervisor.client.waiting_reasons` adds it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,16 +216,22 @@ class Jobs:
             pipe.execute()
 
     def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
-        """Note that a role's handoff is about to be sent to this queue; False: it waits there already, or somebody has it."""
+        """Note that a role's handoff is about to be sent to this queue; False: it waits there
+        already, or somebody has it.
+        """
         order = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
         return bool(self._connection.script("queue", [keys.job(job_id), keys.DUE], order))
 
     def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """These have left for their queues: the sweep does not find them any more, unless they are lost again."""
+        """These have left for their queues: the sweep does not find them any more, unless they
+        are lost again.
+        """
         self._connection.script("sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
 
     def sweep(self) -> Swept:
-        """What needs a look now: each job once, until somebody has looked or the wake-up is lost. Any number of sweepers share the work."""
+        """What needs a look now: each job once, until somebody has looked or the wake-up is
+        lost. Any number of sweepers share the work.
+        """
         found, fresh, more = self._connection.script(
             "sweep",
             [keys.DUE, keys.QUEUES],
@@ -235,7 +251,9 @@ class Jobs:
         return Swept(due, tuple(JobId(member.decode()) for member in fresh), bool(more))
 
     def forget_older_than(self, unix_s: float) -> None:
-        """Drop from the list what retention has removed: a job that is at work, or waits for somebody, may be older."""
+        """Drop from the list what retention has removed: a job that is at work, or waits for
+        somebody, may be older.
+        """
         redis, left = self._connection.redis, 0
         with in_our_words():
             while old := redis.zrange(

@@ -40,7 +40,9 @@ READ_AT_MOST_OF_EACH = 200
 
 
 STUMBLE_AT_MOST_MS = 300_000
-"""Between two looks at a job that cannot be carried on by this version: another one, or a person, may mend it."""
+"""Between two looks at a job that cannot be carried on by this version: another one, or a
+person, may mend it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class Commit:
     """The version that the decision was made on."""
     events: Sequence[Event]
     tip: float | None = None
-    """When its last event was written, Unix time in seconds: with the version it tells this history from any other. None: not compared."""
+    """When its last event was written, Unix time in seconds: with the version it tells this
+    history from any other. None: not compared.
+    """
     fields: Mapping[str, str | int] = field(default_factory=dict)
     """Fields of the job's hash: status, limits. One set to '' is removed."""
     payloads: Sequence[str] = ()
@@ -67,13 +71,17 @@ class Commit:
     score: str | None = None
     """How the job's quote turned out, as JSON: the next quotes are held against it."""
     parent: tuple[JobId, HandoffId] | None = None
-    """The handoff of another job that this one is there to do from now on. It is claimed with the commit, in this job's name."""
+    """The handoff of another job that this one is there to do from now on. It is claimed with
+    the commit, in this job's name.
+    """
     after: JobId | None = None
     """A job that must be there; None: none must."""
     look: str = ""
     """The look that comes to its end with it; empty: none does."""
     insists: bool = False
-    """Where it ends the job, it does so without the results that have come since: in a job of thousands of steps there always are some."""
+    """Where it ends the job, it does so without the results that have come since: in a job of
+    thousands of steps there always are some.
+    """
 
 
 class Journal:
@@ -84,27 +92,32 @@ class Journal:
         self._keep_ms = keep_s * 1000
 
     def commit(self, commit: Commit) -> list[Recorded]:
-        """Append all of it or nothing. Returns the events in their places. Where it only hands steps out, or insists on the end, results of
-        others may stand between them and `expected`: they change nothing about that, and in a job of thousands there is
-        always one that has just come.
+        """Append all of it or nothing. Returns the events in their places. Where it only hands
+        steps out, or insists on the end, results of others may stand between them and
+        `expected`: they change nothing about that, and in a job of thousands there is always
+        one that has just come.
 
         Raises:
-            VersionConflict: the journal is not at `expected`, or nobody waits for the parent's handoff; nothing was written.
+            VersionConflict: the journal is not at `expected`, or nobody waits for the parent's
+            handoff; nothing was written.
         """
         return recorded_as(commit, self.say(commit))
 
     def say(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
     ) -> Sequence[Any]:
-        """What `commit.lua` answers. `claim`: the order to claim a handoff that it issues; `end`: to finish the one whose result the
-        decision was made on. Either is carried out along with it. With an end, any result that came meanwhile is another decision: that
+        """What `commit.lua` answers. `claim`: the order to claim a handoff that it issues;
+        `end`: to finish the one whose result the
+        decision was made on. Either is carried out along with it. With an end, any result that
+        came meanwhile is another decision: that
         handoff may have been out for minutes, and whoever was woken by such a result has found nothing to do.
         """
         answer: Sequence[Any] = self._connection.script("commit", *self._order(commit, claim, end))
         return answer
 
     def commit_each(self, commits: Sequence[Commit]) -> list[LedgerError | None]:
-        """Each of them on its own, in one round trip; what became of it: None, or what `commit` would raise.
+        """Each of them on its own, in one round trip; what became of it: None, or what
+        `commit` would raise.
 
         Raises:
             LedgerUnavailable: which of them were written is not known.
@@ -168,7 +181,8 @@ class Journal:
     def append(
         self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None
     ) -> int:
-        """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at the job a second later.
+        """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at
+        the job a second later.
 
         Raises:
             UnknownJob: there is no such job.
@@ -182,7 +196,8 @@ class Journal:
         fields: Mapping[str, str | int] | None = None,
         payloads: Sequence[str] = (),
     ) -> int:
-        """The same while the job has not ended, with what the event refers to. Returns the version; 0: it has ended.
+        """The same while the job has not ended, with what the event refers to. Returns the
+        version; 0: it has ended.
 
         Raises:
             UnknownJob: there is no such job.
@@ -279,16 +294,17 @@ class Journal:
         return {jobs[stream]: _parsed(entries) for stream, entries in answer or ()}
 
     def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
-        """When the sweeper must look at the job again. Nothing changes if the journal is no longer at `version`: a result that came
-        meanwhile has set its own time, in case nobody else wakes the supervisor. `look`: the one that comes to its end with it, if one
-        does.
+        """When the sweeper must look at the job again. Nothing changes if the journal is no
+        longer at `version`: a result that came meanwhile has set its own time, in case nobody
+        else wakes the supervisor. `look`: the one that comes to its end with it, if one does.
         """
         due_ms = -1 if due_at is None else int(due_at * 1000)
         self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
 
     def stumble(self, job_id: JobId, look: str = "") -> int:
-        """Our own code could not carry the job on: the sweeper wakes it again, later each time. Returns how often in a row, until something
-        happens to it; 0: there is no such job.
+        """Our own code could not carry the job on: the sweeper wakes it again, later each
+        time. Returns how often in a row, until something happens to it; 0: there is no such
+        job.
         """
         return int(
             self._connection.script(

@@ -1,4 +1,6 @@
-"""Every Redis key of the ledger. `{job}` is a hash tag, so that all keys of one job would live on one shard."""
+"""Every Redis key of the ledger. `{job}` is a hash tag, so that all keys of one job would live
+on one shard.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +11,46 @@ PREFIX = "handoff:"
 DUE = f"{PREFIX}due"
 """zset: `job` or `job/handoff` -> Unix ms at which the sweeper must look at it."""
 JOBS = f"{PREFIX}jobs"
-"""zset: job -> Unix ms of its submission, with a fraction that orders the jobs of one millisecond. `scripts/commit.lua` writes it."""
+"""zset: job -> Unix ms of its submission, with a fraction that orders the jobs of one
+millisecond. `scripts/commit.lua` writes it.
+"""
 SERVING = f"{PREFIX}serving"
-"""zset: `queue/process` -> Unix ms until which that process says that it serves that queue. A supervisor serves `supervisor`."""
+"""zset: `queue/process` -> Unix ms until which that process says that it serves that queue. A
+supervisor serves `supervisor`.
+"""
 QUEUES = f"{PREFIX}queues"
 """hash: queue to which handoffs are sent -> 0."""
 WAITING = f"{PREFIX}waiting:"
-"""+ queue, zset: `job/handoff` that was published and not yet claimed -> Unix ms of its publication. For `supervisor` and `submissions`:
-`job` that was woken and not looked at since -> Unix ms of its wake-up."""
+"""+ queue, zset: `job/handoff` that was published and not yet claimed -> Unix ms of its
+publication. For `supervisor` and `submissions`: `job` that was woken and not looked at since
+-> Unix ms of its wake-up.
+"""
 OUT = f"{PREFIX}out:"
-"""+ queue, zset: what waits for it is on the hands of a process, which is to publish it or has taken it -> since when (Unix ms).
-`scripts/enqueue.lua` and `scripts/dequeue.lua` write it, too."""
+"""+ queue, zset: what waits for it is on the hands of a process, which is to publish it or has
+taken it -> since when (Unix ms). `scripts/enqueue.lua` and `scripts/dequeue.lua` write it,
+too.
+"""
 FAIR = f"{PREFIX}fair:"
-"""+ queue, zset: `job/handoff TAG` or `job TAG` of a message that waits in the queue -> its place in the fair order. `:messages`, hash:
-the same -> the message. `:next`, zset: a tenant -> the place of its next message. `scripts/enqueue.lua` and `scripts/dequeue.lua` write
-them."""
+"""+ queue, zset: `job/handoff TAG` or `job TAG` of a message that waits in the queue -> its
+place in the fair order. `:messages`, hash: the same -> the message. `:next`, zset: a tenant ->
+the place of its next message. `scripts/enqueue.lua` and `scripts/dequeue.lua` write them.
+"""
 SILENCE = f"{PREFIX}silence"
-"""hash: when somebody last spoke to Redis of leases, and the last time in which nobody could (Unix ms). `scripts/silence.lua` writes it."""
+"""hash: when somebody last spoke to Redis of leases, and the last time in which nobody could
+(Unix ms). `scripts/silence.lua` writes it.
+"""
 PAUSED = f"{PREFIX}paused"
 """hash: role -> since when and why, until it is resumed."""
 HELD = f"{PREFIX}held:"
-"""+ role, zset: `job/handoff` that waits for the role to be resumed -> Unix ms at which it was held."""
+"""+ role, zset: `job/handoff` that waits for the role to be resumed -> Unix ms at which it was
+held.
+"""
 ORPHANS = f"{PREFIX}orphans"
 """string: the word of the supervisor that goes through the queues that nobody serves."""
 CAPS = f"{PREFIX}caps"
-"""hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is such a cap; since: when the supervisor that
-started last said so (Unix ms)."""
+"""hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is
+such a cap; since: when the supervisor that started last said so (Unix ms).
+"""
 DEAD = f"{PREFIX}dead"
 """list: messages that did not parse, newest first."""
 SCORES = f"{PREFIX}scores"
@@ -64,12 +80,16 @@ def turns(job_id: JobId, handoff_id: HandoffId) -> str:
 
 
 def blobs(job_id: JobId) -> str:
-    """hash: digest -> compressed payload; `draft:HANDOFF` -> what is being written, as far as it goes."""
+    """hash: digest -> compressed payload; `draft:HANDOFF` -> what is being written, as far as
+    it goes.
+    """
     return f"{job(job_id)}:blob"
 
 
 def draft(handoff_id: HandoffId) -> str:
-    """The field of `blobs` that holds a handoff's draft; `renew.lua`, `finish.lua` and `commit.lua` write and remove it."""
+    """The field of `blobs` that holds a handoff's draft; `renew.lua`, `finish.lua` and
+    `commit.lua` write and remove it.
+    """
     return f"draft:{handoff_id}"
 
 
@@ -84,7 +104,9 @@ def document(digest: str) -> str:
 
 
 def pace(lane: str) -> str:
-    """hash: what a provider lets through of a lane; `:line` and `:alive`, zsets: who waits. `scripts/pacing.lua` writes them."""
+    """hash: what a provider lets through of a lane; `:line` and `:alive`, zsets: who waits.
+    `scripts/pacing.lua` writes them.
+    """
     return f"{PREFIX}pace:{lane}"
 
 
@@ -93,7 +115,9 @@ LANES = f"{PREFIX}lanes"
 
 
 def day(number: int | str, tenant: str | None = None) -> str:
-    """hash: the books of a day, counted from 1970 in UTC, of all jobs or of one tenant's, like a job's. `scripts/books.lua` keeps them."""
+    """hash: the books of a day, counted from 1970 in UTC, of all jobs or of one tenant's, like
+    a job's. `scripts/books.lua` keeps them.
+    """
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 
 
@@ -108,5 +132,7 @@ def supervisor(worker_id: str) -> str:
 
 
 def history(role: str) -> str:
-    """list: what handoffs of a specialist or a role cost and took, the newest first. `finish.lua` writes it."""
+    """list: what handoffs of a specialist or a role cost and took, the newest first.
+    `finish.lua` writes it.
+    """
     return f"{PREFIX}history:{role}"

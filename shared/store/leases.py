@@ -1,4 +1,6 @@
-"""One thread that renews every lease of its process, and, by doing so, shows that the process is not frozen, nor are its looks at jobs."""
+"""One thread that renews every lease of its process, and, by doing so, shows that the process
+is not frozen, nor are its looks at jobs.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,17 @@ from handoff_queue.shared.types.errors import Interrupted, LedgerError
 
 RENEWALS_PER_LEASE = 3
 SIGN_EVERY_S = 4.0
-"""... and of a long lease more: a renewal is a sign of life, and whoever watches a job is promised one of each handoff within 5 s."""
+"""... and of a long lease more: a renewal is a sign of life, and whoever watches a job is
+promised one of each handoff within 5 s.
+"""
 SILENCE_PER_LEASE = 0.25
-"""A renewal waits this part of a lease for Redis: less than until the next one is due, so that two of them fit into a lease."""
+"""A renewal waits this part of a lease for Redis: less than until the next one is due, so that
+two of them fit into a lease.
+"""
 RETRY_PER_LEASE = 1 / 12
-"""... and is tried again after this part if nothing came of it: within a third of a lease after Redis is back, all have been renewed, which
-is less than the grace of `silence.lua`."""
+"""... and is tried again after this part if nothing came of it: within a third of a lease
+after Redis is back, all have been renewed, which is less than the grace of `silence.lua`.
+"""
 log = log_of(__name__)
 
 
@@ -36,7 +43,9 @@ def retries_every_s(lease_s: float) -> float:
 
 
 class Leases:
-    """The claims that this process holds. Their renewals have a connection of their own: they never wait for other threads' calls."""
+    """The claims that this process holds. Their renewals have a connection of their own: they
+    never wait for other threads' calls.
+    """
 
     def __init__(self, redis_url: str, lease_s: float, *, watchdog: bool) -> None:
         """`watchdog`: end the process if it freezes (its parent starts it again)."""
@@ -45,7 +54,9 @@ class Leases:
         self._watchdog = watchdog
         self._held: dict[int, Claim] = {}
         self._shown: dict[int, tuple[ScriptCall, float]] = {}
-        """What says of a look that its process lives, and when (by the monotonic clock) the look began."""
+        """What says of a look that its process lives, and when (by the monotonic clock) the
+        look began.
+        """
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)
@@ -71,8 +82,8 @@ class Leases:
 
     @contextmanager
     def shown(self, sign_of_life: ScriptCall) -> Iterator[None]:
-        """Give this sign, keys and arguments of `look.lua`, until the block ends: a look that takes long is not a frozen one. One that ends
-        before a renewal is due costs nothing.
+        """Give this sign, keys and arguments of `look.lua`, until the block ends: a look that
+        takes long is not a frozen one. One that ends before a renewal is due costs nothing.
         """
         with self._lock:
             self._shown[id(sign_of_life)] = (sign_of_life, time.monotonic())
@@ -102,7 +113,9 @@ class Leases:
             )
 
     def _renew(self) -> bool:
-        """All of them in one round trip: however many there are, a silent Redis holds this thread for one timeout. False: one was not."""
+        """All of them in one round trip: however many there are, a silent Redis holds this
+        thread for one timeout. False: one was not.
+        """
         with self._lock:
             held = list(self._held.values())
         if not held:

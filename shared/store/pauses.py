@@ -1,6 +1,8 @@
-"""The kill switch: a role that is paused is granted no claim and no further turn, on any machine, until somebody resumes it.
+"""The kill switch: a role that is paused is granted no claim and no further turn, on any
+machine, until somebody resumes it.
 
-The scripts `claim`, `commit` and `turn` look at it. What they stop is *held*: it waits in no queue, and nobody publishes it meanwhile.
+The scripts `claim`, `commit` and `turn` look at it. What they stop is *held*: it waits in no
+queue, and nobody publishes it meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.message import Message
 
 HEEDED_WITHIN_S = 2.0
-"""How often a worker looks whether it may take from its queues. What it has taken before is refused the claim, and held."""
+"""How often a worker looks whether it may take from its queues. What it has taken before is
+refused the claim, and held.
+"""
 
 UNREADABLE = "when and why cannot be read"
 
@@ -65,7 +69,9 @@ def pauses_in(stored: Mapping[bytes, bytes]) -> dict[str, Pause]:
 
 
 def pause_in(text: bytes) -> Pause:
-    """Return the stored pause. An unreadable one still holds: its time is 0, and its reason says that it cannot be read."""
+    """Return the stored pause. An unreadable one still holds: its time is 0, and its reason
+    says that it cannot be read.
+    """
     try:
         return Pause.from_json(text)
     except MalformedMessage:

@@ -1,4 +1,6 @@
-"""Payloads, stored by their digest. Each job has a hash for its payloads. All jobs share the texts of documents."""
+"""Payloads, stored by their digest. Each job has a hash for its payloads. All jobs share the
+texts of documents.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,13 @@ COMPRESS_FROM = 1_000
 """Bytes. For a shorter handoff or result, zlib saves 0.2 KB and takes 20 microseconds."""
 SMALL_BYTES = 32_000
 SMALL_WINDOW, SMALL_MEMORY = 13, 6
-"""With these values zlib allocates 64 KB for a payload. Its defaults allocate 256 KB, which takes ten times as long as the compression of a
-small payload, and save only a few bytes."""
+"""With these values zlib allocates 64 KB for a payload. Its defaults allocate 256 KB, which
+takes ten times as long as the compression of a small payload, and save only a few bytes.
+"""
 MOST_BYTES = 256_000_000
-"""The longest payload that is decompressed. The longest documents have 20 MB by default, see HANDOFF_MAX_DOCUMENT_BYTES; zlib data can be
-1,000 times as long as it is stored."""
+"""The longest payload that is decompressed. The longest documents have 20 MB by default, see
+HANDOFF_MAX_DOCUMENT_BYTES; zlib data can be 1,000 times as long as it is stored.
+"""
 REMEMBERED_CHARS = 50_000
 """Characters of a payload whose compressed form the process keeps for the next job."""
 UPLOAD_CHARS = 4_000_000
@@ -43,7 +47,8 @@ def packed(text: str) -> bytes:
 
 
 def unpacked(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
-    """Return the text of a stored payload of at most `most_bytes` bytes; a longer one is not decompressed.
+    """Return the text of a stored payload of at most `most_bytes` bytes; a longer one is not
+    decompressed.
 
     Raises:
         UnreadablePayload: it is longer, cut off, not zlib data, or not UTF-8.
@@ -58,7 +63,9 @@ def unpacked(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
 
 
 def _raw(stored: bytes, most_bytes: int) -> bytes:
-    """Return the stored bytes without their first one, decompressed to `most_bytes` + 1 bytes at most."""
+    """Return the stored bytes without their first one, decompressed to `most_bytes` + 1 bytes
+    at most.
+    """
     if stored[:1] != b"z":
         return stored[1:]
     decompressor = zlib.decompressobj()
@@ -118,12 +125,13 @@ class Blobs:
         Args:
             job_id: The job that the payloads belong to.
             digests: Payloads that must be readable.
-            results: More payloads. The text is '' for a payload that is gone or damaged: such a result is a
-                failed step, and must not stop its job.
+            results: More payloads. The text is '' for a payload that is gone or damaged: such
+                a result is a failed step, and must not stop its job.
 
         Raises:
             LedgerError: a payload of `digests` is not there.
-            UnreadablePayload: a stored text of `digests` does not match its digest, or cannot be unpacked.
+            UnreadablePayload: a stored text of `digests` does not match its digest, or cannot
+            be unpacked.
         """
         wanted = list(dict.fromkeys((*digests, *results)))
         if not wanted:
@@ -145,7 +153,9 @@ class Blobs:
         return texts
 
     def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
-        """Return the texts of at most `most_bytes` bytes, in two round trips; those that are gone, longer or unreadable are left out."""
+        """Return the texts of at most `most_bytes` bytes, in two round trips; those that are
+        gone, longer or unreadable are left out.
+        """
         name, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)
@@ -165,7 +175,9 @@ class Blobs:
         return texts
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
-        """Return the answer that a handoff is writing; '' before it begins, after it has ended, and if the draft cannot be read."""
+        """Return the answer that a handoff is writing; '' before it begins, after it has
+        ended, and if the draft cannot be read.
+        """
         with in_our_words():
             stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
         try:
@@ -176,7 +188,9 @@ class Blobs:
     # Documents: the same, for all jobs together.
 
     def missing_documents(self, digests: Sequence[str], work_s: float) -> set[str]:
-        """Return the digests without a stored text. Keep the stored texts for the `work_s` seconds of a job and the retention time."""
+        """Return the digests without a stored text. Keep the stored texts for the `work_s`
+        seconds of a job and the retention time.
+        """
         missing: set[str] = set()
         for start in range(0, len(digests), 1_000):
             part = digests[start : start + 1_000]

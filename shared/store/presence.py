@@ -21,18 +21,25 @@ from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 ANNOUNCED_FOR_S = 15
-"""An announcement is repeated every third of it. As long as a lease is by default: a dead worker is missed about when its handoffs are."""
+"""An announcement is repeated every third of it. As long as a lease is by default: a dead
+worker is missed about when its handoffs are.
+"""
 FOUND_WITHIN_S = 5.0
-"""A process that starts waits at most this long until it has announced itself, before it says that it is ready: a Redis that is away is no
-reason not to start."""
+"""A process that starts waits at most this long until it has announced itself, before it says
+that it is ready: a Redis that is away is no reason not to start.
+"""
 WITHDRAWN_WITHIN_S = 2.0
-"""A process that ends waits at most this long until its announcement is taken back; what is not runs out."""
+"""A process that ends waits at most this long until its announcement is taken back; what is
+not runs out.
+"""
 GOOD_FOR_S = 1.0
 """How long a process believes what it has read."""
 
 
 MOST_ANNOUNCED_BYTES = 8 * 2**20
-"""An announcement that is longer is not read. One with 100 specialists of the longest instructions has 6 MB."""
+"""An announcement that is longer is not read. One with 100 specialists of the longest
+instructions has 6 MB.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,8 @@ class Served:
     models: tuple[str, ...] = ()
     paused: Pause | None = None
     effects: frozenset[str] = frozenset()
-    """The tools of the specialist that are not safe to repeat, or its Celery task if that is not."""
+    """The tools of the specialist that are not safe to repeat, or its Celery task if that is not.
+    """
 
 
 def acting(served: Mapping[str, Served]) -> frozenset[str]:
@@ -73,7 +81,9 @@ class Presence:
     queues: frozenset[str]
     """That somebody serves: specialists' names, and `supervisor`."""
     unclaimed: Mapping[JobId, Mapping[HandoffId, str]] = field(default_factory=dict)
-    """Handoffs that wait for a specialist whom nobody serves, or for a role that is paused, and for whom. Only of what was asked for."""
+    """Handoffs that wait for a specialist whom nobody serves, or for a role that is paused,
+    and for whom. Only of what was asked for.
+    """
     paused: Mapping[str, Pause] = field(default_factory=dict)
     """By role."""
 
@@ -105,7 +115,8 @@ class Roles:
     def announce_supervisor(self, name: str, node: Node | None = None) -> int:
         """Announce this supervisor for another `ANNOUNCED_FOR_S`.
 
-        Return the time since which the caps of a day hold, Unix ms by Redis's clock, as `Days.set_caps` did; 0: there are no caps.
+        Return the time since which the caps of a day hold, Unix ms by Redis's clock, as
+        `Days.set_caps` did; 0: there are no caps.
         """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -139,10 +150,11 @@ class Roles:
         handoffs: Sequence[tuple[JobId, HandoffId]] = (),
         most: int | None = None,
     ) -> Presence:
-        """Who is there now, and what of these jobs, or which of these handoffs, waits for somebody who is not: one round trip.
+        """Who is there now, and what of these jobs, or which of these handoffs, waits for
+        somebody who is not: one round trip.
 
-        Handoffs cost next to nothing; for jobs, everything that waits in queues that nobody serves is gone through; or the
-        first `most` of each.
+        Handoffs cost next to nothing; for jobs, everything that waits in queues that nobody
+        serves is gone through; or the first `most` of each.
         """
         asked = [
             most - 1 if most else -1,
@@ -161,7 +173,9 @@ class Roles:
         return Presence(names, unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
-        """Return what the live workers announce. Announcements that this version cannot read are skipped."""
+        """Return what the live workers announce. Announcements that this version cannot read
+        are skipped.
+        """
         names = {name for queue, name in self._serving() if queue != SUPERVISOR_QUEUE}
         stored = self._announced([keys.worker(name) for name in sorted(names)])
         return readable(filter(None, stored), Announcement.from_json, keys.worker("*"))
@@ -188,7 +202,9 @@ class Roles:
         return [(queue, name) for queue, _, name in parts]
 
     def _announced(self, announced_at: Sequence[str]) -> list[bytes | None]:
-        """Return what stands at each of these keys; None: nothing, or more than `MOST_ANNOUNCED_BYTES`."""
+        """Return what stands at each of these keys; None: nothing, or more than
+        `MOST_ANNOUNCED_BYTES`.
+        """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for key in announced_at:
@@ -197,7 +213,9 @@ class Roles:
         return [text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None for text in stored]
 
     def served(self) -> dict[str, Served]:
-        """Every specialist that a live worker serves, by name. Where workers differ, the version that most of them serve."""
+        """Every specialist that a live worker serves, by name. Where workers differ, the
+        version that most of them serve.
+        """
         if time.monotonic() - self._read_at >= GOOD_FOR_S:
             self._served = self._read()
             self._read_at = time.monotonic()

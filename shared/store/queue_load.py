@@ -1,4 +1,6 @@
-"""What the fleet has to do at one moment: who works on what, what waits, what providers let through. Reads only."""
+"""What the fleet has to do at one moment: who works on what, what waits, what providers let
+through. Reads only.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
 
 MOST_AT_WORK = 5_000
-"""Handoffs that are read, the first to be looked at by the sweeper first: some 20 ms of Redis's time. Where more are out, whether at work,
-parked or lost, those at work among these are told."""
+"""Handoffs that are read, the first to be looked at by the sweeper first: some 20 ms of
+Redis's time. Where more are out, whether at work, parked or lost, those at work among these
+are told.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class Lane:
     """A digest."""
     model: str
     limits: Mapping[str, Allowance]
-    """By name: requests, input, output (tokens), each in a window; empty: the provider names none."""
+    """By name: requests, input, output (tokens), each in a window; empty: the provider names none.
+    """
     refused_until: float | None
     """It takes no call before this; None: it does."""
     why: str
@@ -75,7 +80,8 @@ class Load:
     supervisors: int
     at_work: tuple[AtWork, ...]
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
-    """By queue, also those that nobody serves: specialists, and `think` of the supervisor's roles."""
+    """By queue, also those that nobody serves: specialists, and `think` of the supervisor's roles.
+    """
     lanes: tuple[Lane, ...] = ()
     dead_letters: int = 0
     used_memory_bytes: int = 0

@@ -1,6 +1,8 @@
-"""The lists that Celery's messages wait in. A worker takes each message to its end; where a role has none any more, nobody does.
+"""The lists that Celery's messages wait in. A worker takes each message to its end; where a
+role has none any more, nobody does.
 
-Its messages carry the text of their tasks. A message without its job is dropped: whoever took it would do nothing. The others are left.
+Its messages carry the text of their tasks. A message without its job is dropped: whoever took
+it would do nothing. The others are left.
 """
 
 from __future__ import annotations
@@ -15,9 +17,13 @@ from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.types.ids import JobId, is_job_id, new_word
 
 LOOKED_AT = 200
-"""Messages of a queue at a time: some milliseconds of Redis, the more the further from their taking end they stand, and half a megabyte."""
+"""Messages of a queue at a time: some milliseconds of Redis, the more the further from their
+taking end they stand, and half a megabyte.
+"""
 MINE_FOR_S = 60
-"""Since its last piece, one supervisor has the queues for itself: after a restart of all of them not everybody goes through them."""
+"""Since its last piece, one supervisor has the queues for itself: after a restart of all of
+them not everybody goes through them.
+"""
 
 
 class Queues:
@@ -28,15 +34,18 @@ class Queues:
         self._roles = roles
         self._name = new_word()
         self._passed: dict[str, int] = {}
-        """Of each queue that was not gone through to its end: how many were looked at and left, from where messages are taken."""
+        """Of each queue that was not gone through to its end: how many were looked at and
+        left, from where messages are taken.
+        """
 
     @property
     def has_more(self) -> bool:
         return bool(self._passed)
 
     def drop_orphans(self) -> int:
-        """The next `LOOKED_AT` messages of each queue that nobody serves: those whose jobs are gone. Returns how many there were; 0,
-        too, where another supervisor is at it, or was just now.
+        """The next `LOOKED_AT` messages of each queue that nobody serves: those whose jobs are
+        gone. Returns how many there were; 0, too, where another supervisor is at it, or was
+        just now.
         """
         if not self._is_mine():
             self._passed = {}
@@ -87,7 +96,8 @@ class Queues:
 
 
 def _named(frame: bytes) -> tuple[JobId | None, str]:
-    """The job of a message, by the id of its task, which is the job's and the handoff's; and the message's entry in the fair order.
+    """The job of a message, by the id of its task, which is the job's and the handoff's; and
+    the message's entry in the fair order.
     None: no message of ours, which a worker or a person may look at.
     """
     try:

@@ -1,7 +1,9 @@
-"""The pace of one claim's model calls: what they take of their lane's limits, and what the provider says to them.
+"""The pace of one claim's model calls: what they take of their lane's limits, and what the
+provider says to them.
 
-A lane (one model under one account) is shared by all processes, in Redis; `scripts/pacing.lua` has its rules. A call is let go in the same
-script that reserves its budget. A lane without limits costs no round trip more, but for its very first call.
+A lane (one model under one account) is shared by all processes, in Redis; `scripts/pacing.lua`
+has its rules. A call is let go in the same script that reserves its budget. A lane without
+limits costs no round trip more, but for its very first call.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class Pacing:
         return {"pace": asked | {"window": self._window_ms}}
 
     def let_go(self, expected: Expected | None, answer: Sequence[int]) -> None:
-        """The call may be made. `answer`: what `admit` says it has taken; empty where nobody counts."""
+        """The call may be made. `answer`: what `admit` says it has taken; empty where nobody
+        counts.
+        """
         self.taken = None
         if expected is not None and answer:
             limited, ahead, at_ms, input_tokens, output_tokens = answer
@@ -72,7 +76,9 @@ class Pacing:
             )
 
     def back(self, usage: Usage | None) -> dict[str, Any]:
-        """What flows back after a call. None: it was never made. A cut one may have taken all; what was read from a cache is free."""
+        """What flows back after a call. None: it was never made. A cut one may have taken all;
+        what was read from a cache is free.
+        """
         taken = self.taken
         self.taken = None
         if taken is None or not (taken.is_limited or taken.goes_ahead):
@@ -90,7 +96,8 @@ class Pacing:
         return {"pace": back}
 
     def took(self, usage: Usage) -> str:
-        """Return what all calls of a handoff took of their lane's limits, as JSON for `finish`; null: no provider counts them.
+        """Return what all calls of a handoff took of their lane's limits, as JSON for
+        `finish`; null: no provider counts them.
 
         Figures above `MOST` are cut: `History` could not read them.
         """
@@ -105,13 +112,17 @@ class Pacing:
         )
 
     def heard(self, limits: RateLimits) -> None:
-        """The provider takes the call. Told to the others where they wait for it, or where there are limits."""
+        """The provider takes the call. Told to the others where they wait for it, or where
+        there are limits.
+        """
         told = _limits(limits)
         if self.taken is not None and (self.taken.goes_ahead or told):
             self._tell(self.taken, {"limits": told})
 
     def refused(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
-        """The provider takes no call now: nobody makes one until it may again, and then one goes ahead."""
+        """The provider takes no call now: nobody makes one until it may again, and then one
+        goes ahead.
+        """
         if self.taken is None:
             return
         wait_ms = (

@@ -16,7 +16,9 @@ def order_of(fields: Mapping[str, Any]) -> str:
 
 
 def keep_of(keep_s: int, deadline: float | None) -> tuple[int, int]:
-    """`keep_ms` and `deadline` of the scripts: a job that is at work stays until its time is over, and then for its retention."""
+    """`keep_ms` and `deadline` of the scripts: a job that is at work stays until its time is
+    over, and then for its retention.
+    """
     return keep_s * 1000, int((deadline or 0) * 1000)
 
 

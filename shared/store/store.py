@@ -53,8 +53,8 @@ def open_ledger(
     drain: Drain | None = None,
     timeout_s: float = SOCKET_TIMEOUT_S,
 ) -> Ledger:
-    """Nothing is sent until something is asked. `drain`: set when this process is shutting down. `timeout_s`: how long Redis may be
-    silent.
+    """Nothing is sent until something is asked. `drain`: set when this process is shutting
+    down. `timeout_s`: how long Redis may be silent.
     """
     connection = Connection(redis_url, timeout_s=timeout_s)
     keep_s, roles = settings.retention_s, Roles(connection)

@@ -1,4 +1,6 @@
-"""What the ledger keeps of the trace that a job belongs to: asked only by processes that tell a collector of their work."""
+"""What the ledger keeps of the trace that a job belongs to: asked only by processes that tell
+a collector of their work.
+"""
 
 from __future__ import annotations
 

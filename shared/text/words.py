@@ -17,7 +17,9 @@ def counted(count: int, word: str) -> str:
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """filter, filters, filtering and filtered have one stem. A stemmer of its own each time: they keep state, and threads are many."""
+    """filter, filters, filtering and filtered have one stem. A stemmer of its own each time:
+    they keep state, and threads are many.
+    """
     stemmed: str = snowballstemmer.stemmer("english").stemWord(word.lower())
     return stemmed
 

@@ -1,4 +1,6 @@
-"""YAML without what is no plain value: refused while its tree is made, so that nothing is read twice, lost in silence, or grows."""
+"""YAML without what is no plain value: refused while its tree is made, so that nothing is read
+twice, lost in silence, or grows.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ class Refused(yaml.MarkedYAMLError):
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Refuses aliases, as a few lines of aliases to aliases grow to gigabytes as soon as somebody walks the value; and a key that one
-    mapping has twice, of which YAML would drop the first.
+    """Refuses aliases, as a few lines of aliases to aliases grow to gigabytes as soon as
+    somebody walks the value; and a key that one mapping has twice, of which YAML would drop
+    the first.
     """
 
     def refused(self, event: Any) -> str | None:

@@ -1,6 +1,7 @@
 """Characters that Unicode or UTF-16 can spell in two ways, and halves of characters.
 
-Half of a character is a lone surrogate. JSON and file names can hold it. UTF-8 cannot, so nothing could store or send it.
+Half of a character is a lone surrogate. JSON and file names can hold it. UTF-8 cannot, so
+nothing could store or send it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def has_half_a_character(text: str) -> bool:
 
 
 def in_whole_characters(text: str) -> str:
-    """The text with halves that stand side by side made one, as where a stream was cut between them, and the others replaced (U+FFFD)."""
+    """The text with halves that stand side by side made one, as where a stream was cut between
+    them, and the others replaced (U+FFFD).
+    """
     if not has_half_a_character(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

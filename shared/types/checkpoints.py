@@ -1,4 +1,6 @@
-"""The checkpoints of a handoff, as the ledger stores them: what a conversation with a model is made of, and what one call may cost."""
+"""The checkpoints of a handoff, as the ledger stores them: what a conversation with a model is
+made of, and what one call may cost.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_
 
 @dataclass(frozen=True, slots=True)
 class WorstCase:
-    """The most that one model call can use: reserved before it, settled after it. Whole tokens, micro-dollars."""
+    """The most that one model call can use: reserved before it, settled after it. Whole
+    tokens, micro-dollars.
+    """
 
     input_tokens: int
     output_tokens: int

@@ -15,7 +15,9 @@ _ID = re.compile(rf"^\[?({_NAME}|[0-9]{{1,4}})\]?$")
 
 
 def qualified(claim_id: str, step: StepId) -> str | None:
-    """The id with its step in front: `c1` -> `step.c1`. None if it is no id. A bare number counts as one."""
+    """The id with its step in front: `c1` -> `step.c1`. None if it is no id. A bare number
+    counts as one.
+    """
     match = _ID.match(claim_id.strip())
     if match is None:
         return None
@@ -28,7 +30,8 @@ def qualified(claim_id: str, step: StepId) -> str | None:
 def renamed_markers(
     output: Any, step: StepId, known: Collection[str], dangling: list[str]
 ) -> tuple[Any, list[str]]:
-    """The output with every marker qualified, one id per bracket, and the ids that it points to in the order of their first use.
+    """The output with every marker qualified, one id per bracket, and the ids that it points
+    to in the order of their first use.
 
     Markers that point to nothing are taken out, and their names are added to `dangling`.
     """

@@ -1,7 +1,8 @@
-"""Conditions of steps: expressions over the results of earlier steps, and over the item of a repeated step.
+"""Conditions of steps: expressions over the results of earlier steps, and over the item of a
+repeated step.
 
-The text is parsed with `ast`, and each node is checked against a short list. No code runs: there are no calls but
-`len`, no operators but comparisons, `and`, `or`, `not` and `in`.
+The text is parsed with `ast`, and each node is checked against a short list. No code runs:
+there are no calls but `len`, no operators but comparisons, `and`, `or`, `not` and `in`.
 """
 
 from __future__ import annotations

@@ -94,7 +94,9 @@ class PlanRefused(ManyProblems):
     """A plan that a person has written, and what is wrong with it."""
 
     def __init__(self, problems: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """`problems`: each with where in the plan it is, from the outermost field inwards: `steps`, `0`, `task`."""
+        """`problems`: each with where in the plan it is, from the outermost field inwards:
+        `steps`, `0`, `task`.
+        """
         super().__init__([said for said, _ in problems])
         self.problems = tuple(problems)
 
@@ -126,7 +128,9 @@ class LedgerUnavailable(LedgerError):
 
 
 class LedgerRefuses(LedgerUnavailable):
-    """Redis is full or read-only. It says so before it writes anything: what was asked for was not done."""
+    """Redis is full or read-only. It says so before it writes anything: what was asked for was
+    not done.
+    """
 
 
 class UnusableRedis(LedgerError, UserError):
@@ -134,7 +138,9 @@ class UnusableRedis(LedgerError, UserError):
 
 
 class UnreadablePayload(LedgerError):
-    """A stored payload is damaged, too long, or not the text that its digest names. It is never used."""
+    """A stored payload is damaged, too long, or not the text that its digest names. It is
+    never used.
+    """
 
 
 class VersionConflict(LedgerError):
@@ -162,7 +168,9 @@ class Cancelled(Interrupted):
 
 
 class Parked(Interrupted):
-    """The next call must wait long for the provider; the handoff goes on after `seconds`, here or elsewhere."""
+    """The next call must wait long for the provider; the handoff goes on after `seconds`, here
+    or elsewhere.
+    """
 
     def __init__(self, seconds: float, why: str) -> None:
         super().__init__(f"{why}, again in {seconds:.0f} s")
@@ -226,13 +234,17 @@ class ModelRejected(ModelError):
 
 
 class SchemaRejected(ModelRejected):
-    """The server takes no strict schemas: the next call says the same in words, and so is another one."""
+    """The server takes no strict schemas: the next call says the same in words, and so is
+    another one.
+    """
 
     retryable: ClassVar[bool] = True
 
 
 class ModelBusy(ModelError):
-    """Rate limit or overload; nothing was paid. `limits`: what the server said of its rate limits beside it."""
+    """Rate limit or overload; nothing was paid. `limits`: what the server said of its rate
+    limits beside it.
+    """
 
     retryable: ClassVar[bool] = True
 
@@ -249,7 +261,9 @@ class ModelBusy(ModelError):
 
 
 class ModelUnreachable(ModelError):
-    """Server error, time-out, broken connection or cut stream. What was generated may have been paid."""
+    """Server error, time-out, broken connection or cut stream. What was generated may have
+    been paid.
+    """
 
     retryable: ClassVar[bool] = True
 
@@ -259,7 +273,9 @@ class NeverSent(ModelUnreachable):
 
 
 class Unsendable(NeverSent):
-    """The request cannot be sent with these settings: credentials, certificate, proxy or URL are wrong."""
+    """The request cannot be sent with these settings: credentials, certificate, proxy or URL
+    are wrong.
+    """
 
     retryable: ClassVar[bool] = False
 

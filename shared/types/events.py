@@ -1,13 +1,15 @@
 """Events of the journal: approvals, and the union of all events.
 
-What a person has written is a payload, like what a model has: an event refers to it. An answer names the question that it is for, by its
+What a person has written is a payload, like what a model has: an event refers to it. An answer
+names the question that it is for, by its
 version in the journal: one that comes late, or second, answers nothing.
 
-Nothing that a model or a tool has written stands in an event: where its words matter, the event refers to the HandoffResult that holds
-them (`supervisor.lifecycle.result_texts` reads them there). Of a plan alone, names and first words of tasks are here, for lists and Flower.
+Nothing that a model or a tool has written stands in an event: where its words matter, the
+event refers to the HandoffResult that holds them (`supervisor.lifecycle.result_texts` reads
+them there). Of a plan alone, names and first words of tasks are here, for lists and Flower.
 
-A journal is a list of these; nothing else is true about a job. Fields are only ever added, with a default, so that a newer version reads
-what an older one wrote.
+A journal is a list of these; nothing else is true about a job. Fields are only ever added,
+with a default, so that a newer version reads what an older one wrote.
 """
 
 from __future__ import annotations

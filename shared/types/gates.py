@@ -43,11 +43,17 @@ class Gates(Message):
     required: tuple[Line, ...] = ()
     """Patterns of RE2 that must stand somewhere."""
     numbers: tuple[Number, ...] = ()
-    """Values that must stand in it, however they are written: 16000 is also `16,000` and `16 thousand`."""
+    """Values that must stand in it, however they are written: 16000 is also `16,000` and `16
+    thousand`.
+    """
     cited: bool = False
-    """There are sources, and every sentence that states a figure or a claim points to one that code has found."""
+    """There are sources, and every sentence that states a figure or a claim points to one that
+    code has found.
+    """
     fact_checker: NameField | None = None
-    """The specialist that looks at its facts when code has found nothing more to send back; None: nobody does."""
+    """The specialist that looks at its facts when code has found nothing more to send back;
+    None: nobody does.
+    """
 
     @field_validator("fact_checker")
     @classmethod

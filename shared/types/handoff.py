@@ -37,7 +37,9 @@ class Document(Message):
     path: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
     """Relative to the folder that was given, with forward slashes; for a fetched page its URL."""
     digest: Digest
-    """SHA-256 of the extracted text: the same text is stored, indexed and cited once, whatever its file."""
+    """SHA-256 of the extracted text: the same text is stored, indexed and cited once, whatever
+    its file.
+    """
     media_type: str
     chars: NonNegativeInt
     """Length of the extracted text; citations count in these."""
@@ -70,7 +72,9 @@ class ContextResult(Message):
 
     step_id: StepIdField
     result: BlobRef
-    """A HandoffResult, as JSON. Failed results are included, so that the specialist knows the missing parts."""
+    """A HandoffResult, as JSON. Failed results are included, so that the specialist knows the
+    missing parts.
+    """
 
 
 Author = Literal["assessor", "planner", "user", "supervisor", "gate"]
@@ -198,9 +202,11 @@ Fact = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
 class Claim(Message):
-    """One statement of fact. The text of an output points to it as `[id]`, from other steps as `[step.id]`.
+    """One statement of fact. The text of an output points to it as `[id]`, from other steps as
+    `[step.id]`.
 
-    One that gives something a value says so in parts as well, so that code can hold it against others; each is as the model wrote it.
+    One that gives something a value says so in parts as well, so that code can hold it against
+    others; each is as the model wrote it.
     """
 
     id: ClaimId
@@ -247,7 +253,9 @@ class HandoffResult(Message):
 
     @property
     def failure(self) -> str:
-        """The kind of its failure, without a model's words: what ended it, or `failed` where its own answer says so; '': none."""
+        """The kind of its failure, without a model's words: what ended it, or `failed` where
+        its own answer says so; '': none.
+        """
         if self.status is not ResultStatus.FAILED:
             return ""
         return (
@@ -292,7 +300,9 @@ _LONGEST_EMPTY_PHRASE = 120
 
 
 def says_only_that_it_is_done(output: JsonValue) -> bool:
-    """Whether an output merely announces completion ("I completed the task") instead of being the work."""
+    """Whether an output merely announces completion ("I completed the task") instead of being
+    the work.
+    """
     if isinstance(output, str):
         return not output.strip() or (
             len(output) <= _LONGEST_EMPTY_PHRASE and _DONE.match(output.strip()) is not None

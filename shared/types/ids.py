@@ -1,4 +1,6 @@
-"""Names of things. All are plain strings that survive a URL, a file name, a Redis key and a Celery task id."""
+"""Names of things. All are plain strings that survive a URL, a file name, a Redis key and a
+Celery task id.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_word() -> str:
-    """64 random bits, to be told apart from all others and not to be kept from anyone; of a process that was restored twice from one image,
-    the same twice. Those of the system cost a system call, for which a thread gives up the interpreter lock, and waits to have it back.
+    """64 random bits, to be told apart from all others and not to be kept from anyone; of a
+    process that was restored twice from one image, the same twice. Those of the system cost a
+    system call, for which a thread gives up the interpreter lock, and waits to have it back.
     """
     return f"{_words.getrandbits(64):016x}"
 
@@ -50,7 +53,9 @@ def job_id_for(tenant: str, idempotency_key: str) -> JobId:
 
 
 def child_id_for(parent: JobId, handoff_id: HandoffId) -> JobId:
-    """The job that does a handoff of another one: always the same, so that beginning it twice begins it once."""
+    """The job that does a handoff of another one: always the same, so that beginning it twice
+    begins it once.
+    """
     return JobId("j-" + digest_of(f"{parent}/{handoff_id}")[:12])
 
 

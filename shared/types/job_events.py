@@ -1,4 +1,6 @@
-"""What can happen to a job as a whole. `shared.types.events` has all events, and what they have in common."""
+"""What can happen to a job as a whole. `shared.types.events` has all events, and what they
+have in common.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class JobStatus(StrEnum):
     """Accepted; no supervisor has looked at it."""
     RUNNING = "running"
     WAITING = "waiting"
-    """A person has to approve or to decide something. `shared.store.jobs.job_standing` derives it; no journal and no hash holds it."""
+    """A person has to approve or to decide something. `shared.store.jobs.job_standing` derives
+    it; no journal and no hash holds it.
+    """
     OK = "ok"
     PARTIAL = "partial"
     """There is an answer, with named gaps or open points."""
@@ -78,7 +82,9 @@ class JobSubmitted(Message):
     gates_from: GatesFrom | None = None
     """Who set them; None: there are none, or a version set them that did not say so."""
     facts: BlobRef | None = None
-    """A `shared.types.facts.FactTable`, as JSON, that the answer's claims are held against; there are gates then, too."""
+    """A `shared.types.facts.FactTable`, as JSON, that the answer's claims are held against;
+    there are gates then, too.
+    """
     approvals: Approvals = Approvals()
     given: tuple[Given, ...] = ()
     """What it knows from the beginning."""
@@ -121,7 +127,9 @@ class Quoted(Message):
 
 
 class JobEnded(Message):
-    """The answer is there, or the reason why there is none. One that something cut short, a limit or its time, has both."""
+    """The answer is there, or the reason why there is none. One that something cut short, a
+    limit or its time, has both.
+    """
 
     type: Literal["job_ended"] = "job_ended"
     status: JobStatus
@@ -152,24 +160,29 @@ class TakenUp(Message):
 
 
 class RetryRequested(NewLimits):
-    """Go on with a job that has ended or waits for a decision: what failed again, or everything from one step on. With more to spend, if it
-    says so.
+    """Go on with a job that has ended or waits for a decision: what failed again, or
+    everything from one step on. With more to spend, if it says so.
     """
 
     type: Literal["retry_requested"] = "retry_requested"
     from_step: StepIdField | None = None
     whole: bool = False
-    """Only what is missing or not whole, and what builds on it; no join ends a wait (`handoff finish`)."""
+    """Only what is missing or not whole, and what builds on it; no join ends a wait (`handoff
+    finish`).
+    """
     holds: bool = False
-    """What builds on that stands until that has another result, and so does, if it is `whole`, the answer. Retries from before there was a
-    choice say nothing, and have it all done again; so has one that names a step.
+    """What builds on that stands until that has another result, and so does, if it is `whole`,
+    the answer. Retries from before there was a choice say nothing, and have it all done again;
+    so has one that names a step.
     """
     taken_up: Annotated[TakenUp | None, Unsaid] = None
     """None: a user has asked for it."""
 
 
 class DecisionAsked(Message):
-    """The job's budget is spent, and its user said to be asked: it waits for a retry with more, or for a cancel."""
+    """The job's budget is spent, and its user said to be asked: it waits for a retry with
+    more, or for a cancel.
+    """
 
     type: Literal["decision_asked"] = "decision_asked"
     why: str
@@ -185,7 +198,9 @@ class WebhookTried(Message):
     under_way: bool = False
     """Written before the POST, so that only one supervisor makes it; how it went comes after it."""
     end: NonNegativeInt = 0
-    """The version of the `job_ended` that it speaks of: a retried job has several. 0, of an older version: the latest."""
+    """The version of the `job_ended` that it speaks of: a retried job has several. 0, of an
+    older version: the latest.
+    """
 
 
 class EndTaskTried(Message):
@@ -196,13 +211,16 @@ class EndTaskTried(Message):
     delivered: bool
     detail: str = ""
     under_way: bool = False
-    """Written before the task is sent, so that only one supervisor sends it. The outcome follows."""
+    """Written before the task is sent, so that only one supervisor sends it. The outcome follows.
+    """
     end: NonNegativeInt
     """The version of the `job_ended` that it is about: a retried job has several."""
 
 
 class ParentTold(Message):
-    """The result of a child job stands in its parent's journal, or nobody there waits for it any more."""
+    """The result of a child job stands in its parent's journal, or nobody there waits for it
+    any more.
+    """
 
     type: Literal["parent_told"] = "parent_told"
 

@@ -24,11 +24,15 @@ class Mode(StrEnum):
     TEAM = "team"
     """A planner makes a DAG of steps, which is run as it is."""
     ADAPTIVE = "adaptive"
-    """A team whose plan is looked at again whenever results come in: steps are added, changed or dropped."""
+    """A team whose plan is looked at again whenever results come in: steps are added, changed
+    or dropped.
+    """
 
 
 class Priority(StrEnum):
-    """The class of a job's messages, in every queue: none of a class is taken while one of a class above it waits."""
+    """The class of a job's messages, in every queue: none of a class is taken while one of a
+    class above it waits.
+    """
 
     INTERACTIVE = "interactive"
     """Somebody waits for the answer."""
@@ -37,7 +41,9 @@ class Priority(StrEnum):
 
 
 MOST_WAIT_S = 30 * 24 * 3_600
-"""A question that nobody answers for so long ends its job, whatever was asked for: what waits is kept in Redis."""
+"""A question that nobody answers for so long ends its job, whatever was asked for: what waits
+is kept in Redis.
+"""
 
 
 class ApprovalOf(StrEnum):
@@ -112,4 +118,5 @@ class EndTask(Message):
     args: tuple[StorableJson, ...] = ()
     kwargs: dict[str, StorableJson] = Field(default_factory=dict)
     is_told: bool = True
-    """Whether the end of the job goes before `args`, as the result of a task goes to its callback."""
+    """Whether the end of the job goes before `args`, as the result of a task goes to its callback.
+    """

@@ -1,7 +1,7 @@
 """JSON values that can be stored: their JSON text can be read again.
 
-Python's decoder accepts more than JSON: NaN, infinities, and more levels than pydantic-core reads. A stored value of that kind could
-never be read again.
+Python's decoder accepts more than JSON: NaN, infinities, and more levels than pydantic-core
+reads. A stored value of that kind could never be read again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pydantic import AfterValidator, JsonValue
 from handoff_queue.shared.types.characters import has_half_a_character
 
 MOST_LEVELS = 100
-"""Levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored value stands inside other messages."""
+"""Levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored value
+stands inside other messages.
+"""
 MOST_DIGITS = 4_300
 """Digits of an integer. Python and pydantic-core refuse to read integers with more digits."""
 _BEYOND = 10**MOST_DIGITS
@@ -25,7 +27,8 @@ def check_storable(value: Any) -> None:
     """Check that a JSON value can be stored and read again.
 
     Raises:
-        ValueError: the value holds a number that JSON cannot hold, a lone surrogate, or more than `MOST_LEVELS` levels.
+        ValueError: the value holds a number that JSON cannot hold, a lone surrogate, or more
+        than `MOST_LEVELS` levels.
     """
     for level in _levels(value):
         for item in level:
@@ -43,7 +46,9 @@ def check_depth(value: Any) -> None:
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """Yield the values of each level, the value itself first. Raise ValueError beyond `MOST_LEVELS`."""
+    """Yield the values of each level, the value itself first. Raise ValueError beyond
+    `MOST_LEVELS`.
+    """
     level = [value]
     for _ in range(MOST_LEVELS + 1):
         yield level

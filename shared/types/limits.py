@@ -1,4 +1,5 @@
-"""How much a job, and one handoff of it, may use; and the bounds of every number that a user can give.
+"""How much a job, and one handoff of it, may use; and the bounds of every number that a user
+can give.
 
 All numbers stay below 2**53: Lua, in which Redis keeps the books, counts in doubles.
 """
@@ -61,7 +62,9 @@ class OnLimit(StrEnum):
     STOP = "stop"
     """It ends at once with what it has; calls in the air are cut."""
     WRAP_UP = "wrap-up"
-    """Nothing new is begun; what runs comes to its end, and enough was kept to review and write the answer."""
+    """Nothing new is begun; what runs comes to its end, and enough was kept to review and
+    write the answer.
+    """
     ASK = "ask"
     """It waits for a decision, until its time is over."""
 
@@ -75,12 +78,16 @@ class JobLimits(Message):
     max_seconds: Seconds = 3_600
     """From submit to answer; then the job ends with what it has."""
     max_rounds: Rounds = 2
-    """Times that the reviewer may send work back; and, counted apart, that the plan of an adaptive job may be changed."""
+    """Times that the reviewer may send work back; and, counted apart, that the plan of an
+    adaptive job may be changed.
+    """
     max_handoffs: Count = 200
     max_steps: Count = 20
     """What a planner may ask for, and a replanner add to."""
     max_depth: Depth = 2
-    """How far below a job there may be child jobs, with sub-supervisors of their own; 0: it has none."""
+    """How far below a job there may be child jobs, with sub-supervisors of their own; 0: it
+    has none.
+    """
     on_limit: OnLimit = OnLimit.WRAP_UP
     """When turns, tokens or money are spent."""
     max_turns_per_handoff: Count | None = None
@@ -88,7 +95,9 @@ class JobLimits(Message):
 
 
 class NewLimits(Message):
-    """Of a job that has ended, or waits for a decision: of all of it, from its beginning. None: as it was."""
+    """Of a job that has ended, or waits for a decision: of all of it, from its beginning.
+    None: as it was.
+    """
 
     max_turns: Count | None = None
     max_tokens: Tokens | None = None

@@ -15,7 +15,9 @@ from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
 
 Unsaid = Field(exclude_if=lambda value: value is None)
-"""Of a field that stands in the JSON only where it says something: a version that does not know it reads all other values."""
+"""Of a field that stands in the JSON only where it says something: a version that does not
+know it reads all other values.
+"""
 
 
 class Message(BaseModel):
@@ -57,7 +59,9 @@ class Message(BaseModel):
         return cls.from_json(text)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, at half its price: a message has neither private attributes nor extra ones that a copy would take along."""
+        """As pydantic's, at half its price: a message has neither private attributes nor extra
+        ones that a copy would take along.
+        """
         if deep:
             return super().model_copy(update=update, deep=True)
         changes, made = dict(update or {}), self.__class__.__new__(self.__class__)
@@ -82,7 +86,9 @@ NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
 
 
 REMEMBERED_CHARS = 20_000
-"""Of a text whose digest a process remembers, with some hundred others: a payload is named when it is stored and in its event."""
+"""Of a text whose digest a process remembers, with some hundred others: a payload is named
+when it is stored and in its event.
+"""
 
 
 def digest_of(text: str | bytes) -> str:
@@ -104,8 +110,9 @@ _digest_again = lru_cache(maxsize=256)(_digest)
 def each_problem(
     error: ValidationError, kind: type[BaseModel] | None = None
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Where, from the outermost field inwards, and what, in words of ours; without the offending values (they may be secrets). Of a list
-    that is too short only because of what is wrong with its items, only the items are named.
+    """Where, from the outermost field inwards, and what, in words of ours; without the
+    offending values (they may be secrets). Of a list that is too short only because of what is
+    wrong with its items, only the items are named.
 
     `kind`: the type that was read. With it, an unknown field comes with the closest known field.
     """
@@ -170,7 +177,9 @@ def in_our_words(kind: str, said: str) -> str:
 
 
 def problems_of(error: ValidationError, most: int = 3, kind: type[BaseModel] | None = None) -> str:
-    """Where and what, in one line; of what concerns the whole only what. `kind`: as in `each_problem`."""
+    """Where and what, in one line; of what concerns the whole only what. `kind`: as in
+    `each_problem`.
+    """
     problems = each_problem(error, kind)
     found = [f"{'.'.join(where)}: {what}" if where else what for where, what in problems]
     rest = f" (and {len(found) - most} more)" if len(found) > most else ""

@@ -1,7 +1,8 @@
 """The port to a language model: one call in, one reply out, in the Messages API's own shapes.
 
-Implementations: `shared.providers.anthropic.model.AnthropicModel` (everything real, and the offline model behind the same client as a
-transport of its HTTP layer). Each passes tests/contracts/test_model.py.
+Implementations: `shared.providers.anthropic.model.AnthropicModel` (everything real, and the
+offline model behind the same client as a transport of its HTTP layer). Each passes
+tests/contracts/test_model.py.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 PULSE_EVERY_S, SELDOM_S = 0.25, 2.0
-"""How often who waits for a reply pulses while nothing arrives, with few others and with thousands."""
+"""How often who waits for a reply pulses while nothing arrives, with few others and with thousands.
+"""
 MOST_PULSES_A_S = 500
 """Of all that wait in one process: more take the processor from those whose replies have come."""
 Block = dict[str, Any]
-"""A content block as the Messages API writes it: {"type": "text", ...}, {"type": "tool_use", ...}, ..."""
+"""A content block as the Messages API writes it: {"type": "text", ...}, {"type": "tool_use",
+...}, ...
+"""
 MessageParam = dict[str, Any]
 """{"role": "user" | "assistant", "content": str | [Block]}"""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One request. `max_output_tokens` is tokens, `timeout_s` the longest silence on the wire in seconds."""
+    """One request. `max_output_tokens` is tokens, `timeout_s` the longest silence on the wire
+    in seconds.
+    """
 
     model: str
     system: str
@@ -36,10 +42,14 @@ class ModelCall:
     output_schema: dict[str, Any] | None = None
     """JSON Schema of the final text; None: free text."""
     may_call_tools: bool = True
-    """False: the tools stay defined (the conversation may speak of them), but none can be called in this reply."""
+    """False: the tools stay defined (the conversation may speak of them), but none can be
+    called in this reply.
+    """
     timeout_s: float = 120.0
     progress_s: float = 300.0
-    """The longest time without an event of the reply itself: a server that only keeps the connection alive is not at work."""
+    """The longest time without an event of the reply itself: a server that only keeps the
+    connection alive is not at work.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +58,13 @@ class ModelReply:
 
     content: tuple[Block, ...]
     stop_reason: str
-    """end_turn | max_tokens | stop_sequence | tool_use | pause_turn | refusal | model_context_window_exceeded"""
+    """end_turn | max_tokens | stop_sequence | tool_use | pause_turn | refusal |
+    model_context_window_exceeded
+    """
     usage: Usage
-    """Tokens; its cost is only what comes on top of tokens (server-side searches). `shared.agent.prices` adds the tokens' price."""
+    """Tokens; its cost is only what comes on top of tokens (server-side searches).
+    `shared.agent.prices` adds the tokens' price.
+    """
     model: str
     """As the server named it."""
     request_id: str | None = None
@@ -67,14 +81,16 @@ class Pulse:
     usage: Usage = field(default=NOTHING_USED)
     """What the server has reported so far."""
     is_usage_final: bool = False
-    """Whether it will report no more: the reply has ended, and only its last event may be missing."""
+    """Whether it will report no more: the reply has ended, and only its last event may be missing.
+    """
     limits: RateLimits | None = None
-    """What the server said of its rate limits when it took the call; None: it has not answered yet."""
+    """What the server said of its rate limits when it took the call; None: it has not answered yet.
+    """
 
 
 def pulse_every_s(waiting: int) -> float:
-    """Seconds between two pulses of each of so many who wait in one process: a second where 500 do. Bounds how late a cancel, a drain or a
-    deadline is noticed.
+    """Seconds between two pulses of each of so many who wait in one process: a second where
+    500 do. Bounds how late a cancel, a drain or a deadline is noticed.
     """
     return min(SELDOM_S, max(PULSE_EVERY_S, waiting / MOST_PULSES_A_S))
 
@@ -85,8 +101,10 @@ class Model(Protocol):
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Make exactly one request; never retries.
 
-        `on_pulse` is called as pieces arrive, and every `pulse_every_s` while nothing does (a slow first token must not look like death);
-        what it raises (`Interrupted`, `LimitReached`) cuts the stream and passes through. A reply that is already whole is returned all the
+        `on_pulse` is called as pieces arrive, and every `pulse_every_s` while nothing does (a
+        slow first token must not look like death); what it raises (`Interrupted`,
+        `LimitReached`) cuts the stream and passes through. A reply that is already whole is
+        returned all the
         same: it is paid. So is a refusal: it is a reply, with `stop_reason` "refusal".
 
         Raises:

@@ -17,18 +17,25 @@ UNROUTED_QUEUE = "unrouted"
 """Celery's default queue: nothing should ever be in it."""
 
 ROLES = ("router", "planner", "replanner", "judge", "assessor", "synthesizer")
-"""The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist (docs/decisions/0002)."""
+"""The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist
+(docs/decisions/0002).
+"""
 CLOSING_ROLES = ("assessor", "synthesizer")
 """Those that bring a job to its end: what its budget keeps back for that, they alone may use."""
 JUDGING_ROLES = ("judge", "assessor")
-"""Those that look at the work of others: HANDOFF_REVIEWER_MODEL gives them a model that is not the one that wrote it."""
+"""Those that look at the work of others: HANDOFF_REVIEWER_MODEL gives them a model that is not
+the one that wrote it.
+"""
 FACT_GATE = "fact_gate"
 """The step that a fact-checker's handoffs are of: it stands in no plan."""
 SUB_SUPERVISOR = "supervisor"
 """Whom a plan names for a step that is a job of its own, with a plan of its own: a child job."""
 KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")
-"""A queue is a Redis key of its name. These are kombu's keys for messages that are out, Celery's default queue, and the exchange of its
-events: a specialist of such a name would wait for ever. (All other keys of theirs and ours hold a character that no name may.)"""
+"""A queue is a Redis key of its name. These are kombu's keys for messages that are out,
+Celery's default queue, and the exchange of its
+events: a specialist of such a name would wait for ever. (All other keys of theirs and ours
+hold a character that no name may.)
+"""
 RESERVED = (*ROLES, SUB_SUPERVISOR, SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
 """Names that no specialist can take."""
 

@@ -1,4 +1,6 @@
-"""Patterns of JSON Schemas, run by RE2: in time linear in the text, whoever wrote pattern and text. Python's `re` can take for ever."""
+"""Patterns of JSON Schemas, run by RE2: in time linear in the text, whoever wrote pattern and
+text. Python's `re` can take for ever.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Any
 from handoff_queue.shared.types.errors import HandoffError
 
 _VALUES = ("const", "enum", "default", "examples")
-"""Keywords whose content is no schema. (What hides in a property of such a name is found when it is applied.)"""
+"""Keywords whose content is no schema. (What hides in a property of such a name is found when
+it is applied.)
+"""
 _MOST_SHOWN_CHARS = 80
 
 
@@ -74,7 +78,8 @@ def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mappin
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
-    import re2  # here, because types of the wire check patterns, and who only reads jobs has none to check
+    # here, because types of the wire check patterns, and who only reads jobs has none to check
+    import re2
 
     options = re2.Options()
     options.log_errors = False

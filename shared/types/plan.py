@@ -45,7 +45,9 @@ _Count = Annotated[int, Field(ge=1, le=MOST_RESULTS), BeforeValidator(_typed)]
 
 
 class Join(Message):
-    """What is needed before it goes on, where that is not everything. What is late then is given up."""
+    """What is needed before it goes on, where that is not everything. What is late then is
+    given up.
+    """
 
     enough: _Count | None = None
     """So many usable results do: it goes on the moment that they are in. None: all."""
@@ -97,8 +99,9 @@ class OnFailure(StrEnum):
     DROP = "drop"
     """The job goes on without it, and its gap is named."""
     RETRY = "retry"
-    """It is tried again with the error in its context, then by another that declares the same capability, then by the generalist, then
-    dropped."""
+    """It is tried again with the error in its context, then by another that declares the same
+    capability, then by the generalist, then dropped.
+    """
     ASK = "ask"
     """The same, but before it is dropped a person is asked."""
 
@@ -129,12 +132,16 @@ class ItemRef(Message):
 
 
 class Step(Message):
-    """One piece of work for one specialist. It becomes an AgentHandoff when everything in `depends_on` is done."""
+    """One piece of work for one specialist. It becomes an AgentHandoff when everything in
+    `depends_on` is done.
+    """
 
     id: StepIdField
     specialist: NameField
     task: Text
-    """All that the specialist is told, apart from the results of `depends_on`: objective, output, boundaries."""
+    """All that the specialist is told, apart from the results of `depends_on`: objective,
+    output, boundaries.
+    """
     depends_on: tuple[StepIdField, ...] = ()
     fallback: Annotated[str, StringConstraints(min_length=1, max_length=4_000)] = DEFAULT_FALLBACK
     """What to do when the task cannot be done as it is put."""
@@ -149,10 +156,14 @@ class Step(Message):
     row: Annotated[ItemRef | None, Unsaid] = None
     """None: the step is not repeated."""
     contract_of: Annotated[NameField | None, Unsaid] = None
-    """The specialist that the step was first planned for. Whoever does the step answers in the output
-    schema of that specialist, within its limits. None: `specialist` itself."""
+    """The specialist that the step was first planned for. Whoever does the step answers in the
+    output
+    schema of that specialist, within its limits. None: `specialist` itself.
+    """
     join: Join | None = None
-    """What it needs of `depends_on`; None: that all of them have ended, and at least one has a usable result."""
+    """What it needs of `depends_on`; None: that all of them have ended, and at least one has a
+    usable result.
+    """
     title: Annotated[Title | None, Unsaid] = None
     """The heading of the step's result in a merged answer; None: the step id."""
 
@@ -167,7 +178,9 @@ class Synthesis(StrEnum):
 
 
 class Plan(Message):
-    """A DAG of steps. A plan that exists is sound: unique ids, known dependencies, no cycle, therefore at least one sink."""
+    """A DAG of steps. A plan that exists is sound: unique ids, known dependencies, no cycle,
+    therefore at least one sink.
+    """
 
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     synthesis: Synthesis = Synthesis.MERGE
@@ -208,7 +221,9 @@ class Plan(Message):
 
 
 def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
-    """More steps than the job may have. They need not make a plan yet, so that a planner hears of everything in one turn."""
+    """More steps than the job may have. They need not make a plan yet, so that a planner hears
+    of everything in one turn.
+    """
     return (
         [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"]
         if len(steps) > max_steps
@@ -228,7 +243,9 @@ def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[s
 
 
 def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[str]:
-    """Everything that keeps these steps from being a DAG, each in one clause. `given`: results that are there already."""
+    """Everything that keeps these steps from being a DAG, each in one clause. `given`: results
+    that are there already.
+    """
     return [problem.said for problem in problems_by_step(steps, given)]
 
 
@@ -313,7 +330,9 @@ def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
 
 
 def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
-    """Cycles without a common step, each as `a, b, a` (a before b before a). One is broken up before the next is looked for."""
+    """Cycles without a common step, each as `a, b, a` (a before b before a). One is broken up
+    before the next is looked for.
+    """
     graph = {step.id: set(step.depends_on) for step in steps if step.depends_on}
     found: list[list[StepId]] = []
     while graph:

@@ -16,7 +16,9 @@ _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DO
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """In the ledger it is a sentence, as people read it: `waiting 12 s: rate limit`, `waiting for budget`."""
+    """In the ledger it is a sentence, as people read it: `waiting 12 s: rate limit`, `waiting
+    for budget`.
+    """
 
     what: str
     """What stands against it, or what it wants."""
@@ -46,7 +48,9 @@ def is_news(doing: str, before: str) -> bool:
 
 
 MOST_WORDS = 300
-"""Characters of an error that a process announces. `shared.providers.anthropic.errors` keeps as many."""
+"""Characters of an error that a process announces. `shared.providers.anthropic.errors` keeps
+as many.
+"""
 MOST_MODELS = 8
 """A process announces its newest calls to this many models, the newest ones."""
 MOST_ROLES = 1_000
@@ -95,7 +99,9 @@ class Node(Message):
     model: Line = ""
     """The model behind it: `offline`, or the provider."""
     server: Line = ""
-    """The address of the model's server, without a user or a password; empty: offline, or the provider's own SDK knows it."""
+    """The address of the model's server, without a user or a password; empty: offline, or the
+    provider's own SDK knows it.
+    """
     models: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_ROLES)
     """The model that each of its roles calls by default, by role."""
     calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MOST_MODELS)
@@ -109,4 +115,6 @@ class Announcement(Node):
     effects: tuple[str, ...] = ()
     """The worker's tools that are not safe to repeat."""
     lost_slots: int = 0
-    """Slots that take no handoff any more until the process starts again, see `shared.broker.slots`."""
+    """Slots that take no handoff any more until the process starts again, see
+    `shared.broker.slots`.
+    """

@@ -8,13 +8,17 @@ from handoff_queue.shared.types.message import Message
 
 
 class Estimate(Message):
-    """A figure that is not known yet: half of all such jobs stay below `likely`, nine of ten below `most`."""
+    """A figure that is not known yet: half of all such jobs stay below `likely`, nine of ten
+    below `most`.
+    """
 
     likely: NonNegativeFloat
     most: NonNegativeFloat
     drawn_likely: NonNegativeFloat
     drawn_most: NonNegativeFloat
-    """As they were drawn from the plan, before they were held against how earlier quotes turned out."""
+    """As they were drawn from the plan, before they were held against how earlier quotes
+    turned out.
+    """
 
 
 class Quote(Message):

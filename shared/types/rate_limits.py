@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a model call will take of its lane's rate limits. No bound: what it really took is known after it, and evened out."""
+    """What a model call will take of its lane's rate limits. No bound: what it really took is
+    known after it, and evened out.
+    """
 
     lane: str
     """Whom the provider counts for: one model under one account."""
@@ -41,6 +43,7 @@ class Wait:
     """A call may not go yet."""
 
     seconds: float
-    """As it looks now. To be asked again at the latest after `shared.agent.model_turn.ASK_AGAIN_S`."""
+    """As it looks now. To be asked again at the latest after `shared.agent.model_turn.ASK_AGAIN_S`.
+    """
     why: str
     """Two words for a progress line."""

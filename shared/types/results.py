@@ -1,4 +1,6 @@
-"""Reading of stored results. A text that cannot be read becomes a failed result, so that it cannot stop its job."""
+"""Reading of stored results. A text that cannot be read becomes a failed result, so that it
+cannot stop its job.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _NOWHERE = {
 
 
 def result_in(text: str) -> HandoffResult:
-    """Return the result that a stored text holds. A failed result stands in for a text that cannot be read."""
+    """Return the result that a stored text holds. A failed result stands in for a text that
+    cannot be read.
+    """
     try:
         return HandoffResult.from_json(text)
     except MalformedMessage:

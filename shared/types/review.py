@@ -103,7 +103,9 @@ class Verdict(Message):
     verdict: Decision
     revisions: tuple[Revision, ...] = ()
     open_points: tuple[Point, ...] = ()
-    """What the reader of the answer must know and no further round is worth. Printed with the answer."""
+    """What the reader of the answer must know and no further round is worth. Printed with the
+    answer.
+    """
     scores: tuple[Score, ...] = ()
     """By the job's rubric. None: of a version that gave none, or the assessor left them out."""
 
@@ -142,7 +144,9 @@ class Settlement(Message):
 
     conflict: ConflictId
     stands: tuple[ClaimId, ...] = ()
-    """The claims that stand; the others of the conflict do not. All of them: they do not contradict each other. None: it stays disputed."""
+    """The claims that stand; the others of the conflict do not. All of them: they do not
+    contradict each other. None: it stays disputed.
+    """
     why: Annotated[str, StringConstraints(max_length=4_000)] = ""
 
 

@@ -35,7 +35,9 @@ class SpecialistSpec(Message):
     description: Annotated[str, StringConstraints(min_length=10, max_length=400)]
     """One line for the planner: what it is for, and what not."""
     capability: NameField | None = None
-    """Specialists that declare the same one can do each other's work. None: nobody can do this one's."""
+    """Specialists that declare the same one can do each other's work. None: nobody can do this
+    one's.
+    """
     instructions: Annotated[str, StringConstraints(min_length=20, max_length=60_000)]
     """The body of the file: the system prompt."""
     model: str | None = None
@@ -53,11 +55,15 @@ class SpecialistSpec(Message):
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of `output` in its results; a string is Markdown."""
     celery_task: Annotated[TaskName | None, Unsaid] = None
-    """The task of the host's own Celery app that does the work instead of a model. None: a model does it."""
+    """The task of the host's own Celery app that does the work instead of a model. None: a
+    model does it.
+    """
     celery_queue: Annotated[TaskName | None, Unsaid] = None
     """The queue of that task. None: `celery`, the default queue of a Celery app."""
     repeatable: Annotated[bool | None, Unsaid] = None
-    """Whether that task is safe to repeat. None: it is. A task that is not has an effect, as such a tool has."""
+    """Whether that task is safe to repeat. None: it is. A task that is not has an effect, as
+    such a tool has.
+    """
 
     @property
     def task_with_effect(self) -> str | None:
@@ -67,7 +73,8 @@ class SpecialistSpec(Message):
 
 @lru_cache(maxsize=256)
 def spec_from(text: str) -> SpecialistSpec:
-    """`SpecialistSpec.from_json`, once for each text: a handoff brings the one that many before it have had.
+    """`SpecialistSpec.from_json`, once for each text: a handoff brings the one that many
+    before it have had.
 
     Raises:
         MalformedMessage

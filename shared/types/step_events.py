@@ -30,13 +30,17 @@ class ConflictsFound(Message):
     conflicts: tuple[tuple[ClaimId, ...], ...] = ()
     """The claims of each that can't all be right."""
     ledger: BlobRef | None = None
-    """A `shared.types.review.Conflicts`, as JSON: the same, with what they say. None: there are none."""
+    """A `shared.types.review.Conflicts`, as JSON: the same, with what they say. None: there
+    are none.
+    """
     left_out: NonNegativeInt = 0
     """Claims that were not looked at, because there are too many."""
 
 
 class Judged(Message):
-    """The judge has looked at the conflicts. Those that it named neither way, or was not shown, stay disputed."""
+    """The judge has looked at the conflicts. Those that it named neither way, or was not
+    shown, stay disputed.
+    """
 
     type: Literal["judged"] = "judged"
     result: BlobRef
@@ -47,7 +51,9 @@ class Judged(Message):
 
 
 class Arbitrated(Message):
-    """The judge has looked at what a review asks of steps that were sent back for it before. What it settled neither way is disputed."""
+    """The judge has looked at what a review asks of steps that were sent back for it before.
+    What it settled neither way is disputed.
+    """
 
     type: Literal["arbitrated"] = "arbitrated"
     result: BlobRef
@@ -105,7 +111,9 @@ LAST = ""
 
 
 class Counted(Message):
-    """A usable result that is counted for a fan-in; with so many of them the supervisor is woken at once."""
+    """A usable result that is counted for a fan-in; with so many of them the supervisor is
+    woken at once.
+    """
 
     fan_in: str
     """The step that waits, or LAST."""
@@ -135,14 +143,20 @@ class HandoffIssued(Message):
     index: NonNegativeInt = 0
     """Its place in the chord."""
     group_size: NonNegativeInt = 0
-    """How many the chord has; 0: it is in none. The journal says so itself: nothing reads it but supervisors of the version before."""
+    """How many the chord has; 0: it is in none. The journal says so itself: nothing reads it
+    but supervisors of the version before.
+    """
     deadline: float | None = None
     max_microusd: PositiveInt | None = None
     """What it may cost; None: as much as its job."""
     closes: bool = False
-    """It is asked to bring the job to its end, though its role is not one that always does: what is kept for that is there for it."""
+    """It is asked to bring the job to its end, though its role is not one that always does:
+    what is kept for that is there for it.
+    """
     counts: tuple[Counted, ...] = ()
-    """The fan-ins that may go on before all of their parts have ended, and wait for this one among others."""
+    """The fan-ins that may go on before all of their parts have ended, and wait for this one
+    among others.
+    """
     child: Child | None = None
     """None: one agent does it."""
     acts: Annotated[bool | None, Unsaid] = None
@@ -203,7 +217,9 @@ class StepOutline(Message):
     when: Annotated[bool | None, Unsaid] = None
     """Whether the plan has a condition for the step."""
     helpers: tuple[StepIdField, ...] = ()
-    """Those of `depends_on` that the planner has added to find out what it needs: it waits for them, and goes on without what fails."""
+    """Those of `depends_on` that the planner has added to find out what it needs: it waits for
+    them, and goes on without what fails.
+    """
 
     @property
     def heading(self) -> str:
@@ -223,7 +239,9 @@ class PlanMade(Message):
     is_reviewed: bool = True
     """Whether an assessor judges the results."""
     degraded: BlobRef | None = None
-    """The planner's HandoffResult, if that is no plan: then there is one step, the whole request, for the generalist."""
+    """The planner's HandoffResult, if that is no plan: then there is one step, the whole
+    request, for the generalist.
+    """
     noted: BlobRef | None = None
     """The planner's HandoffResult, if it has notes: what was made of its answer."""
 
@@ -244,7 +262,9 @@ class PlanPatched(Message):
     repeats: tuple[Repeat, ...] = ()
     """Steps that were asked for again, and are not run."""
     nothing_new: tuple[StepIdField, ...] = ()
-    """Steps of earlier patches whose results it was shown, and that say nothing which the job did not have before."""
+    """Steps of earlier patches whose results it was shown, and that say nothing which the job
+    did not have before.
+    """
     is_final: bool = False
     """The replanner wants nothing more: it is not asked again."""
     problem: str | None = None
@@ -260,10 +280,13 @@ class NeedsResolved(Message):
     answered: tuple[StepIdField, ...] = ()
     given_up: tuple[StepIdField, ...] = ()
     repeats: tuple[StepIdField, ...] = ()
-    """Those among the given up that asked again, in other words, for what the planner had answered them before."""
+    """Those among the given up that asked again, in other words, for what the planner had
+    answered them before.
+    """
     added_to: BlobRef | None = None
-    """The plan as the planner knew it. If the job has another by now, or one of `changed` is not in need any more, nothing is added, and it
-    is asked again."""
+    """The plan as the planner knew it. If the job has another by now, or one of `changed` is
+    not in need any more, nothing is added, and it is asked again.
+    """
     plan: BlobRef | None = None
     """All of it with them; None: none are added."""
     added: tuple[StepOutline, ...] = ()
@@ -279,11 +302,15 @@ class Reviewed(Message):
     round: PositiveInt
     decision: Decision | None
     result: BlobRef | None = None
-    """The assessor's HandoffResult; its output is the `shared.types.review.Verdict`. None: nobody was asked."""
+    """The assessor's HandoffResult; its output is the `shared.types.review.Verdict`. None:
+    nobody was asked.
+    """
     steps: tuple[StepIdField, ...] = ()
     """To do again."""
     repeats: tuple[StepIdField, ...] = ()
-    """Those among them that are sent back for what an earlier round has asked of them already, in other words."""
+    """Those among them that are sent back for what an earlier round has asked of them already,
+    in other words.
+    """
     open_points: NonNegativeInt = 0
     problem: str | None = None
     """Why there is no decision."""
@@ -295,7 +322,9 @@ class Reviewed(Message):
 
 
 class Abandoned(Message):
-    """A step, and the failed HandoffResult that stands in for its own: whoever depends on it is told."""
+    """A step, and the failed HandoffResult that stands in for its own: whoever depends on it
+    is told.
+    """
 
     step: StepIdField
     result: BlobRef
@@ -315,7 +344,9 @@ class ConditionsChecked(Message):
     type: Literal["conditions_checked"] = "conditions_checked"
     met: tuple[StepIdField, ...] = ()
     skipped: tuple[Abandoned, ...] = ()
-    """Steps that do not begin, for their condition is not met, or for what they build on was skipped."""
+    """Steps that do not begin, for their condition is not met, or for what they build on was
+    skipped.
+    """
     undecided: tuple[Abandoned, ...] = ()
     """Steps that failed, for the results do not decide their condition."""
 
@@ -366,7 +397,9 @@ class Synthesised(Message):
     type: Literal["synthesised"] = "synthesised"
     method: AnswerMethod
     result: BlobRef | None = None
-    """The synthesizer's HandoffResult, if one was asked: what the answer is made of, or, with another method, why it is not."""
+    """The synthesizer's HandoffResult, if one was asked: what the answer is made of, or, with
+    another method, why it is not.
+    """
     problem: str | None = None
     """What is not as it should be with the synthesis."""
 

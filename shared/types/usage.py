@@ -1,4 +1,6 @@
-"""What model calls used. Money is whole micro-dollars (1e-6 USD), rounded up: sums never drift below the truth."""
+"""What model calls used. Money is whole micro-dollars (1e-6 USD), rounded up: sums never drift
+below the truth.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def microusd(usd: float) -> int: ...
 @overload
 def microusd(usd: float | None) -> int | None: ...
 def microusd(usd: float | None) -> int | None:
-    """A limit as a person writes it, never more than that. By its digits: 2.01 in binary is a little less. None: there is none."""
+    """A limit as a person writes it, never more than that. By its digits: 2.01 in binary is a
+    little less. None: there is none.
+    """
     return None if usd is None else int(Decimal(str(usd)) * MICROUSD)
 
 
@@ -44,8 +48,9 @@ class Usage(Message):
     cost_microusd: NonNegativeInt | None = 0
     """None: the price of the model is not known. Never zero for unknown."""
     cut_calls: NonNegativeInt = 0
-    """Calls among these that ended without saying what they used, and are counted at the most that it can be: with any, all figures are
-    upper bounds."""
+    """Calls among these that ended without saying what they used, and are counted at the most
+    that it can be: with any, all figures are upper bounds.
+    """
     cut_tokens: NonNegativeInt = 0
     """The part of input_tokens and output_tokens that is theirs."""
     cut_microusd: NonNegativeInt = 0

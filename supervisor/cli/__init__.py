@@ -1,1 +1,3 @@
-"""The command `handoff`: run, submit, watch, look into and mend jobs; start and check the processes that do them."""
+"""The command `handoff`: run, submit, watch, look into and mend jobs; start and check the
+processes that do them.
+"""

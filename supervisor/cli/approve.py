@@ -1,4 +1,6 @@
-"""A person's say in a job: `handoff approve`, `handoff reject`, and the question that `handoff run` asks in place."""
+"""A person's say in a job: `handoff approve`, `handoff reject`, and the question that `handoff
+run` asks in place.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ def approve(
 ) -> int:
     """Let a job go on that waits for an approval.
 
-    `handoff show JOB --full` has what it is about: the plan, what the steps have found, or the draft of the answer.
+    `handoff show JOB --full` has what it is about: the plan, what the steps have found, or the
+    draft of the answer.
     """
     jobs, job_id = client_and_job(job)
     with_plan(edit, partial(jobs.approve, job_id, note, steps=steps, rows=rows))
@@ -89,7 +92,8 @@ def reject(
 
 
 def with_plan(file: Path | None, say: Callable[[JsonValue], None]) -> None:
-    """Give an answer with the plan in this file, if there is one: YAML or JSON; every value is the text that was typed.
+    """Give an answer with the plan in this file, if there is one: YAML or JSON; every value is
+    the text that was typed.
 
     Raises:
         UserError: it is not there, not YAML, or no plan: file, line, what is wrong.

@@ -144,7 +144,8 @@ def cancel_each(
 ) -> Counter[Outcome]:
     """Cancel these jobs one after the other and count the outcomes.
 
-    `tell`: is called after each job, with its outcome and the error about its id (or an empty text).
+    `tell`: is called after each job, with its outcome and the error about its id (or an empty
+    text).
 
     Raises:
         KeyboardInterrupt, LedgerUnavailable: says before how many jobs were cancelled.

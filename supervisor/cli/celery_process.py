@@ -1,7 +1,7 @@
 """Start Celery processes, forked from one process or on their own.
 
-What plain `celery` lacks: the app is imported before Celery puts the current folder in front of everything, where a user's own
-`shared/` or `workers/` would be found instead of ours.
+What plain `celery` lacks: the app is imported before Celery puts the current folder in front
+of everything, where a user's own `shared/` or `workers/` would be found instead of ours.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ WARM = (
 LATER = ("handoff_queue.shared.providers.anthropic.clients", "genai_prices", "re2")
 """What the rooms import when they need it: here that is before the fork, once for all."""
 ROOMS = ("handoff_queue.supervisor.assembly", "handoff_queue.workers.assembly")
-"""By name: the supervisor's code may not import the workers', no more than it does when it types `celery -A workers.app`."""
+"""By name: the supervisor's code may not import the workers', no more than it does when it
+types `celery -A handoff_queue.workers.app`.
+"""
 
 
 def nursery_of_celery() -> Nursery | None:
@@ -40,7 +42,9 @@ def nursery_of_celery() -> Nursery | None:
 
 
 LOADED_WITHIN_S = 120.0
-"""Seconds in which a process must have made its app. Large libraries take up to 30 s to import from a slow disk."""
+"""Seconds in which a process must have made its app. Large libraries take up to 30 s to import
+from a slow disk.
+"""
 
 
 def celery_command(app: str, *arguments: str) -> list[str]:
@@ -59,12 +63,14 @@ def celery_command(app: str, *arguments: str) -> list[str]:
 def check_app(
     app: str, surroundings: Mapping[str, str], *, within_s: float = LOADED_WITHIN_S
 ) -> None:
-    """Make the app once, in a process of its own that ends at once: what is wrong with a person's files is said before anything starts.
+    """Make the app once, in a process of its own that ends at once: what is wrong with a
+    person's files is said before anything starts.
 
     `surroundings`: environment variables beside this process's own.
 
     Raises:
-        UserError: in the words of the app, or because a file was not loaded within `within_s` seconds.
+        UserError: in the words of the app, or because a file was not loaded within `within_s`
+        seconds.
     """
     try:
         tried = subprocess.run(

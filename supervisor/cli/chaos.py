@@ -1,4 +1,6 @@
-"""`handoff chaos`: the proof that anyone can run. It needs no Redis, no key and no network; it starts all of them itself."""
+"""`handoff chaos`: the proof that anyone can run. It needs no Redis, no key and no network; it
+starts all of them itself.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +78,9 @@ def chaos(
 ) -> int:
     """Run jobs while processes are killed, and say what was kept of the promises.
 
-    Starts a private Redis, supervisors, workers and a model's server. They are killed at random, stopped past their leases, frozen;
-    connections are cut, messages delivered twice; the model is busy, or talks nonsense. The jobs are of all modes: teams of teams, joins,
+    Starts a private Redis, supervisors, workers and a model's server. They are killed at
+    random, stopped past their leases, frozen; connections are cut, messages delivered twice;
+    the model is busy, or talks nonsense. The jobs are of all modes: teams of teams, joins,
     patches, approvals and the rest.
 
       handoff chaos --kills 200

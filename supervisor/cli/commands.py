@@ -1,4 +1,5 @@
-"""What there is to type, and where it is. A command is imported when it is typed, so that help, a completion and a slip of the keyboard are
+"""What there is to type, and where it is. A command is imported when it is typed, so that
+help, a completion and a slip of the keyboard are
 answered at once: all commands together import most of the project.
 """
 

@@ -1,4 +1,6 @@
-"""`handoff compare`: one request in two ways, side by side, with a judge who does not know which is which, and one sentence of advice."""
+"""`handoff compare`: one request in two ways, side by side, with a judge who does not know
+which is which, and one sentence of advice.
+"""
 
 from __future__ import annotations
 

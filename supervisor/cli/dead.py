@@ -46,7 +46,8 @@ def dead(
     as_json: AsJson = False,
     count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many to list.")] = 20,
 ) -> int:
-    """Messages that no process could take, with the reason: list them, show one as a whole, try one again, drop one or all.
+    """Messages that no process could take, with the reason: list them, show one as a whole,
+    try one again, drop one or all.
 
     handoff dead show 1f0c2a9e
 

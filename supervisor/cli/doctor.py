@@ -64,7 +64,8 @@ _STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 def doctor(as_json: AsJson = False) -> int:
-    """Check broker, persistence, supervisors, workers, dead letters and model access; say what is wrong and how to mend it.
+    """Check broker, persistence, supervisors, workers, dead letters and model access; say what
+    is wrong and how to mend it.
 
     Exit code 1 when anything fails.
     """
@@ -91,7 +92,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Finding]:
-    """Yield what concerns only processes that are started from this shell. They are no failure where a fleet is alive."""
+    """Yield what concerns only processes that are started from this shell. They are no failure
+    where a fleet is alive.
+    """
     yield from ignored_variables(os.environ)
     level, found, mend = model_access(settings)
     finding = Finding(Level(level), "this shell: model", found, mend)

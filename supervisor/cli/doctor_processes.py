@@ -35,7 +35,9 @@ class Finding:
 MOST_NAMED = 5
 """Processes, models or roles that one line names."""
 BUSY_FOR_S = 60.0
-"""A rate limit or an overload that lasts longer is a failure. Shorter ones are the daily life of a busy fleet."""
+"""A rate limit or an overload that lasts longer is a failure. Shorter ones are the daily life
+of a busy fleet.
+"""
 OFFLINE = "the offline model: it quotes and arranges documents, and understands nothing"
 CHECK_THE_SERVER = (
     "check the key, ANTHROPIC_BASE_URL and the network of these processes;"
@@ -60,7 +62,9 @@ def readable_ones(processes: Iterable[LiveProcess]) -> list[Told]:
 def live_processes(
     processes: Sequence[LiveProcess], now: float, own_version: str
 ) -> Iterator[Finding]:
-    """Yield the facts of all live processes, their failing model calls, and their differences. `now`: Unix seconds."""
+    """Yield the facts of all live processes, their failing model calls, and their differences.
+    `now`: Unix seconds.
+    """
     told = readable_ones(processes)
     yield from _unreadable(processes)
     yield from _facts(told, now)
@@ -117,8 +121,9 @@ def _newest_call(group: Iterable[Told], now: float) -> str:
 def failing_models(told: Iterable[Told], now: float) -> Iterator[Finding]:
     """Yield each model whose newest calls failed, with the words of its server.
 
-    The check fails for a default model of the process, and for the model of its newest call. A model
-    that only one job asked for is a warning after other calls succeed. A short overload is a warning, too.
+    The check fails for a default model of the process, and for the model of its newest call. A
+    model that only one job asked for is a warning after other calls succeed. A short overload
+    is a warning, too.
     """
     alike: dict[tuple[str, str, str], list[tuple[Told, ModelCalls]]] = defaultdict(list)
     for one in told:
@@ -150,7 +155,9 @@ def _last_calls(count: int) -> str:
 
 
 def mixtures(told: Sequence[Told], own_version: str) -> Iterator[Finding]:
-    """Yield the differences between processes that should be alike: versions, providers, servers, and the models of a role."""
+    """Yield the differences between processes that should be alike: versions, providers,
+    servers, and the models of a role.
+    """
     versions = {one.node.version for one in told} - {""}
     if len(versions) > 1:
         mend = "start all of them again with one version"
@@ -174,7 +181,9 @@ def mixtures(told: Sequence[Told], own_version: str) -> Iterator[Finding]:
 
 
 def _models_of_a_role(told: Iterable[Told]) -> list[str]:
-    """Return `role: model or model` of each role that processes of the same provider run with different models."""
+    """Return `role: model or model` of each role that processes of the same provider run with
+    different models.
+    """
     by_role: dict[tuple[str, str], set[str]] = defaultdict(set)
     for one in told:
         for role, model in one.node.models.items():
@@ -187,7 +196,9 @@ def _models_of_a_role(told: Iterable[Told]) -> list[str]:
 
 
 def brokers(told: Iterable[Told], answering: Collection[str]) -> Iterator[Finding]:
-    """Yield whether each process takes its messages from this broker. `answering`: the Celery nodes that answer on this broker."""
+    """Yield whether each process takes its messages from this broker. `answering`: the Celery
+    nodes that answer on this broker.
+    """
     used = set[str]()
     for one in told:
         if one.node.node in answering:

@@ -1,4 +1,6 @@
-"""The whole system for the length of one command: a private Redis, a supervisor and workers in processes of their own."""
+"""The whole system for the length of one command: a private Redis, a supervisor and workers in
+processes of their own.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,17 @@ WORKERS = 3
 SLOTS = 8
 """Handoffs that each of them runs at once."""
 DRAIN_S = 2.0
-"""After Ctrl-C somebody waits in front of the screen: a turn that takes longer is cut, and done again on `--resume`."""
+"""After Ctrl-C somebody waits in front of the screen: a turn that takes longer is cut, and
+done again on `--resume`.
+"""
 READY_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
 
 
 class Embedded:
-    """`with Embedded(settings) as system:` returns as soon as Redis answers; the others start meanwhile."""
+    """`with Embedded(settings) as system:` returns as soon as Redis answers; the others start
+    meanwhile.
+    """
 
     def __init__(self, settings: Settings, *, resume: str | None = None) -> None:
         self._settings = settings
@@ -136,7 +142,9 @@ class Embedded:
         ]
 
     def _last_words(self) -> str:
-        """What the first process that could not start said of it: its one line for people, else its last."""
+        """What the first process that could not start said of it: its one line for people,
+        else its last.
+        """
         logs = [
             path.read_text(errors="replace")
             for path in sorted((self._folder / "logs").glob("*.log"))

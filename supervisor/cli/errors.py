@@ -1,4 +1,6 @@
-"""How a command ends: one line for whatever went wrong, and an exit code that a script can rely on. Never a traceback."""
+"""How a command ends: one line for whatever went wrong, and an exit code that a script can
+rely on. Never a traceback.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ EXIT_CODES = (
 
 
 def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
-    """Return the exit code of a command that shows a job. `allow_partial`: a partial answer will do."""
+    """Return the exit code of a command that shows a job. `allow_partial`: a partial answer
+    will do.
+    """
     from handoff_queue.shared.types.events import JobStatus
 
     match status:
@@ -77,8 +81,8 @@ def guarded(command: Callable[[], object]) -> NoReturn:
 
 
 def end_like_ctrl_c() -> None:
-    """Have SIGTERM and SIGHUP do what Ctrl-C does, so that what was begun is stopped, and the terminal is as it was. What was told to live
-    on without its terminal (`nohup`) does.
+    """Have SIGTERM and SIGHUP do what Ctrl-C does, so that what was begun is stopped, and the
+    terminal is as it was. What was told to live on without its terminal (`nohup`) does.
     """
 
     def interrupt(*_: object) -> None:
@@ -110,7 +114,8 @@ def _outcome(command: Callable[[], object]) -> int:
 
 
 def _usage_problem(error: Any) -> str | None:
-    """Return one line about a command line that Typer refuses, with the command that shows its help.
+    """Return one line about a command line that Typer refuses, with the command that shows its
+    help.
 
     None: nothing was typed, and Typer has printed the help.
     """

@@ -1,4 +1,6 @@
-"""`handoff eval`: a golden set through the real queue, in any modes, with any models; its exit code can guard a deploy."""
+"""`handoff eval`: a golden set through the real queue, in any modes, with any models; its exit
+code can guard a deploy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A system for a command that runs several jobs: that of the broker which is set, or one of its own for as long as it lasts."""
+"""A system for a command that runs several jobs: that of the broker which is set, or one of
+its own for as long as it lasts.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 def whole_system(
     settings: Settings, name: str, models: tuple[str | None, ...]
 ) -> Iterator[tuple[Client, Callable[[], None]]]:
-    """A client, and what is to be called while one waits. Ctrl-C keeps a private system's work under this name, and the next one goes on
-    with it.
+    """A client, and what is to be called while one waits. Ctrl-C keeps a private system's work
+    under this name, and the next one goes on with it.
 
     Raises:
         UserError: nobody is there to do the work, or nobody has one of these models.
@@ -57,7 +59,9 @@ def whole_system(
 
 
 def judging_on(jobs: Client, settings: Settings, model: str | None) -> Judging:
-    """Who judges here. `model`: as it was asked for; else that of the settings, where workers have more than the offline one."""
+    """Who judges here. `model`: as it was asked for; else that of the settings, where workers
+    have more than the offline one.
+    """
     served = jobs.ledger.roles.served()
     is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}
     chosen = None if is_offline else settings.reviewer_model or settings.supervisor_model

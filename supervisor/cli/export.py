@@ -25,7 +25,8 @@ def export(
 ) -> int:
     """Write everything about a job into one self-contained JSON file.
 
-    Its request, journal, plan, handoffs, results, verdicts, answer, usage and the manifest of its documents; no key of this machine.
+    Its request, journal, plan, handoffs, results, verdicts, answer, usage and the manifest of
+    its documents; no key of this machine.
 
       handoff export j-0123456789ab --output job.json
     """

@@ -1,4 +1,6 @@
-"""Who is there on a broker: by what each process announces in the ledger, or, to count them, by Celery's own question."""
+"""Who is there on a broker: by what each process announces in the ledger, or, to count them,
+by Celery's own question.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 COUNT_FOR_S = 1.0
-"""How long nodes get to make themselves known: all of them are waited for, not the first. A healthy one takes some milliseconds."""
+"""How long nodes get to make themselves known: all of them are waited for, not the first. A
+healthy one takes some milliseconds.
+"""
 START_WORKERS = "start some: `handoff worker --all`, or the whole system: `handoff up`"
 NO_WORKERS = f"no worker serves any specialist on this broker: {START_WORKERS}"
 START_A_SUPERVISOR = "start one: `handoff supervisor`, or the whole system: `handoff up`"
@@ -39,7 +43,8 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
     """Before a command waits for an answer.
 
     Raises:
-        UserError: no worker serves any specialist, no supervisor takes jobs, or nobody has the model; says what to start.
+        UserError: no worker serves any specialist, no supervisor takes jobs, or nobody has the
+        model; says what to start.
         LedgerUnavailable: nobody is announced, because Redis takes no writes.
     """
     served, has_supervisor = (

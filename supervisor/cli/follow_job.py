@@ -108,7 +108,9 @@ def without_commands(moments: Iterable[Moment]) -> Iterator[Moment]:
 def _shown_until(
     moments: Iterable[Moment], draft: Draft | None, answered: int | None
 ) -> Question | None:
-    """The next question after the one that was answered here; None: the job has ended. `answered` None: nobody is to be asked."""
+    """The next question after the one that was answered here; None: the job has ended.
+    `answered` None: nobody is to be asked.
+    """
     from handoff_queue.supervisor.cli.display.screen import Screen
 
     with Screen(draft) as screen:

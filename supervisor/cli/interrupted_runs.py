@@ -1,7 +1,7 @@
 """The Redis data of interrupted runs on a private Redis, so that a later run can go on with them.
 
-A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder first,
-because the finished turns were paid for.
+A private Redis ends with its run. On Ctrl-C its append-only file is moved to the cache folder
+first, because the finished turns were paid for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def _folder(settings: Settings) -> Path:
 
 
 def keep(settings: Settings, job_id: str, data: Path, surroundings: Mapping[str, str]) -> bool:
-    """Move an ended Redis's data here. `surroundings`: settings of its workers. False: it could not be kept."""
+    """Move an ended Redis's data here. `surroundings`: settings of its workers. False: it
+    could not be kept.
+    """
     target = _folder(settings) / job_id
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

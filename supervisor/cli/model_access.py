@@ -74,7 +74,9 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
 
 
 def _reason_of(error: Exception) -> str:
-    """Return the system's words for a failed connection. Other texts may quote the request, and so a key: of these only the type."""
+    """Return the system's words for a failed connection. Other texts may quote the request,
+    and so a key: of these only the type.
+    """
     reason = getattr(error, "reason", error)
     return str(reason) if isinstance(reason, OSError) else type(reason).__name__
 

@@ -26,8 +26,8 @@ def pause(
 ) -> int:
     """Stop a role on every machine, until `handoff resume`: the kill switch.
 
-    It gets no new work. What it is at work on ends its turn and waits, and so do the jobs that need it, until their time is over. With
-    `planner` paused, no job gets a plan.
+    It gets no new work. What it is at work on ends its turn and waits, and so do the jobs that
+    need it, until their time is over. With `planner` paused, no job gets a plan.
 
       handoff pause researcher --reason "cites a site that is down"
     """

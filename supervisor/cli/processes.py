@@ -37,7 +37,7 @@ def names_to_complete() -> list[str]:
 def supervisor(concurrency: Slots = None) -> int:
     """Start a supervisor process: plans, reviews, answers, and looks after lost work.
 
-    The same as `celery -A supervisor.app worker`. Any number may run.
+    The same as `celery -A handoff_queue.supervisor.app worker`. Any number may run.
     """
     settings = load_process_settings()
     _look_at_redis(settings)
@@ -60,7 +60,8 @@ def worker(
 ) -> int:
     """Start a worker process for one or more specialists.
 
-    The same as `celery -A workers.app worker -Q ROLE,ROLE`. Any number may run, on any machine that reaches the broker.
+    The same as `celery -A handoff_queue.workers.app worker -Q ROLE,ROLE`. Any number may run, on any machine
+    that reaches the broker.
 
       handoff worker researcher -c 32
 
@@ -92,7 +93,8 @@ def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Pa
 
 
 def check_own(settings: Settings) -> None:
-    """Whether a worker can be made of the user's own files. Built-in ones need no look, and what a tool's file does is for workers only.
+    """Whether a worker can be made of the user's own files. Built-in ones need no look, and
+    what a tool's file does is for workers only.
 
     Raises:
         UserError: a specialist's or a tool's file is wrong; says which, and how to mend it.
@@ -147,7 +149,9 @@ def _look_at_redis(settings: Settings) -> None:
 
 
 def reach_redis(settings: Settings) -> None:
-    """Raises: LedgerUnavailable: no Redis there, a wrong URL or password. UnusableRedis: a cluster, or no such database."""
+    """Raises: LedgerUnavailable: no Redis there, a wrong URL or password. UnusableRedis: a
+    cluster, or no such database.
+    """
     from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
     from handoff_queue.shared.store.store import open_ledger
 

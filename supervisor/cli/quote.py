@@ -1,4 +1,6 @@
-"""`handoff quote`: what a job will likely cost and take, before anything but its plan is paid. And how a quote turned out, in words."""
+"""`handoff quote`: what a job will likely cost and take, before anything but its plan is paid.
+And how a quote turned out, in words.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.lifecycle.state import JobState
 
 STANDS_S = 3_600
-"""How long a job that was only quoted waits to be approved, unless --approve-timeout says otherwise."""
+"""How long a job that was only quoted waits to be approved, unless --approve-timeout says
+otherwise.
+"""
 
 
 @takes_a_job
@@ -31,8 +35,8 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
 
       handoff quote "Compare these three contracts" --docs contracts --max-usd 0.50
 
-    The job is planned, and then waits: `handoff approve JOB` runs it, and nobody plans it again. With --max-usd it is dropped at once
-    when it may cost more than that.
+    The job is planned, and then waits: `handoff approve JOB` runs it, and nobody plans it
+    again. With --max-usd it is dropped at once when it may cost more than that.
     """
     from handoff_queue.shared.settings.settings import load_settings
     from handoff_queue.supervisor.cli.connection import client_of_broker

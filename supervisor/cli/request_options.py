@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 
 def gates_of(file: Path | None) -> GateSet | None:
-    """Raises: UserError: not there, too large, no plain YAML, gates that nothing could pass, or facts that cannot be read."""
+    """Raises: UserError: not there, too large, no plain YAML, gates that nothing could pass,
+    or facts that cannot be read.
+    """
     return None if file is None else gates_in_file(file)
 
 
@@ -286,7 +288,9 @@ def note_left_out(reading: FolderReading) -> None:
 
 
 def _check_fact_checker(request: Request, jobs: Client) -> None:
-    """Here, and not only where it is submitted: of many jobs, none is before all are known to be good."""
+    """Here, and not only where it is submitted: of many jobs, none is before all are known to
+    be good.
+    """
     from handoff_queue.supervisor.client.request import gating_in
     from handoff_queue.supervisor.client.submission import check_fact_checker
 

@@ -80,7 +80,8 @@ def finish(
 ) -> int:
     """Fill the gaps of an ended job: the steps that it did without, then what builds on them.
 
-    What is whole stays as it is, and is not paid for again. This time nothing is left out for being late.
+    What is whole stays as it is, and is not paid for again. This time nothing is left out for
+    being late.
     """
     from handoff_queue.supervisor.cli.request_options import new_limits
 

@@ -1,4 +1,6 @@
-"""`handoff run`: submit a job and stay until its answer, on the broker that is set or on one of its own."""
+"""`handoff run`: submit a job and stay until its answer, on the broker that is set or on one
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +78,9 @@ def run(
 ) -> int:
     """Submit a job and stay until its answer.
 
-    Uses the broker in HANDOFF_REDIS_URL and its workers. Without it, starts a private Redis, a supervisor and three workers, all of them
-    gone when the command ends. Progress goes to stderr, the answer to stdout.
+    Uses the broker in HANDOFF_REDIS_URL and its workers. Without it, starts a private Redis, a
+    supervisor and three workers, all of them gone when the command ends. Progress goes to
+    stderr, the answer to stdout.
 
       handoff run "Which of these licences allow resale?" --docs licences --max-usd 0.50
 
@@ -91,7 +94,9 @@ def run(
 
 
 def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
-    """Returns the exit code. `request`: as it was typed; `asked`: all else about the job; with `how.resume` neither counts."""
+    """Returns the exit code. `request`: as it was typed; `asked`: all else about the job; with
+    `how.resume` neither counts.
+    """
     settings = load_settings()
     end_like_ctrl_c()
     if how.resume is not None:

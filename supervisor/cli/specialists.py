@@ -51,7 +51,8 @@ def specialists(
 ) -> int:
     """Who is served by live workers, how busy they are, and what tools each may use.
 
-    Without a broker, or with --specialists or --lint: the specialists that the files on this machine describe.
+    Without a broker, or with --specialists or --lint: the specialists that the files on this
+    machine describe.
     """
     settings = with_own(load_settings(), own, tools)
     if lint:
@@ -102,7 +103,9 @@ def _lint(settings: Settings) -> int:
 def shown(
     specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None, columns: int
 ) -> RenderableType:
-    """Descriptions in full: planners choose by them, and what somebody is not for stands at their end."""
+    """Descriptions in full: planners choose by them, and what somebody is not for stands at
+    their end.
+    """
     return _table(specs, served) if columns >= TABLE_COLUMNS else _paragraphs(specs, served)
 
 

@@ -33,8 +33,8 @@ SHORT = 6
 def stats(as_json: AsJson = False) -> int:
     """What the fleet has to do: slots, queues, quota, spending.
 
-    `wanted_slots` of a role is what an autoscaler scales by: slots that would have something to do, and that the limits of
-    the model that it calls would let work.
+    `wanted_slots` of a role is what an autoscaler scales by: slots that would have something
+    to do, and that the limits of the model that it calls would let work.
 
       handoff stats --json | jq '.roles[] | {role, wanted_slots}'
     """
@@ -75,7 +75,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Shown:
-    """The fleet in the columns that fit. `folds_idle`: roles that have nothing to do stand in one line."""
+    """The fleet in the columns that fit. `folds_idle`: roles that have nothing to do stand in
+    one line.
+    """
 
     found: FleetStats
     folds_idle: bool = False

@@ -207,7 +207,9 @@ def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
 
 
 def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
-    """Raises: Conflict: the same idempotency key with two requests; names the line of the later one."""
+    """Raises: Conflict: the same idempotency key with two requests; names the line of the
+    later one.
+    """
     if clash := jobs.first_clash(list(requests.values())):
         lines = list(requests)
         other = f"job {clash.job_id}" if clash.earlier is None else f"line {lines[clash.earlier]}"

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 EVERY_S = 1.0
 MINUTE_S = 60.0
 MOST_HANDOFFS = 15
-"""Rows of what is at work, at most: those that have been at it for longest. The rest are counted."""
+"""Rows of what is at work, at most: those that have been at it for longest. The rest are counted.
+"""
 KEYS = "123456789"
 """Open the job of a row; the rows after those have no key."""
 
@@ -53,7 +54,9 @@ class Spending:
             self._samples.popleft()
 
     def seen(self) -> tuple[float, int, float]:
-        """USD and tokens, and the seconds that they were spent in: those that were looked at, a minute at most but for a look."""
+        """USD and tokens, and the seconds that they were spent in: those that were looked at,
+        a minute at most but for a look.
+        """
         (begun, paid, tokens), (now, more_paid, more_tokens) = self._samples[0], self._samples[-1]
         return cost_usd(more_paid - paid), more_tokens - tokens, now - begun
 
@@ -78,7 +81,8 @@ def top(
 ) -> int:
     """The fleet, live: roles, slots, queues, what is at work, spending, quota, dead letters.
 
-    A digit opens the job of that row, Esc leads back, q ends it. Where the output is no terminal: once, as `handoff stats` prints it.
+    A digit opens the job of that row, Esc leads back, q ends it. Where the output is no
+    terminal: once, as `handoff stats` prints it.
     """
     if sys.stdin.isatty() and stdout().is_dumb_terminal:
         note(
@@ -157,12 +161,16 @@ _HEADING = 3
 """Lines of the table of what is at work, without its rows: one free, its heading, a rule."""
 _LEAST_ROWS = 3
 _LEAST_ABOVE = 9
-"""Lines of the fleet, its busy roles among them: where they do not fit beside the least rows, what is at work is only counted."""
+"""Lines of the fleet, its busy roles among them: where they do not fit beside the least rows,
+what is at work is only counted.
+"""
 
 
 @dataclass(frozen=True)
 class _Fleet:
-    """As much of it as fits the terminal: idle roles give way to what is at work, and the keys always stand."""
+    """As much of it as fits the terminal: idle roles give way to what is at work, and the keys
+    always stand.
+    """
 
     found: FleetStats
     at: float

@@ -28,7 +28,9 @@ from handoff_queue.supervisor.tracing.page import Traced, absent_from, page_of, 
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 
 MOST_BYTES = 500_000_000
-"""Of an exported job: a step of the largest plan may leave some 20 kB, and there are at most 10,000 of them."""
+"""Of an exported job: a step of the largest plan may leave some 20 kB, and there are at most
+10,000 of them.
+"""
 MOST_NAMED = 5
 """Child jobs that are not in the page."""
 
@@ -51,9 +53,11 @@ def trace(
         ),
     ] = None,
 ) -> int:
-    """Write a job as one HTML page: who ran when, what made it last, and all that was asked and answered.
+    """Write a job as one HTML page: who ran when, what made it last, and all that was asked
+    and answered.
 
-    The page needs no network and no other file. Turns and tool calls are in it where they are kept (HANDOFF_KEEP_TURNS).
+    The page needs no network and no other file. Turns and tool calls are in it where they are
+    kept (HANDOFF_KEEP_TURNS).
 
       handoff trace j-0123456789ab
 

@@ -68,9 +68,11 @@ def up(
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
 ) -> int:
-    """Start the whole system on this machine: Redis, supervisor, workers. Ctrl-C drains and stops it; jobs go on at the next start.
+    """Start the whole system on this machine: Redis, supervisor, workers. Ctrl-C drains and
+    stops it; jobs go on at the next start.
 
-    With HANDOFF_REDIS_URL set, that Redis is used instead of one of its own. Prints the line that the other terminal needs.
+    With HANDOFF_REDIS_URL set, that Redis is used instead of one of its own. Prints the line
+    that the other terminal needs.
 
       handoff up --worker researcher=3 --worker writer=1 --flower
     """
@@ -99,8 +101,8 @@ def up(
 def _without_own_url(settings: Settings, home: Path) -> Settings:
     """Return the settings without a Redis URL that an earlier `handoff up` with this home printed.
 
-    A shell that exported the URL can start the system again. The Redis has the same password at each
-    start, but not always the same port.
+    A shell that exported the URL can start the system again. The Redis has the same password
+    at each start, but not always the same port.
     """
     own = read_access(expanded(home, "--home").resolve() / _ACCESS)
     if own is None or settings.redis_url is None:
@@ -112,7 +114,8 @@ def _without_own_url(settings: Settings, home: Path) -> Settings:
 
 
 def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
-    """Process name -> its queues. Whoever is not named is served by one process more, so that no step waits for nobody.
+    """Process name -> its queues. Whoever is not named is served by one process more, so that
+    no step waits for nobody.
 
     Raises:
         UserError: not ROLE=N, or an unknown role.
@@ -187,7 +190,9 @@ def _start(
 
 
 def _start_redis(processes: Processes, folder: Path) -> str:
-    """With the port and password of the last time, if that port is free: other terminals have them in their environment."""
+    """With the port and password of the last time, if that port is free: other terminals have
+    them in their environment.
+    """
     earlier = read_access(folder / _ACCESS)
     redis = PrivateRedis(processes, folder, earlier=earlier)
     if earlier is not None and redis.access.port != earlier.port:

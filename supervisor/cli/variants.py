@@ -1,4 +1,6 @@
-"""What `handoff eval` and `handoff compare` are told alike: modes, models, a workflow, a name, limits."""
+"""What `handoff eval` and `handoff compare` are told alike: modes, models, a workflow, a name,
+limits.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
 
 
 def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
-    """Of those of mode `pipeline`. Raises: UserError: there is none of this name, or what is wrong with it."""
+    """Of those of mode `pipeline`. Raises: UserError: there is none of this name, or what is
+    wrong with it.
+    """
     from handoff_queue.supervisor.workflows import read_workflow
 
     return (
@@ -97,7 +101,9 @@ def read_documents(place: Path, settings: Settings) -> FolderReading:
 
 
 def check_within(request: Request, settings: Settings, max_usd: float | None) -> None:
-    """Before anything is started, with its share of the money. Raises: UserError: see `check_request`."""
+    """Before anything is started, with its share of the money. Raises: UserError: see
+    `check_request`.
+    """
     from handoff_queue.supervisor.client.request import check_request
     from handoff_queue.supervisor.client.submission import plan_of
 

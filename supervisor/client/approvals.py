@@ -336,7 +336,9 @@ def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
 def _with_counted_joins(
     value: dict[str, JsonValue], steps: Sequence[JsonValue], given: Collection[str]
 ) -> dict[str, Any]:
-    """The plan with its joins as `Join` takes them: a person may write a part (`80%`) of what is waited for."""
+    """The plan with its joins as `Join` takes them: a person may write a part (`80%`) of what
+    is waited for.
+    """
     waits_for = {
         number: _names(one.get("depends_on"))
         for number, one in enumerate(steps)
@@ -376,7 +378,9 @@ def _waiting(ledger: Ledger, job_id: JobId) -> tuple[JobState, Question]:
 def _say(
     ledger: Ledger, state: JobState, answer: Approved | Rejected, texts: Sequence[str]
 ) -> None:
-    """Appended whatever has happened meanwhile: where another answer came first, this one changes nothing, and that is said."""
+    """Appended whatever has happened meanwhile: where another answer came first, this one
+    changes nothing, and that is said.
+    """
     version = ledger.journal.append_unless_ended(
         state.job_id, answer, waiting_fields(state, None), texts
     )

@@ -2,14 +2,15 @@
 
     from handoff_queue.supervisor.client import client
 
-    jobs = client.connect("redis://:password@localhost:6379/0")
-    job_id = jobs.submit(client.Request("Compare Qdrant, pgvector and Milvus", documents=Path("notes")))
+    jobs = client.connect("redis://:password@localhost:6379/0") job_id =
+    jobs.submit(client.Request("Compare Qdrant, pgvector and Milvus", documents=Path("notes")))
     for recorded in jobs.events(job_id):          # ends when the job has ended
         print(recorded.event.type)
     print(jobs.result(job_id, wait_s=600).answer)
 
-All methods are safe to call from several threads. Each imports what only it needs when it is called: all of that together takes longer
-to import than a look at a job takes, and who connects rarely asks for more than one thing.
+All methods are safe to call from several threads. Each imports what only it needs when it is
+called: all of that together takes longer to import than a look at a job takes, and who
+connects rarely asks for more than one thing.
 """
 
 from __future__ import annotations
@@ -74,30 +75,34 @@ class Client:
         """Enqueue a job and return its id at once.
 
         Raises:
-            UserError: the request, its documents, its schema or its limits are not usable; says how to mend it.
+            UserError: the request, its documents, its schema or its limits are not usable;
+            says how to mend it.
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
             Conflict: the idempotency key was used before, for another request.
-            LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so where it is not known whether it was enqueued.
+            LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so
+            where it is not known whether it was enqueued.
         """
         from handoff_queue.supervisor.client.submit import submit
 
         return submit(self.ledger, self._dispatcher, self._settings, *self._made(request))
 
     def submit_each(self, requests: Iterable[Request]) -> Iterator[JobId]:
-        """Enqueue many jobs, fifty of them in about as many round trips as one takes, and give their ids in order, a slice's when it is in.
-        Nothing happens before the first id is asked for; documents are still read and stored job by job. Whoever stops asking half-way has
-        up to 49 more jobs than ids.
+        """Enqueue many jobs, fifty of them in about as many round trips as one takes, and give
+        their ids in order, a slice's when it is in. Nothing happens before the first id is
+        asked for; documents are still read and stored job by job. Whoever stops asking
+        half-way has up to 49 more jobs than ids.
 
         Raises:
-            UserError, BudgetSpent, LedgerUnavailable: as `submit`, of the job whose id would be next; those given are enqueued, none after.
+            UserError, BudgetSpent, LedgerUnavailable: as `submit`, of the job whose id would
+            be next; those given are enqueued, none after.
         """
         from handoff_queue.supervisor.client.submit import submit_each
 
         return submit_each(self.ledger, self._dispatcher, self._settings, map(self._made, requests))
 
     def first_clash(self, requests: Sequence[Request]) -> Clash | None:
-        """The first of these whose idempotency key stands for another request, one of them or a job; None: there is none. All can be
-        submitted, if nobody else takes a key meanwhile.
+        """The first of these whose idempotency key stands for another request, one of them or
+        a job; None: there is none. All can be submitted, if nobody else takes a key meanwhile.
         """
         from handoff_queue.supervisor.client.submission import first_clash
 
@@ -107,7 +112,8 @@ class Client:
         )
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
-        """The job's events after a version, oldest first; with `follow` until it has ended. Start again from the last version seen.
+        """The job's events after a version, oldest first; with `follow` until it has ended.
+        Start again from the last version seen.
 
         Raises:
             UnknownJob: there is no such job.
@@ -115,7 +121,8 @@ class Client:
         return events_of(self.ledger, job_id, after, follow=follow)
 
     def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
-        """Everything about the job; waits up to `wait_s` seconds for its end. `status` says whether it has ended.
+        """Everything about the job; waits up to `wait_s` seconds for its end. `status` says
+        whether it has ended.
 
         Raises:
             UnknownJob: there is no such job.
@@ -141,20 +148,24 @@ class Client:
         return rows_on(self.ledger, checked(job_id), step)
 
     def outline(self, job_id: JobId) -> JobOutline:
-        """What matters of the job, as quickly for one of 10,000 steps as for one of 200. Raises: UnknownJob: there is no such job."""
+        """What matters of the job, as quickly for one of 10,000 steps as for one of 200.
+        Raises: UnknownJob: there is no such job.
+        """
         from handoff_queue.supervisor.client.outline import outline_on
 
         return outline_on(self.ledger, checked(job_id))
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
-        """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such job, or it has none of that name."""
+        """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such
+        job, or it has none of that name.
+        """
         from handoff_queue.supervisor.client.report import handoffs_on
 
         return handoffs_on(self.ledger, checked(job_id), handoff_ids)
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
-        """Wait up to `wait_s` seconds for the job's end; the status as it is then. A Redis that comes back within
-        `RECONNECT_FOR_S`, and before that time is over, costs nothing.
+        """Wait up to `wait_s` seconds for the job's end; the status as it is then. A Redis
+        that comes back within `RECONNECT_FOR_S`, and before that time is over, costs nothing.
 
         Raises:
             UnknownJob: there is no such job.
@@ -164,7 +175,8 @@ class Client:
         return wait_for_end(self.ledger, job_id, wait_s)
 
     def export(self, job_id: JobId, *, texts: bool = False) -> Export:
-        """The whole of a job, for a file: `export(...).to_json()`. `texts`: those of its documents, too.
+        """The whole of a job, for a file: `export(...).to_json()`. `texts`: those of its
+        documents, too.
 
         Raises:
             UnknownJob: there is no such job.
@@ -196,11 +208,13 @@ class Client:
         *,
         whole: bool = False,
     ) -> None:
-        """Go on with an ended job: what did not succeed again, or everything from one step on. `limits`: raises those of the job;
-        `whole`: fill its gaps, and leave nothing out for being late.
+        """Go on with an ended job: what did not succeed again, or everything from one step on.
+        `limits`: raises those of the job; `whole`: fill its gaps, and leave nothing out for
+        being late.
 
         Raises:
-            UserError: it has not ended, has no such step, or no gaps, or has spent its budget and gets no more.
+            UserError: it has not ended, has no such step, or no gaps, or has spent its budget
+            and gets no more.
         """
         from handoff_queue.supervisor.client.control import retry_job
         from handoff_queue.supervisor.client.request import check_bounds
@@ -246,9 +260,9 @@ class Client:
     ) -> None:
         """Have it made again: the plan, these steps, or those that make the answer.
 
-        `note`: what is to be mended. `plan`: your own draft of the plan, which the planner reads, in
-        the form of `result(...).plan`. `rows`: of a step with `for_each`, only the copies with these
-        keys.
+        `note`: what is to be mended. `plan`: your own draft of the plan, which the planner
+        reads, in the form of `result(...).plan`. `rows`: of a step with `for_each`, only the
+        copies with these keys.
 
         Raises:
             UserError: the job waits for no approval, or not any more; it has no such step or row;
@@ -261,18 +275,20 @@ class Client:
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:
-        """Stop a specialist, or one of the supervisor's roles, on every machine: no claim, and no turn after the one that runs. What it
-        was to do waits.
+        """Stop a specialist, or one of the supervisor's roles, on every machine: no claim, and
+        no turn after the one that runs. What it was to do waits.
 
         Raises:
-            UserError: nobody has ever served it, so it would be a slip of the pen; while nobody at all is announced, if it looks like one.
+            UserError: nobody has ever served it, so it would be a slip of the pen; while
+            nobody at all is announced, if it looks like one.
         """
         check_type("the role", role, str)
         check_type("the reason", reason, str)
         pause(self.ledger, role, reason)
 
     def resume(self, role: str) -> int | None:
-        """Let a role go on. Return how many handoffs it had been stopped at. None: it was not paused.
+        """Let a role go on. Return how many handoffs it had been stopped at. None: it was not
+        paused.
 
         Raises:
             UserError: the role is not paused, and no worker serves or has served it.
@@ -280,7 +296,8 @@ class Client:
         return resume(self.ledger, role)
 
     def retry_dead(self, letter: DeadLetter) -> None:
-        """Put what a dead letter was about back where it came from, and drop the letter. Mend the cause first.
+        """Put what a dead letter was about back where it came from, and drop the letter. Mend
+        the cause first.
 
         Raises:
             UserError: it is no message of ours, or nobody waits for it any more.
@@ -302,7 +319,9 @@ class Client:
         delete_job(self.ledger, job_id)
 
     def standing(self, job_id: JobId) -> JobStanding:
-        """Status, books, and what the job waits for if somebody is missing. Raises: UnknownJob: there is no such job."""
+        """Status, books, and what the job waits for if somebody is missing. Raises:
+        UnknownJob: there is no such job.
+        """
         return with_waiting(self.ledger, [self._known(job_id)])[0]
 
     def _made(self, request: Request) -> tuple[Request, Submission]:
@@ -314,7 +333,9 @@ class Client:
 
     @cached_property
     def _dispatcher(self) -> Dispatcher:
-        """Made for the first message: who only looks need not import Celery. Two threads may each make one: it is as good as the other."""
+        """Made for the first message: who only looks need not import Celery. Two threads may
+        each make one: it is as good as the other.
+        """
         from handoff_queue.shared.broker.celery_app import make_app
         from handoff_queue.supervisor.client.dispatch import Dispatcher
 
@@ -363,7 +384,8 @@ def connect(
     *,
     timeout_s: float = SOCKET_TIMEOUT_S,
 ) -> Client:
-    """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used. `timeout_s`: how long Redis may be silent.
+    """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used.
+    `timeout_s`: how long Redis may be silent.
 
     Raises:
         UserError: the URL is empty, of another type, or not one of Redis.
@@ -378,7 +400,9 @@ def connect(
 
 
 def onlooker_of(jobs: Client) -> Client:
-    """Another, for a person who looks on and is to hear soon of a Redis that is silent: see `ONLOOKER_TIMEOUT_S`."""
+    """Another, for a person who looks on and is to hear soon of a Redis that is silent: see
+    `ONLOOKER_TIMEOUT_S`.
+    """
     return Client(
         open_ledger(jobs.ledger.connection.url, jobs._settings, timeout_s=ONLOOKER_TIMEOUT_S),
         jobs._settings,

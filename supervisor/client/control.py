@@ -34,7 +34,8 @@ def retry_commit(
     *,
     whole: bool = False,
 ) -> Commit:
-    """The decision to go on, made on this state and no other: of two at once, one finds that the job has not ended any more.
+    """The decision to go on, made on this state and no other: of two at once, one finds that
+    the job has not ended any more.
 
     `due_at`: Unix time in seconds at which a sweeper looks, should the wake-up be lost.
 
@@ -132,10 +133,12 @@ def pause(ledger: Ledger, role: str, reason: str) -> None:
 
 
 def check_pausable(ledger: Ledger, role: str) -> None:
-    """While nobody at all is announced (all processes are gone, or Redis was full), every name may be one that was served before.
+    """While nobody at all is announced (all processes are gone, or Redis was full), every name
+    may be one that was served before.
 
     Raises:
-        UserError: nobody serves or has served it; or nobody is announced, and it is no name, or one of those that are known but for a slip.
+        UserError: nobody serves or has served it; or nobody is announced, and it is no name,
+        or one of those that are known but for a slip.
     """
     served = ledger.roles.served()
     known = _known(ledger, served)

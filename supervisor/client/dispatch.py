@@ -1,4 +1,6 @@
-"""Everything that the supervisor publishes: chords of handoffs, single ones again, and wake-ups for itself."""
+"""Everything that the supervisor publishes: chords of handoffs, single ones again, and
+wake-ups for itself.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
 
 
 class Dispatcher:
-    """Publishes on one Celery app. All ids are fixed by job and handoff: published twice, a handoff runs once."""
+    """Publishes on one Celery app. All ids are fixed by job and handoff: published twice, a
+    handoff runs once.
+    """
 
     def __init__(self, app: Celery) -> None:
         self._app = app
@@ -60,14 +64,17 @@ class Dispatcher:
     def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
         """A chord: these handoffs, then `supervisor.advance`.
 
-        Put together by hand, message for message what `chord(header)(body)` sends: Celery's canvas tells the backend the chord's size,
-        which the ledger knows (`shared/broker/task_outcome.py`), and subscribes to a result of every handoff, which nobody sends and nobody cancels.
+        Put together by hand, message for message what `chord(header)(body)` sends: Celery's
+        canvas tells the backend the chord's size, which the ledger knows
+        (`shared/broker/task_outcome.py`), and subscribes to a result of every handoff, which
+        nobody sends and nobody cancels.
         """
         with self._left_to_the_sweeper(job_id):
             self._publish(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> bool:
-        """Messages that were lost, or whose workers were: with the same ids and the same place in their chords, ahead of what
+        """Messages that were lost, or whose workers were: with the same ids and the same place
+        in their chords, ahead of what
         waits in their queues: they have waited before. False: some have not left.
         """
         with self._left_to_the_sweeper(job_id):
@@ -83,13 +90,16 @@ class Dispatcher:
         return False
 
     def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
-        """Have some supervisor look at the job. `suspects`: handoffs that something may be wrong with."""
+        """Have some supervisor look at the job. `suspects`: handoffs that something may be
+        wrong with.
+        """
         with self._left_to_the_sweeper(job_id):
             publish(self._app, wake_up(job_id, suspects))
 
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """Flower, of handoffs that no worker will speak of any more: what was to be published again, and now is not, was last shown as
-        RETRY. Only within a task, whose worker says it.
+        """Flower, of handoffs that no worker will speak of any more: what was to be published
+        again, and now is not, was last shown as RETRY. Only within a task, whose worker says
+        it.
         """
         tasks = [{"uuid": task_id_of(job_id, one), **_REVOKED} for one in handoff_ids]
         self._tell(job_id, "task-revoked", tasks)
@@ -141,7 +151,9 @@ class Dispatcher:
 
     @contextmanager
     def _left_to_the_sweeper(self, job_id: JobId, *others: JobId) -> Iterator[None]:
-        """What is to be done stands in the ledger already: what cannot be sent is as good as lost, and a sweeper sends it again."""
+        """What is to be done stands in the ledger already: what cannot be sent is as good as
+        lost, and a sweeper sends it again.
+        """
         try:
             with telemetry().within(job_id):
                 yield

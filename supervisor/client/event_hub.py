@@ -1,7 +1,8 @@
 """One thread that reads the new events of all followed jobs and hands them to asyncio followers.
 
-A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD` for
-the journals of all followed jobs, parses each event once, and gives it to every follower of its job.
+A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD`
+for the journals of all followed jobs, parses each event once, and gives it to every follower
+of its job.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A job in one file that needs nothing else: what happened, what was said, what it took. For archives, audits and bug reports.
+"""A job in one file that needs nothing else: what happened, what was said, what it took. For
+archives, audits and bug reports.
 
-The payloads are texts by their SHA-256, as they were stored: what an event calls `{"digest": ..., "size": ...}` is found there. What looks
-like a credential, or is a secret of the exporting process, is blacked out; a text that this has changed no longer has its digest.
+The payloads are texts by their SHA-256, as they were stored: what an event calls `{"digest":
+..., "size": ...}` is found there. What looks like a credential, or is a secret of the
+exporting process, is blacked out; a text that this has changed no longer has its digest.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class Export(Message):
     """Status and books."""
     journal: tuple[Entry, ...]
     payloads: dict[str, str]
-    """Digest -> text: request, plans, specialists, AgentHandoffs, HandoffResults, answer, manifest, answer schema."""
+    """Digest -> text: request, plans, specialists, AgentHandoffs, HandoffResults, answer,
+    manifest, answer schema.
+    """
     handoffs: dict[HandoffId, HandoffStanding]
     """State, worker, claims, times and usage of each."""
     turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}  # noqa: RUF012 (pydantic copies it)
@@ -102,7 +106,9 @@ def export_of(ledger: Ledger, settings: Settings, job_id: JobId, *, texts: bool)
 
 
 def _cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
-    """The same without secrets. A text that is JSON is cleaned from within, or what is cut out could take its quotes along."""
+    """The same without secrets. A text that is JSON is cleaned from within, or what is cut out
+    could take its quotes along.
+    """
     match value:
         case dict():
             return {key: _cleaned(item, redactor, key) for key, item in value.items()}

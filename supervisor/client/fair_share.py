@@ -1,8 +1,9 @@
 """Which part of what it has to do each role can do, where providers' limits are shared. Pure.
 
-The parts of all roles grow together, from nothing to all, until a limit is full: who takes of that one stops there, and the others go on.
-So nobody could have more but from one who has no more: max-min fairness, by progressive filling (Bertsekas and Gallager, "Data Networks",
-1992, 6.5.2).
+The parts of all roles grow together, from nothing to all, until a limit is full: who takes of
+that one stops there, and the others go on.
+So nobody could have more but from one who has no more: max-min fairness, by progressive
+filling (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def fair_parts(
 ) -> dict[str, float]:
     """The part of each role, from 0 to 1.
 
-    `wants`: what all that a role has to do takes of limits, a second; `allowed`: of those that are known, all that may be taken, a second.
+    `wants`: what all that a role has to do takes of limits, a second; `allowed`: of those that
+    are known, all that may be taken, a second.
     """
     growing, parts = set(wants), dict.fromkeys(wants, 1.0)
     while growing:
@@ -41,7 +43,9 @@ def _until(
     growing: set[str],
     parts: Mapping[str, float],
 ) -> float:
-    """The part at which this limit is full, if those that still grow go on together; above 1: it never is."""
+    """The part at which this limit is full, if those that still grow go on together; above 1:
+    it never is.
+    """
     asked = sum(wants[role].get(limit, 0.0) for role in growing)
     taken = sum(
         parts[role] * its.get(limit, 0.0) for role, its in wants.items() if role not in growing

@@ -1,9 +1,12 @@
 """Statistics of the fleet, spending and dead letters.
 
-A queue's length alone misleads who scales by it: where the provider lets no more calls through, more workers only wait together. So the
-slots that are wanted are held against each limit of the lanes that a role's newest handoffs made their calls in: requests, input tokens,
-output tokens. Roles that use the same one share it fairly (`supervisor.client.fair_share`); of what nothing is known, that limits nobody.
-While a lane is refused, what is throttled or queued for it asks for no slot: only what has one already keeps it.
+A queue's length alone misleads who scales by it: where the provider lets no more calls
+through, more workers only wait together. So the slots that are wanted are held against each
+limit of the lanes that a role's newest handoffs made their calls in: requests, input tokens,
+output tokens. Roles that use the same one share it fairly (`supervisor.client.fair_share`); of
+what nothing is known, that limits nobody.
+While a lane is refused, what is throttled or queued for it asks for no slot: only what has one
+already keeps it.
 """
 
 from __future__ import annotations
@@ -60,7 +63,9 @@ def put_back(ledger: Ledger, dispatcher: Dispatcher, letter: DeadLetter) -> None
 
 
 NEWEST = 50
-"""Handoffs of a role by which it is told what its slots take: after so many, another model is seen for what it is."""
+"""Handoffs of a role by which it is told what its slots take: after so many, another model is
+seen for what it is.
+"""
 NOBODY = Waiting(0, None)
 
 
@@ -82,7 +87,9 @@ class RoleStats:
     seconds: float | None
     """That a handoff takes: the median of the newest. None: there was none."""
     wanted_slots: int
-    """Slots that would have something to do, and that the provider would let work: no more than `busy` while it takes no call."""
+    """Slots that would have something to do, and that the provider would let work: no more
+    than `busy` while it takes no call.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,9 @@ class FleetStats:
     supervisors: int
     roles: tuple[RoleStats, ...]
     thinking: RoleStats
-    """The supervisor's own roles together, by the name of their queue: supervisors do them, also beside what else they do."""
+    """The supervisor's own roles together, by the name of their queue: supervisors do them,
+    also beside what else they do.
+    """
     lanes: tuple[Lane, ...]
     spent_today: Spent
     dead_letters: int
@@ -180,7 +189,8 @@ def _demand(load: Load, role: str, held: float) -> int:
 def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]) -> float:
     """The part of a role's calls, from 0 to 1, that goes to lanes that are refused just now.
 
-    A role that has done nothing yet is taken to call those alone where handoffs of it are throttled, or where there are no other lanes.
+    A role that has done nothing yet is taken to call those alone where handoffs of it are
+    throttled, or where there are no other lanes.
     """
     known = [one for one in samples if one.get("lane") and one["turns"] > 0]
     if known:
@@ -201,9 +211,11 @@ def _allowed(lanes: Sequence[Lane], window_s: float) -> dict[Limit, float]:
 
 
 def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
-    """What one slot that always works takes of limits, a second. Empty: nothing is known, or nobody counts.
+    """What one slot that always works takes of limits, a second. Empty: nothing is known, or
+    nobody counts.
 
-    Its time is that of the turns, each as long as in most handoffs (one that was paused, or whose worker died, lasted for longer), without
+    Its time is that of the turns, each as long as in most handoffs (one that was paused, or
+    whose worker died, lasted for longer), without
     what they waited for the provider: who waits takes nothing.
     """
     known = [one for one in samples if "lane" in one and one["turns"] > 0]

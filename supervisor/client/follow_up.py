@@ -13,7 +13,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
-    """What `request.after` leaves; None: there is no such. Its documents stay, for a job that brings none of its own.
+    """What `request.after` leaves; None: there is no such. Its documents stay, for a job that
+    brings none of its own.
 
     Raises:
         UnknownJob: there is no such job.

@@ -32,7 +32,8 @@ MOST_NAMED = 20
 """Handoffs of a kind that are named: a screen has room for these, and the books note as many."""
 MOST_NEWEST = 10
 MOST_PAYLOAD_BYTES = 32_000
-"""Of a handoff's message and result, of which a line is shown, and of the answer with its sources."""
+"""Of a handoff's message and result, of which a line is shown, and of the answer with its sources.
+"""
 MOST_ANSWER_CHARS = 4_000
 """A screen or two; for a longer one there is `handoff result`."""
 MOST_WAITING = 1_000
@@ -52,14 +53,19 @@ class JobOutline(Message):
     events: int
     """The length of its journal."""
     plan: dict[str, Any] | None = None
-    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: it has 20 steps at most, or is not in the books."""
+    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: it has 20 steps
+    at most, or is not in the books.
+    """
     counts: dict[str, int] | None = None
-    """{issued, ok, partial, needs_input, failed, dropped, open} of all its handoffs. Null: a version that does not count worked on it."""
+    """{issued, ok, partial, needs_input, failed, dropped, open} of all its handoffs. Null: a
+    version that does not count worked on it.
+    """
     at_work: dict[str, Any]
     """{running, throttled, at_least}: how many of the open ones; at_least: there may be more."""
     failed: tuple[dict[str, Any], ...] = ()
-    """The newest that failed or needed something, the newest first: {handoff_id, assigned_to, state, worker, task, why, doing, child,
-    usage, issued_at, started_at, finished_at}."""
+    """The newest that failed or needed something, the newest first: {handoff_id, assigned_to,
+    state, worker, task, why, doing, child, usage, issued_at, started_at, finished_at}.
+    """
     dropped: tuple[dict[str, Any], ...] = ()
     running: tuple[dict[str, Any], ...] = ()
     """Those whose leases end first."""
@@ -173,7 +179,9 @@ def _told(
 def _in_short(
     handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, str]
 ) -> dict[str, Any]:
-    """One handoff. `task` and `why` are null where they are in a payload that is too long to be read for a line."""
+    """One handoff. `task` and `why` are null where they are in a payload that is too long to
+    be read for a line.
+    """
     message: dict[str, Any] = json.loads(texts.get(books.message, "{}"))
     result: dict[str, Any] = json.loads(texts.get(books.result or "", "{}"))
     standing = books.standing

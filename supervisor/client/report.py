@@ -144,55 +144,82 @@ class JobResult(Message):
     answer: JsonValue = None
     """Markdown with numbered sources; the value itself for a job with an answer schema."""
     citations: tuple[dict[str, Any], ...] = ()
-    """{n, source, digest, start, end, quote, claim, step}: text[start:end] of the document is the quote."""
+    """{n, source, digest, start, end, quote, claim, step}: text[start:end] of the document is
+    the quote.
+    """
     mode: Mode = Mode.TEAM
     """The mode that the user asked for. For `auto`, the mode that the router chose."""
     route: dict[str, Any] | None = None
     """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
     plan: dict[str, Any] | None = None
-    """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded, method, sub_teams}.
-    `sub_teams` is the bill of the child jobs, if there are any."""
+    """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded,
+    method, sub_teams}. `sub_teams` is the bill of the child jobs, if there are any.
+    """
     handoffs: tuple[dict[str, Any], ...] = ()
-    """Each AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds) and the `usage` that the budget counted.
-    `child` is the id of a child job; null: an agent does the step itself."""
+    """Each AgentHandoff in full, with `worker`, `state`, `claims`, times (Unix seconds) and
+    the `usage` that the budget counted. `child` is the id of a child job; null: an agent does
+    the step itself.
+    """
     results: tuple[dict[str, Any], ...] = ()
-    """Each HandoffResult in full. Its own `usage` does not count calls that a kill of the process cut off."""
+    """Each HandoffResult in full. Its own `usage` does not count calls that a kill of the
+    process cut off.
+    """
     verdicts: tuple[dict[str, Any], ...] = ()
-    """{round, verdict, revisions, open_points, scores, problem, checked}. A score is {criterion, score, why, step}.
-    `step` is null if the score is for the whole answer. `checked` names the checks of a reviewer without a model. Null: a model judged."""
+    """{round, verdict, revisions, open_points, scores, problem, checked}. A score is
+    {criterion, score, why, step}. `step` is null if the score is for the whole answer.
+    `checked` names the checks of a reviewer without a model. Null: a model judged.
+    """
     patches: tuple[dict[str, Any], ...] = ()
-    """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: earlier step}, nothing_new, final, why, problem}.
-    One entry for each change that the replanner proposed."""
+    """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: earlier step},
+    nothing_new, final, why, problem}. One entry for each change that the replanner proposed.
+    """
     gates: dict[str, Any] | None = None
-    """{from, checks, facts, looks: [{vetoes, sent_back}]}. None: the job has no gates.
-    `from` is the origin of the gates: the job, its workflow or the settings. `checks` lists the gates, and `facts` counts the user's facts.
-    `looks` has one entry for each checked answer."""
+    """{from, checks, facts, looks: [{vetoes, sent_back}]}. None: the job has no gates. `from`
+    is the origin of the gates: the job, its workflow or the settings. `checks` lists the
+    gates, and `facts` counts the user's facts. `looks` has one entry for each checked answer.
+    """
     conflicts: tuple[dict[str, Any], ...] = ()
-    """{id, claims, stands, why}. `claims` contradict each other. `stands` names the claims that the judge accepts; null: disputed."""
+    """{id, claims, stands, why}. `claims` contradict each other. `stands` names the claims
+    that the judge accepts; null: disputed.
+    """
     approvals: tuple[dict[str, Any], ...] = ()
-    """{version, what, why, asked_at, decision, by, note, draft, own_plan}. `decision` is null until a person decides.
-    `draft` is the answer that waits for approval. `own_plan` is the plan that a person gave. With an approval, the job uses this plan.
-    With a rejection, the planner starts from it."""
+    """{version, what, why, asked_at, decision, by, note, draft, own_plan}. `decision` is null
+    until a person decides. `draft` is the answer that waits for approval. `own_plan` is the
+    plan that a person gave. With an approval, the job uses this plan. With a rejection, the
+    planner starts from it.
+    """
     gaps: tuple[dict[str, Any], ...] = ()
-    """{step, specialist, why, likely_usd} of each part that is missing or incomplete. `likely_usd` is the
-    cost to fill the gap; null: not known."""
+    """{step, specialist, why, likely_usd} of each part that is missing or incomplete.
+    `likely_usd` is the cost to fill the gap; null: not known.
+    """
     to_finish_usd: float | None = None
-    """The likely cost to fill all gaps and to repeat the steps that depend on them. Null: no gaps, or not known."""
+    """The likely cost to fill all gaps and to repeat the steps that depend on them. Null: no
+    gaps, or not known.
+    """
     quote: dict[str, Any] | None = None
-    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before the first step.
-    Null: the user asked for no quote. Nine of ten jobs stay below `most`, after twelve jobs with a quote have ended."""
+    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before
+    the first step.
+    Null: the user asked for no quote. Nine of ten jobs stay below `most`, after twelve jobs
+    with a quote have ended.
+    """
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
-    """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum over all handoffs, as the budget counted it.
-    `cut` is the part that is only an upper bound. `cost_usd` is null if a price is not known."""
+    """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum
+    over all handoffs, as the budget counted it. `cut` is the part that is only an upper bound.
+    `cost_usd` is null if a price is not known.
+    """
     wall_s: float = 0.0
     """Seconds from the submission to the end of the job, or to now."""
     worked_s: float | None = None
-    """The part of `wall_s` that a quote estimates: without waits for a person or for a retry. Null: the job has no quote."""
+    """The part of `wall_s` that a quote estimates: without waits for a person or for a retry.
+    Null: the job has no quote.
+    """
     model: str | None = None
     notes: tuple[str, ...] = ()
     """Notes for the reader: missing parts, errors, and, while the job runs, missing workers."""
     waiting_since: float | None = None
-    """Since when the job waits for a person, in Unix seconds. Null: it does not; `status` says `waiting` if it does."""
+    """Since when the job waits for a person, in Unix seconds. Null: it does not; `status` says
+    `waiting` if it does.
+    """
     waits_for: tuple[str, ...] = Field(default=(), exclude=True)
     """A line for each answer of a person that the job waits for."""
     has_open_points: bool = Field(default=False, exclude=True)
@@ -202,7 +229,8 @@ class JobResult(Message):
     last_repeated: frozenset[str] = Field(default=frozenset(), exclude=True)
     """The repeated steps that no other step of the same item follows."""
     asked_for_a_form: bool = Field(default=False, exclude=True)
-    """The job has an answer schema: its answer is a JSON value, a string as well, and no Markdown."""
+    """The job has an answer schema: its answer is a JSON value, a string as well, and no Markdown.
+    """
 
     def rows(self, step: str | None = None) -> list[Row]:
         """Return a row for each item of a workflow with `for_each`, under the item's own key.
@@ -286,7 +314,9 @@ def _rows(
 
 
 def _end(record: Record) -> tuple[JobEnded | None, float]:
-    """The end that stands, and when it was; None, and the moment of the record: it goes on, perhaps again."""
+    """The end that stands, and when it was; None, and the moment of the record: it goes on,
+    perhaps again.
+    """
     if record.job.status.ended:
         for recorded in reversed(record.journal):
             if isinstance(recorded.event, JobEnded):
@@ -445,7 +475,9 @@ def _notes(
     words: Words,
     waits: Iterable[str],
 ) -> tuple[str, ...]:
-    """Return the notes of the answer, the reason of the end, and the missing workers, in this order."""
+    """Return the notes of the answer, the reason of the end, and the missing workers, in this
+    order.
+    """
     notes = list(answer.notes) if answer else list(of_the_plan(plan, words)) if ended else []
     if ended and ended.reason:
         notes.append(words.why(ended.because) or ended.reason)

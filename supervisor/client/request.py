@@ -91,7 +91,9 @@ def _is_document_name(name: str) -> bool:
 
 
 def check_names(request: Request) -> None:
-    """Raises: UserError: an empty or unprintable name, a specialist that cannot be one, a webhook that is no URL."""
+    """Raises: UserError: an empty or unprintable name, a specialist that cannot be one, a
+    webhook that is no URL.
+    """
     for what, text in (
         ("the idempotency key", request.idempotency_key),
         ("the model's name", request.model),
@@ -227,7 +229,9 @@ def _default_gates(file: Path) -> GateSet:
 
 
 def checks_of(events: Sequence[Event], words: Words) -> dict[str, Any] | None:
-    """The gates of a job and what came of them, in the form of `JobResult.gates`. `words`: of its journal."""
+    """The gates of a job and what came of them, in the form of `JobResult.gates`. `words`: of
+    its journal.
+    """
     submitted = next(event for event in events if isinstance(event, JobSubmitted))
     if submitted.gates is None:
         return None
@@ -268,9 +272,13 @@ class Request:
 
     text: str
     documents: Path | Mapping[str, bytes] | FolderReading | None = None
-    """A folder or a file to work from; or the documents themselves, the content of each by its name, such as `notes/a.pdf`."""
+    """A folder or a file to work from; or the documents themselves, the content of each by its
+    name, such as `notes/a.pdf`.
+    """
     strict_documents: bool = True
-    """Whether a file in the folder that cannot be read refuses the job. False: the file is left out."""
+    """Whether a file in the folder that cannot be read refuses the job. False: the file is
+    left out.
+    """
     limits: JobLimits = field(default_factory=JobLimits)
     model: str | None = None
     """Overrides every agent's model."""
@@ -280,7 +288,9 @@ class Request:
     """Only these may be used."""
     tenant: str = DEFAULT_TENANT
     priority: Priority | None = None
-    """Whether it goes ahead of batch jobs in every queue; None: as the job that it follows on, or as HANDOFF_PRIORITY says."""
+    """Whether it goes ahead of batch jobs in every queue; None: as the job that it follows on,
+    or as HANDOFF_PRIORITY says.
+    """
     idempotency_key: str | None = None
     """The same key gives the same job, however often it is submitted."""
     mode: Mode | None = None
@@ -290,20 +300,28 @@ class Request:
     items: Items = field(default_factory=Items)
     """Lines or rows that steps of the workflow are done for."""
     gates: Gates | None = None
-    """What the answer has to be before it leaves. With neither these nor facts: those of its workflow, or else of HANDOFF_GATES."""
+    """What the answer has to be before it leaves. With neither these nor facts: those of its
+    workflow, or else of HANDOFF_GATES.
+    """
     facts: FactTable | None = None
     """What its claims are held against; see `supervisor.gates.facts.read_facts`."""
     rubric: Rubric | None = None
     """What the assessor measures by, in every mode; None: its own, where there is a review."""
     after: JobId | None = None
-    """An ended job that this one follows on: it begins with what that one knows, and, without documents of its own, with those."""
+    """An ended job that this one follows on: it begins with what that one knows, and, without
+    documents of its own, with those.
+    """
     is_quoted: bool = False
     """Whether it is to be said, once there is a plan, what it will likely cost and take."""
     webhook_url: str | None = None
-    """Gets a signed POST when the job has ended, or waits for an approval; see `supervisor.engine.notifications`."""
+    """Gets a signed POST when the job has ended, or waits for an approval; see
+    `supervisor.engine.notifications`.
+    """
     on_end: Mapping[str, Any] | None = None
-    """The signature of a task of the host's own Celery app (`notify.s(order=7)`): it is sent to that app's broker
-    (HANDOFF_ON_END_BROKER_URL of the supervisors) when the job has ended. See `supervisor.client.task_signatures`."""
+    """The signature of a task of the host's own Celery app (`notify.s(order=7)`): it is sent
+    to that app's broker (HANDOFF_ON_END_BROKER_URL of the supervisors) when the job has ended.
+    See `supervisor.client.task_signatures`.
+    """
     approvals: Approvals | None = None
     """What a person wants to approve of before the job goes on. None: nothing."""
 
@@ -329,8 +347,10 @@ def check_request(request: Request, settings: Settings) -> None:
     """What can be said of it without Redis.
 
     Raises:
-        UserError: documents that are no path, a field of another type, an empty or huge request, an empty tenant, a schema that is none, a
-            specialist that cannot be one, a webhook that is no URL, a budget that cannot be kept, gates of the settings that are none.
+        UserError: documents that are no path, a field of another type, an empty or huge
+            request, an empty tenant, a schema that is none, a specialist that cannot be one, a
+            webhook that is no URL, a budget that cannot be kept, gates of the settings that
+            are none.
     """
     check_is_request(request)
     most = settings.max_request_chars
@@ -445,7 +465,9 @@ def _check_encodable(request: Request) -> None:
 
 
 def _check_prices(request: Request, settings: Settings) -> None:
-    """A budget in money can be kept only where prices are known. A model that is named is a real one, whatever this process has."""
+    """A budget in money can be kept only where prices are known. A model that is named is a
+    real one, whatever this process has.
+    """
     bound = "--max-usd" if request.limits.max_microusd is not None else "--approve-above-usd"
     above_microusd = request.approvals.above_microusd if request.approvals else None
     if request.limits.max_microusd is None and above_microusd is None:

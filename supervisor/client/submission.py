@@ -53,7 +53,8 @@ class Submission:
     has_key: bool
 
     def commit(self, due_at: float, traceparent: str | None = None) -> Commit:
-        """`due_at`: Unix time in seconds at which a sweeper announces it, should that be lost. `traceparent`: of the span that it is
+        """`due_at`: Unix time in seconds at which a sweeper announces it, should that be lost.
+        `traceparent`: of the span that it is
         submitted in. No part of the event: asked again with the same key, it is the same request.
         """
         fields: dict[str, str | int] = {
@@ -91,10 +92,12 @@ class Clash:
 def submission_of(
     request: Request, settings: Settings, follows: FollowsOn | None = None
 ) -> Submission:
-    """`request.documents` have been read. `settings`: say what it leaves out. `follows`: what the job of `request.after` leaves.
+    """`request.documents` have been read. `settings`: say what it leaves out. `follows`: what
+    the job of `request.after` leaves.
 
     Raises:
-        UserError: its workflow is for something that was not given; the gates of the settings cannot be used.
+        UserError: its workflow is for something that was not given; the gates of the settings
+        cannot be used.
     """
     manifest = reading.manifest.to_json() if (reading := _reading(request)) else None
     schema = (
@@ -145,7 +148,8 @@ def submission_of(
 
 
 def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
-    """The plan that its workflow makes; None: it has none. `request.documents` have been read. `given`: what its first steps get.
+    """The plan that its workflow makes; None: it has none. `request.documents` have been read.
+    `given`: what its first steps get.
 
     Raises:
         UserError: the workflow is for something that was not given.
@@ -179,7 +183,9 @@ def _reading(request: Request) -> FolderReading | None:
 
 
 def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
-    """A workflow of many steps is no runaway: what nobody has limited on purpose lets all of them run, and each be done again."""
+    """A workflow of many steps is no runaway: what nobody has limited on purpose lets all of
+    them run, and each be done again.
+    """
     usual = JobLimits()
     changes: dict[str, int] = {}
     if limits.max_handoffs == usual.max_handoffs:
@@ -278,10 +284,11 @@ class Admission:
         """Before the request becomes this job.
 
         Raises:
-            UserError: a real model cannot be had from workers without a key, or nobody has ever served its fact-checker. (With no worker
-                there, they may come.)
+            UserError: a real model cannot be had from workers without a key, or nobody has
+                ever served its fact-checker. (With no worker there, they may come.)
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
-            LedgerUnavailable: Redis is filled above the mark. A job that is there already, by its key, is let in.
+            LedgerUnavailable: Redis is filled above the mark. A job that is there already, by
+            its key, is let in.
         """
         check_fact_checker(self._ledger, made.event.fact_checker)
         if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
@@ -310,8 +317,8 @@ class Admission:
 
 
 def check_fact_checker(ledger: Ledger, name: str | None) -> None:
-    """One whose workers are away has done something here before: then the answer leaves with a note that it was not checked. A queue tells
-    nothing, for whatever a workflow names has one.
+    """One whose workers are away has done something here before: then the answer leaves with a
+    note that it was not checked. A queue tells nothing, for whatever a workflow names has one.
 
     Raises:
         UserError: nobody serves or has served it, and somebody is there.

@@ -31,9 +31,12 @@ ANNOUNCE_AFTER_S = 5.0
 FLUSH_S = 2.0
 """A collector that does not answer holds up the end of a command no longer than this."""
 SLICE = 50
-"""Jobs that share their round trips: more would save no more of them, and whoever waits for the first id would wait longer."""
+"""Jobs that share their round trips: more would save no more of them, and whoever waits for
+the first id would wait longer.
+"""
 SLICE_CHARS = 1_000_000
-"""Of what the jobs of a slice bring along, unless one alone brings more: all of it is held at once."""
+"""Of what the jobs of a slice bring along, unless one alone brings more: all of it is held at once.
+"""
 
 Made = tuple[Request, Submission]
 """A request, and what it comes to."""
@@ -42,7 +45,8 @@ Made = tuple[Request, Submission]
 def submit(
     ledger: Ledger, dispatcher: Dispatcher, settings: Settings, request: Request, made: Submission
 ) -> JobId:
-    """`made`: what the request comes to. Its trace begins here, or goes on where the caller is in one.
+    """`made`: what the request comes to. Its trace begins here, or goes on where the caller is
+    in one.
 
     Raises:
         UserError, BudgetSpent, Conflict, LedgerUnavailable: see `Client.submit`.
@@ -70,7 +74,8 @@ def submit(
 def submit_each(
     ledger: Ledger, dispatcher: Dispatcher, settings: Settings, all_of: Iterable[Made]
 ) -> Iterator[JobId]:
-    """The same of many, a slice at a time, and as if each were submitted in its turn: after one that is refused none is enqueued.
+    """The same of many, a slice at a time, and as if each were submitted in its turn: after
+    one that is refused none is enqueued.
 
     Raises:
         UserError, BudgetSpent, Conflict, LedgerUnavailable: see `Client.submit_each`.
@@ -127,7 +132,9 @@ def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
 def _enter(
     ledger: Ledger, dispatcher: Dispatcher, slice_: Sequence[Made], there: Mapping[JobId, Event]
 ) -> Iterator[JobId]:
-    """One slice. Each of its jobs is written if the one before it is there: whatever becomes of the round trip, none is left out."""
+    """One slice. Each of its jobs is written if the one before it is there: whatever becomes
+    of the round trip, none is left out.
+    """
     new = {made.job_id: (request, made) for request, made in slice_ if made.job_id not in there}
     problems = (
         dict(zip(new, _commit_each(ledger, dispatcher, list(new.values())), strict=True))

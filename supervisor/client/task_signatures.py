@@ -83,7 +83,9 @@ def _queue_of(signature: Mapping[str, Any]) -> str:
 
 
 def _routed(signature: Mapping[str, Any]) -> str:
-    """Return the queue by the settings of the signature's app (`task_routes`, `task_default_queue`)."""
+    """Return the queue by the settings of the signature's app (`task_routes`,
+    `task_default_queue`).
+    """
     app = getattr(signature, "app", None)
     if app is None:
         return DEFAULT_QUEUE

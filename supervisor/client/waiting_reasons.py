@@ -1,7 +1,8 @@
-"""What a job waits for because nobody is there who does it, or because a role is paused: read when somebody asks, and written down nowhere.
+"""What a job waits for because nobody is there who does it, or because a role is paused: read
+when somebody asks, and written down nowhere.
 
-Who dies is missed when its announcement has run out (`ANNOUNCED_FOR_S`); a handoff that it had claimed waits in its queue again when
-its lease has, too.
+Who dies is missed when its announcement has run out (`ANNOUNCED_FOR_S`); a handoff that it had
+claimed waits in its queue again when its lease has, too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Missing:
     steps: tuple[str, ...] = ()
     """Those that wait; empty: the job as a whole."""
     mend_in_place: str = ""
-    """What ends the wait of a job on the private Redis of `handoff run`. Empty: the same as elsewhere."""
+    """What ends the wait of a job on the private Redis of `handoff run`. Empty: the same as
+    elsewhere.
+    """
     are_all: bool = True
     """False: there may be more of them, which nobody has looked for."""
 
@@ -99,7 +102,9 @@ def awaited_answers(job: JobStanding) -> list[Missing]:
 
 
 def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> tuple[Missing, ...]:
-    """The same, asked of the ledger in one round trip; none for a job that has ended. `out`: its handoffs that have no result."""
+    """The same, asked of the ledger in one round trip; none for a job that has ended. `out`:
+    its handoffs that have no result.
+    """
     if job.status.ended:
         return ()
     there = ledger.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out])
@@ -128,7 +133,9 @@ def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStandin
 def _missing(
     ledger: Ledger, jobs: Mapping[JobId, JobStanding], there: Presence
 ) -> dict[JobId, tuple[Missing, ...]]:
-    """What is announced in a Redis that takes no writes lapses, and so nobody seems to be there: then it is Redis that jobs wait for."""
+    """What is announced in a Redis that takes no writes lapses, and so nobody seems to be
+    there: then it is Redis that jobs wait for.
+    """
     found = {job_id: missing(job, there) for job_id, job in jobs.items()}
     if any(found.values()) and (why := ledger.health.refusal()):
         return {

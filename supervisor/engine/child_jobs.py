@@ -1,8 +1,9 @@
-"""Child jobs, which do the steps of sub-supervisors. A supervisor hands a step over, starts its child job,
-and gives the result to the parent.
+"""Child jobs, which do the steps of sub-supervisors. A supervisor hands a step over, starts
+its child job, and gives the result to the parent.
 
-If a supervisor is killed in between, another supervisor repeats its work, and the work counts once. The id of a child job
-is derived from its first handoff. The id is also the fence of the claims that start with this handoff.
+If a supervisor is killed in between, another supervisor repeats its work, and the work counts
+once. The id of a child job is derived from its first handoff. The id is also the fence of the
+claims that start with this handoff.
 """
 
 from __future__ import annotations
@@ -123,7 +124,9 @@ class Children:
         self._dispatcher = dispatcher
 
     def start(self, state: JobState, handoff_id: HandoffId) -> None:
-        """Start or continue the child job of a handoff. Do nothing if the child job runs, or if its parent no longer needs it."""
+        """Start or continue the child job of a handoff. Do nothing if the child job runs, or
+        if its parent no longer needs it.
+        """
         handed_over = state.open.get(handoff_id)
         if handed_over is None or handed_over.child is None:
             return
@@ -161,7 +164,8 @@ class Children:
         limits: JobLimits,
         due_at: float,
     ) -> Commit:
-        """Return the commit that fills only the gaps of an ended child job, as `handoff finish` does.
+        """Return the commit that fills only the gaps of an ended child job, as `handoff
+        finish` does.
 
         `limits` come on top of the money, tokens and time that the child job has used.
         """
@@ -248,7 +252,9 @@ class Children:
         return left or (GENERALIST,)
 
     def _before(self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]) -> Before:
-        """Return the results of the last child job of this step. `taken` names the results that the parent gives."""
+        """Return the results of the last child job of this step. `taken` names the results
+        that the parent gives.
+        """
         for attempt in range(handoff.attempt - 1, 0, -1):
             child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
             before = fold(child, None, self._ledger.journal.read(child))
@@ -269,7 +275,8 @@ class Children:
         return Before()
 
     def tell(self, state: JobState) -> None:
-        """Give the result of an ended child job to its parent. A repeated call has no further effect.
+        """Give the result of an ended child job to its parent. A repeated call has no further
+        effect.
 
         Raises:
             VersionConflict: the child job runs again, or another supervisor has given its result.

@@ -1,4 +1,6 @@
-"""What calls can cost, as far as it is known before they are made: those that bring a job to its end, and the first one of a sub-team."""
+"""What calls can cost, as far as it is known before they are made: those that bring a job to
+its end, and the first one of a sub-team.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,21 @@ from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS
 from handoff_queue.supervisor.roles.instructions import read_role
 
 FRAME_BYTES = 4_000
-"""Of what stands around the texts of a closing call: its job, its tags, the schema of its answer."""
+"""Of what stands around the texts of a closing call: its job, its tags, the schema of its answer.
+"""
 UNWRITTEN_CHARS = 6_000
-"""Of a result that is not there yet: two pages and the claims below them. One that is there counts as it is."""
+"""Of a result that is not there yet: two pages and the claims below them. One that is there
+counts as it is.
+"""
 ESCAPED = 1.25
-"""Bytes of a request for each character of a result: it is JSON within JSON there, full of quotes."""
+"""Bytes of a request for each character of a result: it is JSON within JSON there, full of quotes.
+"""
 
 
 class Closing:
-    """Foresees them. Bytes count as tokens, as everywhere in the budgets; of texts whose characters are known, a character as a byte."""
+    """Foresees them. Bytes count as tokens, as everywhere in the budgets; of texts whose
+    characters are known, a character as a byte.
+    """
 
     def __init__(
         self, models: Models, prices: Prices, fact_checker: Callable[[JobState], SpecialistSpec]
@@ -48,8 +56,8 @@ class Closing:
         self._specs = {role: read_role(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
 
     def fields(self, state: JobState) -> dict[str, str | int]:
-        """Of the job's hash: what steps may not use of its budget, and of what its sub-teams get too little. What calls can cost is
-        asked only where something limits it.
+        """Of the job's hash: what steps may not use of its budget, and of what its sub-teams
+        get too little. What calls can cost is asked only where something limits it.
         """
         limits = state.submitted.limits
         kept = kept_back(
@@ -65,7 +73,9 @@ class Closing:
         return [self._most(role, state, read) for role in roles]
 
     def first_of_a_team(self, state: JobState) -> WorstCase:
-        """The most that the planner of a sub-team can use in its first call, but for the texts of its step: no team does with less."""
+        """The most that the planner of a sub-team can use in its first call, but for the texts
+        of its step: no team does with less.
+        """
         return self._most("planner", state, HIDDEN_TOKENS)
 
     def _most(self, role: str, state: JobState, read: int) -> WorstCase:

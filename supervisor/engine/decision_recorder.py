@@ -100,7 +100,9 @@ from handoff_queue.supervisor.roles.outcomes import plan_made
 def pinned_spec(
     state: JobState, name: str, library: Library, roles: Roles
 ) -> tuple[SpecialistSpec, str, str | None]:
-    """The spec that the job started with, or, the first time, what workers announce now (and its text, to be stored), and its digest."""
+    """The spec that the job started with, or, the first time, what workers announce now (and
+    its text, to be stored), and its digest.
+    """
     pinned = state.specialists.get(name)
     if pinned:
         return spec_from(library.payloads(state.job_id, [pinned])[pinned]), pinned, None

@@ -1,7 +1,8 @@
 """Decisions on a job, and their commits.
 
-`decide` makes decisions on a state until no more follow. One round trip commits them all. The same round trip can end the
-role's handoff that led to the decisions, and claim the next role's handoff.
+`decide` makes decisions on a state until no more follow. One round trip commits them all. The
+same round trip can end the role's handoff that led to the decisions, and claim the next role's
+handoff.
 """
 
 from __future__ import annotations
@@ -102,9 +103,11 @@ class Deciding:
         self._lease_s = attempts.settings.lease_s
 
     def decide(self, state: JobState, suspects: Sequence[HandoffId] = ()) -> Decision:
-        """Make decisions until no more follow or a slice is full, as if each decision had been recorded immediately.
+        """Make decisions until no more follow or a slice is full, as if each decision had been
+        recorded immediately.
 
-        A step whose stored result is needed and cannot be read fails first, and the decisions are made again without its result.
+        A step whose stored result is needed and cannot be read fails first, and the decisions
+        are made again without its result.
         """
         now, seen = self._ledger.connection.now(), self._look(state, suspects)
         prepared, later = Prepared(), state
@@ -140,7 +143,8 @@ class Deciding:
     def commit(
         self, decision: Decision, look: Look, *, thinks_here: bool, insists: bool = False
     ) -> Made:
-        """Commit a decision, and claim the role's handoff that it issues if this process runs it. `insists`: see `Commit`.
+        """Commit a decision, and claim the role's handoff that it issues if this process runs
+        it. `insists`: see `Commit`.
 
         Raises:
             VersionConflict: somebody else has made progress.
@@ -155,9 +159,11 @@ class Deciding:
     def commit_with_end(
         self, made: Made, claim: Claim, end: End, look: Look
     ) -> tuple[Finished, Made | None]:
-        """End a role's handoff that ran for the decision `made`, and commit the next decision on its result.
+        """End a role's handoff that ran for the decision `made`, and commit the next decision
+        on its result.
 
-        The next decision is None if no decision follows, or if the journal has grown and must be read first.
+        The next decision is None if no decision follows, or if the journal has grown and must
+        be read first.
 
         Raises:
             Interrupted: another process has taken over the claim.
@@ -182,7 +188,9 @@ class Deciding:
     def _following(
         self, made: Made, end: End, look: Look
     ) -> tuple[Decision, Commit, Ready | None] | None:
-        """Return the decision on a result that the journal does not hold yet. None: no decision follows."""
+        """Return the decision on a result that the journal does not hold yet. None: no
+        decision follows.
+        """
         try:
             now = self._ledger.connection.now()
             decision = self.decide(fold_on(made.state, _as_of(made.state, now, end.events)))
@@ -202,7 +210,9 @@ class Deciding:
         )
 
     def _commit(self, decision: Decision, stands: JobState, look: Look) -> Commit:
-        """`stands`: the state that the journal tells, which may lack the result that was decided on."""
+        """`stands`: the state that the journal tells, which may lack the result that was
+        decided on.
+        """
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._library.remember(prepared.texts.values())
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
@@ -237,7 +247,9 @@ class Deciding:
         return Made(state, decision.prepared, role, _dropped(decision))
 
     def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
-        """Read facts that the journal does not hold: live roles, their load, and the standings of suspect handoffs."""
+        """Read facts that the journal does not hold: live roles, their load, and the standings
+        of suspect handoffs.
+        """
         there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
         ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
         standings = self._ledger.jobs.handoffs(state.job_id, ask)

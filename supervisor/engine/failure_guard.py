@@ -1,4 +1,6 @@
-"""When our own code cannot carry a job on: it fails at it, look after look, or it freezes, and no look ever comes to its end."""
+"""When our own code cannot carry a job on: it fails at it, look after look, or it freezes, and
+no look ever comes to its end.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_STUMBLES = 8
-"""Looks in a row at which our own code fails for a job; with `stumble.lua`'s pauses they take about four minutes."""
+"""Looks in a row at which our own code fails for a job; with `stumble.lua`'s pauses they take
+about four minutes.
+"""
 MOST_CONFLICTS = 5
 """In a row: others write to the job between the look at it and its end."""
 FROZE = f"whatever supervisor looked at it froze or died, {MAX_LOOKS} times in a row"
@@ -40,8 +44,9 @@ class GivingUp:
         self._states = states
 
     def stumbled(self, look: Look, error: Exception) -> None:
-        """A journal or a payload that this version cannot read, or a defect of ours: looked at again, later each time. What cannot be read
-        another version may be able to, until the job's time is over. A defect ends the job after `MOST_STUMBLES`, with that reason.
+        """A journal or a payload that this version cannot read, or a defect of ours: looked at
+        again, later each time. What cannot be read another version may be able to, until the
+        job's time is over. A defect ends the job after `MOST_STUMBLES`, with that reason.
 
         Raises:
             LedgerUnavailable: the sweeper tries again.
@@ -71,8 +76,8 @@ class GivingUp:
             log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
 
     def froze(self, look: Look) -> None:
-        """Looks at it never come to their end. Where that is so of an ended job, nobody looks at it again. One that cannot be ended is
-        looked at again, later each time.
+        """Looks at it never come to their end. Where that is so of an ended job, nobody looks
+        at it again. One that cannot be ended is looked at again, later each time.
 
         Raises:
             LedgerUnavailable: the look stays noted, and another may try when it is given up.
@@ -91,7 +96,8 @@ class GivingUp:
             )
 
     def _end(self, look: Look, why: str, *, in_its_time: bool = True) -> JobState | None:
-        """As failed, unless it has ended. Returns the state before that. `in_its_time`: also before its deadline.
+        """As failed, unless it has ended. Returns the state before that. `in_its_time`: also
+        before its deadline.
 
         Raises:
             VersionConflict: others went on with it, `MOST_CONFLICTS` times in a row.
@@ -115,7 +121,9 @@ class GivingUp:
         raise AssertionError("the last conflict is raised")
 
     def _commit_end(self, state: JobState, why: str, look: Look) -> None:
-        """Nothing is decided, checked, priced or put into words. What is left to do about an ended job another look does."""
+        """Nothing is decided, checked, priced or put into words. What is left to do about an
+        ended job another look does.
+        """
         now = self._ledger.connection.now()
         end = JobEnded(
             status=JobStatus.FAILED,

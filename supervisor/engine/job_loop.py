@@ -1,4 +1,6 @@
-"""advance(job): load, fold, decide, commit, then do. Run twice, late or concurrently, the job is the same."""
+"""advance(job): load, fold, decide, commit, then do. Run twice, late or concurrently, the job
+is the same.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ MOST_TOLD = 1_000
 MOST_CONFLICTS = 50
 """In a row; every one of them means that somebody else has made progress."""
 TRIES_TO_END = 1
-"""On all results that there are; then a job ends without those that have come since. Of thousands of steps at work one always has ended
-meanwhile.
+"""On all results that there are; then a job ends without those that have come since. Of
+thousands of steps at work one always has ended meanwhile.
 """
 
 log = log_of(__name__)
@@ -128,7 +130,9 @@ class Advance:
                 time.sleep(0.002 * min(conflicts, 10))
                 state = self._states.load(job_id)
                 if state is not None and state.handoffs - known.handoffs >= MOST_IN_A_SLICE:
-                    look.interrupted()  # whoever has handed out a whole slice goes on: two would prepare each next one, and one in vain
+                    # whoever has handed out a whole slice goes on: two would prepare each next
+                    # one, and one in vain
+                    look.interrupted()
                     return
 
     def think(self, handoff: AgentHandoff, text: str) -> Ended:
@@ -155,8 +159,9 @@ class Advance:
         *,
         insists: bool,
     ) -> JobState | None:
-        """One decision, and those that follow on what roles say that run in its place. Returns the state to decide on next; None: nothing
-        more can be done now. `insists`: see `Commit`.
+        """One decision, and those that follow on what roles say that run in its place. Returns
+        the state to decide on next; None: nothing more can be done now. `insists`: see
+        `Commit`.
         """
         decision = self._deciding.decide(state, suspects)
         prepared, later = decision.prepared, decision.state
@@ -195,8 +200,8 @@ class Advance:
     def _think_on(
         self, made: Made, role: Claimed, look: Look
     ) -> tuple[Made | None, Sequence[Recorded] | None]:
-        """Have its role think. Returns the decision that follows on the result and stands in the journal with it; or what entered the
-        journal by the result alone, if anything did.
+        """Have its role think. Returns the decision that follows on the result and stands in
+        the journal with it; or what entered the journal by the result alone, if anything did.
         """
         following: Made | None = None
 
@@ -259,7 +264,9 @@ class Advance:
     def _run_role(
         self, state: JobState, handoff: AgentHandoff, text: str, look: Look
     ) -> Sequence[Recorded] | None:
-        """Think here, or have somebody else think if this process's slots run short. Returns what entered the journal by it."""
+        """Think here, or have somebody else think if this process's slots run short. Returns
+        what entered the journal by it.
+        """
         with self._thinker.slot() as is_free:
             if is_free:
                 return self._thought(state, self._thinker.think(state, handoff, text, look.name))

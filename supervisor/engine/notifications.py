@@ -29,9 +29,11 @@ from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 TIMEOUT_S = 10.0
-"""For all of a try; a receiver that sends a byte now and then would hold a slot for ever otherwise."""
+"""For all of a try; a receiver that sends a byte now and then would hold a slot for ever otherwise.
+"""
 SIGNATURE_HEADER = "X-Handoff-Signature"
-"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under HANDOFF_WEBHOOK_SECRET."""
+"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under HANDOFF_WEBHOOK_SECRET.
+"""
 TIMESTAMP_HEADER = "X-Handoff-Timestamp"
 
 log = log_of(__name__)
@@ -76,7 +78,9 @@ class _Https(HTTPSHandler):
 
 @contextmanager
 def _cut_after(seconds: float) -> Iterator[list[HTTPConnection]]:
-    """Shut the connections in the list down when the time is over: a socket's own timeout begins anew with every byte."""
+    """Shut the connections in the list down when the time is over: a socket's own timeout
+    begins anew with every byte.
+    """
     made: list[HTTPConnection] = []
 
     def cut() -> None:
@@ -123,7 +127,9 @@ class Webhooks:
         )
 
     def ask(self, state: JobState) -> None:
-        """The job waits for an approval. Told once: where that is not heard, the next reminder says it again."""
+        """The job waits for an approval. Told once: where that is not heard, the next reminder
+        says it again.
+        """
         if state.submitted.webhook_url is None or state.question is None:
             return
         waits: dict[str, object] = {

@@ -22,7 +22,9 @@ def record_question(
     draft: BlobRef | None,
     into: Prepared,
 ) -> None:
-    """`wait_s`: the longest that the job waits for an answer; `draft`: of the answer that is asked about."""
+    """`wait_s`: the longest that the job waits for an answer; `draft`: of the answer that is
+    asked about.
+    """
     match command:
         case AskUser():
             into.events.append(DecisionAsked(why=command.why))
@@ -45,7 +47,9 @@ def record_question(
 
 
 def keep_documents_for(state: JobState, blobs: Blobs, library: Library) -> None:
-    """The texts that a job is made from stay while it waits, and then for its time; its own payloads do with the event."""
+    """The texts that a job is made from stay while it waits, and then for its time; its own
+    payloads do with the event.
+    """
     digests = [document.digest for document in blobs.fetched(state.job_id)]
     if (manifest := state.submitted.manifest) is not None:
         text = library.payloads(state.job_id, [manifest.digest])[manifest.digest]

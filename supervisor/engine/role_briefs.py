@@ -49,7 +49,9 @@ MOST_PLAN_STEPS = 200_000
 
 
 class Plans:
-    """Parsed once: a plan of thousands of steps is handed out in many slices. The least recently used go first."""
+    """Parsed once: a plan of thousands of steps is handed out in many slices. The least
+    recently used go first.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Plan] = OrderedDict()
@@ -93,7 +95,9 @@ class Loading:
         return schema
 
     def words(self, state: JobState, refs: Iterable[BlobRef], into: Prepared) -> Words:
-        """Load results in at most one round trip. Results of the decision in preparation come from `into`."""
+        """Load results in at most one round trip. Results of the decision in preparation come
+        from `into`.
+        """
         digests = [ref.digest for ref in refs]
         stored = self._library.payloads(
             state.job_id, [], results=[digest for digest in digests if digest not in into.texts]

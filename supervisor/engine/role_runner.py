@@ -1,4 +1,6 @@
-"""The supervisor's own model calls: a role's handoff, run where the decision was made, or on the think queue."""
+"""The supervisor's own model calls: a role's handoff, run where the decision was made, or on
+the think queue.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,15 @@ from handoff_queue.supervisor.roles.replanner import found_in, patch_reading_of
 from handoff_queue.supervisor.roles.router import RouteReading, specialists_routed_in
 
 SLOT_WAIT_S = 0.02
-"""For a slot to become free: less than what it costs to have another thread, or another process, think. Where each takes seconds, it makes
-no difference.
+"""For a slot to become free: less than what it costs to have another thread, or another
+process, think. Where each takes seconds, it makes no difference.
 """
 
 
 class Thinker:
-    """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and those from the think queue."""
+    """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and
+    those from the think queue.
+    """
 
     def __init__(
         self,
@@ -62,7 +66,9 @@ class Thinker:
 
     @contextmanager
     def slot(self, *, wanted: bool = True) -> Iterator[bool]:
-        """Whether a role may run in this process: half of a supervisor's slots stay free for decisions."""
+        """Whether a role may run in this process: half of a supervisor's slots stay free for
+        decisions.
+        """
         with self._changing:
             got = wanted and self._changing.wait_for(lambda: self._free > 0, self._slot_wait_s)
             self._free -= got
@@ -81,7 +87,9 @@ class Thinker:
                     self._on_change()
 
     def think(self, state: JobState, handoff: AgentHandoff, text: str, look: str = "") -> Ended:
-        """Claim the handoff and run it; what follows from its result is in the journal with it. `look`: see `Claiming`."""
+        """Claim the handoff and run it; what follows from its result is in the journal with
+        it. `look`: see `Claiming`.
+        """
         ready = self.ready(state, handoff, text, look)
         return self.run(ready, self._attempts.ledger.claims.claim(ready.claiming))
 

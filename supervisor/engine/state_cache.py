@@ -1,4 +1,6 @@
-"""Where supervisors get a job's state from: folded on from the last version that this process knows, never from the beginning again."""
+"""Where supervisors get a job's state from: folded on from the last version that this process
+knows, never from the beginning again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ KEPT = 2_000
 
 
 class States:
-    """The newest known state of the jobs that this process has looked at, each with the event that it ends with."""
+    """The newest known state of the jobs that this process has looked at, each with the event
+    that it ends with.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -29,9 +33,10 @@ class States:
     ) -> JobState | None:
         """The state as the journal tells it now; None: there is no such job.
 
-        The last known event is read again: where it no longer stands, the journal is another one (Redis came back with older data,
-        the job was deleted and submitted anew), and what was known of it is forgotten. `read`: the events after a version; that of the
-        journal where it is left out.
+        The last known event is read again: where it no longer stands, the journal is another
+        one (Redis came back with older data, the job was deleted and submitted anew), and what
+        was known of it is forgotten. `read`: the events after a version; that of the journal
+        where it is left out.
         """
         with self._lock:
             state, last = self._known.get(job_id, (None, None))
@@ -50,13 +55,17 @@ class States:
         return self.remember(state, last)
 
     def fold_on(self, state: JobState, events: Sequence[Recorded]) -> JobState | None:
-        """The state after events that this process has just written; None: something else came between, so it must be read."""
+        """The state after events that this process has just written; None: something else came
+        between, so it must be read.
+        """
         if not events or events[0].version != state.version + 1:
             return None
         return self.remember(fold_on(state, events), events[-1])
 
     def remember(self, state: JobState, last: Recorded) -> JobState:
-        """Keep a state, and the event that it ends with, as it stands in the journal: the state may have been made before that."""
+        """Keep a state, and the event that it ends with, as it stands in the journal: the
+        state may have been made before that.
+        """
         if state.as_of != last.at:
             state = state.model_copy(update={"as_of": last.at})
         with self._lock:

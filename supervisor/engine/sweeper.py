@@ -1,4 +1,5 @@
-"""The sweeper: wakes what time, a lost message or a dead process has left behind. Every supervisor runs one; they share the work.
+"""The sweeper: wakes what time, a lost message or a dead process has left behind. Every
+supervisor runs one; they share the work.
 
 It is also who says that its supervisor is there: one that does not sweep is none to count on.
 """
@@ -19,9 +20,13 @@ from handoff_queue.shared.types.presence import Node
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 
 SWEEPS_PER_LEASE = 8
-"""At least: a quarter of a lease without anybody is a time in which nobody could speak to Redis (`silence.lua`)."""
+"""At least: a quarter of a lease without anybody is a time in which nobody could speak to
+Redis (`silence.lua`).
+"""
 FORGET_EVERY = 600
-"""Sweeps between two looks for what jobs that are gone have left: their places in the list, and messages that nobody takes."""
+"""Sweeps between two looks for what jobs that are gone have left: their places in the list,
+and messages that nobody takes.
+"""
 
 log = log_of(__name__)
 
@@ -39,7 +44,9 @@ class Sweeper:
         keep_s: int,
         caps: Caps | None = None,
     ) -> None:
-        """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S, HANDOFF_RETENTION_S, and the caps of a day."""
+        """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S,
+        HANDOFF_RETENTION_S, and the caps of a day.
+        """
         self._ledger = ledger
         self._name = name
         self._dispatcher = dispatcher
@@ -57,7 +64,8 @@ class Sweeper:
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
     def start(self, node: Callable[[], Node | None] = lambda: None) -> None:
-        """Start to sweep. When this returns, the supervisor is announced, unless Redis takes no writes now.
+        """Start to sweep. When this returns, the supervisor is announced, unless Redis takes
+        no writes now.
 
         `node` returns the facts that the supervisor announces about itself.
         """
@@ -78,7 +86,9 @@ class Sweeper:
         return self._sweep()[0]
 
     def announce(self) -> None:
-        """Say that this supervisor is there, and what may be spent in a day: who started last has the say, also after Redis has lost it."""
+        """Say that this supervisor is there, and what may be spent in a day: who started last
+        has the say, also after Redis has lost it.
+        """
         held_since_ms = self._ledger.roles.announce_supervisor(self._name, self._node())
         if self._caps is not None and (
             self._caps_since_ms is None or held_since_ms < self._caps_since_ms

@@ -1,7 +1,9 @@
-"""Wake-ups of one job that come close upon one another: one looks, one waits for that, and whoever comes meanwhile goes with that one.
+"""Wake-ups of one job that come close upon one another: one looks, one waits for that, and
+whoever comes meanwhile goes with that one.
 
-What a wake-up speaks of stands in the journal before it is sent, and who waits has not read the journal yet: it will see that, too. Should
-its process die, the job is due, as where a wake-up was taken and nothing came of it. Only reading, the first decision and its messages are
+What a wake-up speaks of stands in the journal before it is sent, and who waits has not read
+the journal yet: it will see that, too. Should its process die, the job is due, as where a
+wake-up was taken and nothing came of it. Only reading, the first decision and its messages are
 done one after the other: while one that has decided has a role think, others look.
 """
 
@@ -62,7 +64,9 @@ class Together:
 
     @contextmanager
     def place(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> Iterator[Place | None]:
-        """When nobody else looks. None: somebody will who has only waited so far, with these suspects, too."""
+        """When nobody else looks. None: somebody will who has only waited so far, with these
+        suspects, too.
+        """
         with self._lock:
             line = self._lines.setdefault(job_id, _Line())
             goes_with = line.waiting is not None

@@ -1,7 +1,8 @@
-"""A judge for answers: a job like any other, so that its call is in a budget, a journal and `handoff show` too. One step, no review.
+"""A judge for answers: a job like any other, so that its call is in a budget, a journal and
+`handoff show` too. One step, no review.
 
-It sees the request, the rubric and the answers, not who made them. Two answers are shown in both orders, and only what holds in both
-counts.
+It sees the request, the rubric and the answers, not who made them. Two answers are shown in
+both orders, and only what holds in both counts.
 """
 
 from __future__ import annotations
@@ -179,8 +180,8 @@ def duel_in(judged: JobResult, rubric: Rubric) -> Duel | None:
 
 
 def settled(one: Duel | None, swapped: Duel | None) -> Better | None:
-    """Which answer is better in both orders; neither, where the orders disagree. None: it was not judged in both. `swapped`: shown the
-    second answer first.
+    """Which answer is better in both orders; neither, where the orders disagree. None: it was
+    not judged in both. `swapped`: shown the second answer first.
     """
     if one is None or swapped is None:
         return None

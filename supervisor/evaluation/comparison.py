@@ -1,4 +1,6 @@
-"""One request in two ways: what each answer is worth, what it took, and one sentence of advice, by pure code."""
+"""One request in two ways: what each answer is worth, what it took, and one sentence of
+advice, by pure code.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class Comparison:
 
 
 def advice_on(first: Side, second: Side, better: Better | None) -> str:
-    """Which of two to take, and why: who answers at all and passes, then whom the judge prefers in both orders, then who is cheaper."""
+    """Which of two to take, and why: who answers at all and passes, then whom the judge
+    prefers in both orders, then who is cheaper.
+    """
     if first.is_cut or second.is_cut:
         who = " and ".join(side.name for side in (first, second) if side.is_cut)
         return f"Nothing can be said: {who} ran out of money."
@@ -126,7 +130,9 @@ class Comparing:
     _results: dict[str, JobResult] = field(default_factory=dict)
 
     def run(self) -> Comparison:
-        """Raises: UserError, LedgerUnavailable: as `Runner.run`. UserError, too, where there was no money for both."""
+        """Raises: UserError, LedgerUnavailable: as `Runner.run`. UserError, too, where there
+        was no money for both.
+        """
         self.runner.add(errand for _, errand in self.errands)
         self._collect()
         if self.runner.waiting:
@@ -168,7 +174,9 @@ class Comparing:
 
 
 def _judged(first: Side, second: Side, judged: Sequence[JobResult], rubric: Rubric) -> Comparison:
-    """`judged`: what was shown in order, then what was shown swapped; fewer, where there was no money for them."""
+    """`judged`: what was shown in order, then what was shown swapped; fewer, where there was
+    no money for them.
+    """
     duels = [duel_in(result, rubric) for result in judged]
     one, swapped = (duels[0], duels[1]) if len(duels) == 2 else (None, None)
     scores = [(duel.first, duel.second) for duel in (one,) if duel] + [

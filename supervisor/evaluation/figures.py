@@ -1,8 +1,10 @@
 """Figures of an evaluation: means, intervals and how they are written.
 
-Rates: the score interval of Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953, which keeps within 0 and 1 and is honest at
-0 of n and n of n. Means: the percentile bootstrap of Efron (1979), https://doi.org/10.1214/aos/1176344552, that draws whole groups,
-since answers to the same request resemble each other.
+Rates: the score interval of Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953,
+which keeps within 0 and 1 and is honest at
+0 of n and n of n. Means: the percentile bootstrap of Efron (1979),
+https://doi.org/10.1214/aos/1176344552, that draws whole groups, since answers to the same
+request resemble each other.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def times(more: float, less: float) -> str:
 Z95 = 1.959963984540054
 """The normal distribution's 97.5 % point: two-sided 95 %."""
 DRAWS = 2_000
-"""Of the bootstrap: an end of the interval then moves by about a hundredth of its width from seed to seed."""
+"""Of the bootstrap: an end of the interval then moves by about a hundredth of its width from
+seed to seed.
+"""
 _SEED = 20_261_122
 """The same figures twice give the same interval twice."""
 
@@ -61,8 +65,8 @@ def rate(good: int, n: int) -> Estimate | None:
 
 
 def mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
-    """The mean of all values. `groups`: those of one request together. None: there are none. Of one group nothing is known but itself: its
-    interval is a point.
+    """The mean of all values. `groups`: those of one request together. None: there are none.
+    Of one group nothing is known but itself: its interval is a point.
     """
     filled = [group for group in groups if group]
     if not filled:
@@ -91,7 +95,9 @@ class Took:
     wall_s: float = 0.0
     """From submit to the end."""
     own_s: float = 0.0
-    """The own time of all handoffs, one after the other: what it would have taken had nothing run side by side."""
+    """The own time of all handoffs, one after the other: what it would have taken had nothing
+    run side by side.
+    """
 
     @property
     def tokens(self) -> int:
@@ -139,7 +145,9 @@ def text_of(result: JobResult) -> str:
 
 
 def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
-    """Why the answer does not pass, a sentence each. All of it is looked at, what code adds below it as well: its user reads that, too."""
+    """Why the answer does not pass, a sentence each. All of it is looked at, what code adds
+    below it as well: its user reads that, too.
+    """
     text = text_of(result)
     if not text:
         reason = result.notes[-1] if result.notes else result.status.value

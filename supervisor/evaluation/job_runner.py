@@ -18,7 +18,9 @@ from handoff_queue.supervisor.client.report import JobResult
 
 @dataclass(frozen=True, slots=True)
 class Purse:
-    """Each job that is begun sets its own limit aside; what it has not spent comes back when it ends. Amounts in micro-dollars."""
+    """Each job that is begun sets its own limit aside; what it has not spent comes back when
+    it ends. Amounts in micro-dollars.
+    """
 
     total: int | None = None
     """None: as much as they like."""
@@ -39,7 +41,9 @@ class Purse:
 
     @property
     def next_limit(self) -> int | None:
-        """Of the job that is begun next: a slot's share of what is not spent. None: it needs none. 0: it cannot be begun now."""
+        """Of the job that is begun next: a slot's share of what is not spent. None: it needs
+        none. 0: it cannot be begun now.
+        """
         if self.total is None or self.left is None:
             return None
         return max(0, min(self.left, (self.total - self.spent) // self.slots))
@@ -65,8 +69,9 @@ LOOK_EVERY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A job to be, by its idempotency key. Its request names its mode, and its documents have been read; its limit in money is the runner's
-    affair."""
+    """A job to be, by its idempotency key. Its request names its mode, and its documents have
+    been read; its limit in money is the runner's affair.
+    """
 
     key: str
     request: Request
@@ -78,7 +83,9 @@ class Errand:
 
 @dataclass(slots=True)
 class Runner:
-    """Begins errands, as many at once as the purse has slots, until there are none, or no money for one."""
+    """Begins errands, as many at once as the purse has slots, until there are none, or no
+    money for one.
+    """
 
     jobs: Client
     purse: Purse
@@ -100,7 +107,8 @@ class Runner:
         """Each as it ends. More may be added meanwhile.
 
         Raises:
-            UserError: a request cannot be used, or a key stands for another one; a job was deleted meanwhile.
+            UserError: a request cannot be used, or a key stands for another one; a job was
+            deleted meanwhile.
             LedgerUnavailable: Redis stays away.
         """
         while self.waiting or self.running:

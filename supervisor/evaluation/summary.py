@@ -1,4 +1,6 @@
-"""What many outcomes come to: a row for each way, the rates of each kind of request, and one sentence of advice. Pure."""
+"""What many outcomes come to: a row for each way, the rates of each kind of request, and one
+sentence of advice. Pure.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,8 @@ def by_kind(outcomes: Sequence[Outcome]) -> Mapping[str, Mapping[Variant, tuple[
 
 
 def advice_on(rows: Sequence[Row]) -> str | None:
-    """Which way to take: the one that takes the fewest tokens of those that are not worse than the best beyond chance. None: there is
-    nothing to choose from.
+    """Which way to take: the one that takes the fewest tokens of those that are not worse than
+    the best beyond chance. None: there is nothing to choose from.
     """
     measured = [(row, row.passing) for row in rows if row.passing is not None]
     if len(measured) < 2:

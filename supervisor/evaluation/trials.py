@@ -1,4 +1,6 @@
-"""A golden set in any modes, with any models, so many times each: the jobs that this takes, and what comes of each."""
+"""A golden set in any modes, with any models, so many times each: the jobs that this takes,
+and what comes of each.
+"""
 
 from __future__ import annotations
 

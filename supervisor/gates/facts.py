@@ -1,6 +1,8 @@
-"""A user's own facts, out of a CSV or SQLite table: read whole, once, where the job is submitted, or refused with all that is wrong.
+"""A user's own facts, out of a CSV or SQLite table: read whole, once, where the job is
+submitted, or refused with all that is wrong.
 
-Of a SQLite file nothing is run that is stored in it: one SELECT of named columns of one plain table is all that its connection may do.
+Of a SQLite file nothing is run that is stored in it: one SELECT of named columns of one plain
+table is all that its connection may do.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
 MOST_BYTES = 5_000_000
 """Of a text file."""
 MOST_FACTS = 2_000
-"""They travel with the job, and every claim of every answer is held against them: with 100 claims of one kind, for seconds at worst."""
+"""They travel with the job, and every claim of every answer is held against them: with 100
+claims of one kind, for seconds at worst.
+"""
 MOST_PROBLEMS = 10
 """Told at once."""
 LONGEST_CELL = 500
@@ -53,16 +57,20 @@ class WrittenFacts(Message):
     table: Name | None = None
     """In a SQLite file."""
     columns: dict[str, Name] = Field(default_factory=dict)
-    """What the table calls subject, attribute, value, unit, date and source; by default it calls them just so."""
+    """What the table calls subject, attribute, value, unit, date and source; by default it
+    calls them just so.
+    """
 
 
 def read_facts(
     file: Path, columns: Mapping[str, str] | None = None, table: str | None = None
 ) -> FactTable:
-    """The facts of a .csv or .tsv with a header, or of a table of a SQLite file. `columns`: as in `WrittenFacts`.
+    """The facts of a .csv or .tsv with a header, or of a table of a SQLite file. `columns`: as
+    in `WrittenFacts`.
 
     Raises:
-        UserError: unreadable, too large, no table, a column that is not there; or cells that are none, each in a line of its own.
+        UserError: unreadable, too large, no table, a column that is not there; or cells that
+        are none, each in a line of its own.
     """
     named = dict(columns or {})
     if unknown := [name for name in named if name not in (*_NEEDED, *_OTHERS)]:
@@ -215,7 +223,9 @@ def _there(
     columns: Mapping[str, str],
     asked: set[str],
 ) -> list[str]:
-    """The parts that the table has columns for, none of them computed: its file's own expressions are not run."""
+    """The parts that the table has columns for, none of them computed: its file's own
+    expressions are not run.
+    """
     kind = database.execute(
         "SELECT type, sql FROM sqlite_schema WHERE name = ? COLLATE NOCASE", (table,)
     ).fetchone()

@@ -1,4 +1,6 @@
-"""Gates as they are written, in a file, a workflow or a line of jobs, with the facts that they name. Taken whole or refused."""
+"""Gates as they are written, in a file, a workflow or a line of jobs, with the facts that they
+name. Taken whole or refused.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class GateSet:
 
 
 def gates_in_file(file: Path) -> GateSet:
-    """Raises: UserError: not there, too large, no plain YAML, gates that nothing could pass, or facts that cannot be read."""
+    """Raises: UserError: not there, too large, no plain YAML, gates that nothing could pass,
+    or facts that cannot be read.
+    """
     said = fields_in(file, (*Gates.model_fields, FACTS))
     return gates_in(said.values, said.where, file.parent)
 
@@ -39,7 +43,8 @@ def gates_in_file(file: Path) -> GateSet:
 def gates_in(
     fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], folder: Path
 ) -> GateSet:
-    """`where` says of a place among the fields what a problem there begins with; a table is looked for from `folder` on.
+    """`where` says of a place among the fields what a problem there begins with; a table is
+    looked for from `folder` on.
 
     Raises:
         UserError: what cannot be used, where, and why.

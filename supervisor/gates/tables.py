@@ -10,13 +10,16 @@ from pathlib import Path
 from handoff_queue.shared.types.errors import UserError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""By suffix: what stands between two fields. A .csv whose first line has no comma may have `;`, as some spreadsheets write it."""
+"""By suffix: what stands between two fields. A .csv whose first line has no comma may have
+`;`, as some spreadsheets write it.
+"""
 
 
 def rows_in(
     path: Path, text: str, delimiter: str, taken: Collection[str] = ()
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows that are not blank, each with the line that it ends in. `taken`: names that no column may have.
+    """Rows that are not blank, each with the line that it ends in. `taken`: names that no
+    column may have.
 
     Raises:
         UserError: a header or a row that is broken; the first one.

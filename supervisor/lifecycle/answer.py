@@ -1,4 +1,6 @@
-"""How results become the answer: by code wherever nothing has to be reconciled, with gaps named and sources numbered."""
+"""How results become the answer: by code wherever nothing has to be reconciled, with gaps
+named and sources numbered.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def _not_built_upon(
 
 
 def choose_method(state: JobState) -> AnswerMethod:
-    """A synthesizer call only for what must be reconciled, or must take a form that no single step was asked for."""
+    """A synthesizer call only for what must be reconciled, or must take a form that no single
+    step was asked for.
+    """
     sinks = usable_sinks(state)
     if not sinks:
         return AnswerMethod.NONE
@@ -153,7 +157,8 @@ def content_of(state: JobState, words: Words) -> Content:
 def assemble(state: JobState, status: JobStatus, words: Words, label: str | None) -> Answer:
     """The answer of a job that has ended.
 
-    `words`: of `parts_of(state)` and `words_wanted(state)`; `label`: what must stand with the text wherever it goes.
+    `words`: of `parts_of(state)` and `words_wanted(state)`; `label`: what must stand with the
+    text wherever it goes.
     """
     content, disputes = content_of(state, words), disputes_of(state, words)
     gaps, open_points = gaps_of(state, words), _open_points(state, words)
@@ -187,7 +192,9 @@ def assemble(state: JobState, status: JobStatus, words: Words, label: str | None
 def number_citations(
     text: str, claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...] = ()
 ) -> tuple[str, tuple[NumberedCitation, ...]]:
-    """`[step.c1]` becomes `[n]`, one number for each place in a document, counted in the order of the text. `before`: of the text above."""
+    """`[step.c1]` becomes `[n]`, one number for each place in a document, counted in the order
+    of the text. `before`: of the text above.
+    """
     numbers: _Numbers = {
         (one.citation.digest, one.citation.start, one.citation.end): one for one in before
     }
@@ -199,7 +206,9 @@ def number_citations(
 def _numbered(
     form: JsonValue, claims: Mapping[str, Claim]
 ) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
-    """The same for all texts of a form; after the sources that they point to come those of its figures, which have no marker."""
+    """The same for all texts of a form; after the sources that they point to come those of its
+    figures, which have no marker.
+    """
     numbers: _Numbers = {}
 
     numbered = in_every_text(
@@ -294,7 +303,9 @@ def open_text(points: tuple[str, ...]) -> str:
 
 
 def of_the_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
-    """What is to be said of a plan that is none, or not to the letter the planner's, with an answer and without."""
+    """What is to be said of a plan that is none, or not to the letter the planner's, with an
+    answer and without.
+    """
     if plan and plan.noted:
         return tuple(f"The plan: {note}." for note in words.result(plan.noted).notes)
     if plan is None or not plan.degraded:

@@ -1,4 +1,6 @@
-"""What a question to a person, and the answer to it, make true. `supervisor.lifecycle.approval_policy` decides when one is asked."""
+"""What a question to a person, and the answer to it, make true.
+`supervisor.lifecycle.approval_policy` decides when one is asked.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from handoff_queue.supervisor.lifecycle.state import (
 from handoff_queue.supervisor.lifecycle.steps import again
 
 ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
-"""What stays approved when an ended job is retried: its plan stays, and so does what it has cost."""
+"""What stays approved when an ended job is retried: its plan stays, and so does what it has cost.
+"""
 
 
 def planned(made: PlanMade) -> dict[str, Any]:
@@ -50,7 +53,9 @@ def approved_anew(state: JobState) -> dict[str, Any]:
 
 
 def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str, Any]:
-    """Asked, reminded, answered. What speaks of a question that does not stand any more changes nothing."""
+    """Asked, reminded, answered. What speaks of a question that does not stand any more
+    changes nothing.
+    """
     question = state.question
     if isinstance(event, ApprovalAsked):
         until = recorded.at + event.wait_s
@@ -151,7 +156,9 @@ def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
 def _with_answer(
     state: JobState, question: Question, named: Sequence[StepId], *, is_approved: bool
 ) -> Layers[StepId, StepState]:
-    """Return the steps with a person's answer. Without names, it is about all steps of the question."""
+    """Return the steps with a person's answer. Without names, it is about all steps of the
+    question.
+    """
     about = _asked_about(state, question)
     steps = {one: about[one] for one in named if one in about} or about
     return state.steps | {
@@ -172,7 +179,9 @@ def _let_go(state: JobState, question: Question) -> Layers[StepId, StepState]:
 
 
 def _tried_anew(state: JobState, question: Question, event: Rejected) -> Layers[StepId, StepState]:
-    """By its own specialist, as if it had never been tried, with what was said. Those that were not named are let go."""
+    """By its own specialist, as if it had never been tried, with what was said. Those that
+    were not named are let go.
+    """
     about = _asked_about(state, question)
     named = frozenset(event.steps) & about.keys() or frozenset(
         step_id for step_id, step in about.items() if not step.acted

@@ -1,6 +1,7 @@
 """When a person is asked before a job goes on, and what happens while nobody answers. Pure.
 
-A question takes the place of what was about to be ordered, so that nothing but this module knows of approvals.
+A question takes the place of what was about to be ordered, so that nothing but this module
+knows of approvals.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def _of(command: Command) -> tuple[ApprovalOf, ...]:
 
 
 def _of_the_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
-    """Research that a person has rejected stands in where no time was left to mend it: it does not leave unasked."""
+    """Research that a person has rejected stands in where no time was left to mend it: it does
+    not leave unasked.
+    """
     if not isinstance(command, EndJob) or command.status not in (JobStatus.OK, JobStatus.PARTIAL):
         return ()
     is_unmended = any(
@@ -81,8 +84,8 @@ def _of_the_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
 
 
 def released(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
-    """The same where there is no time, or no money, left for anything but the end: then only the answer is asked about, and
-    research that was rejected.
+    """The same where there is no time, or no money, left for anything but the end: then only
+    the answer is asked about, and research that was rejected.
     """
     return tuple(
         asked if isinstance(command, EndJob) else command
@@ -139,7 +142,9 @@ def while_asked(state: JobState, question: Question, now: float) -> tuple[Comman
 
 
 def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
-    """A cost that is too high ends the job with what it has; of what else cannot be made again, nothing leaves."""
+    """A cost that is too high ends the job with what it has; of what else cannot be made
+    again, nothing leaves.
+    """
     if what is ApprovalOf.COST:
         return released(state, end_now(state, "its cost was not approved"))
     return (EndJob(JobStatus.FAILED, f"the {what} was rejected, and it cannot be made again"),)

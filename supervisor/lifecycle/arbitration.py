@@ -1,6 +1,8 @@
-"""A writer and a reviewer who can't agree: the judge is asked once, and the answer says what came of it. Pure.
+"""A writer and a reviewer who can't agree: the judge is asked once, and the answer says what
+came of it. Pure.
 
-They can't agree where a review sends a step back for what an earlier one has asked of it already, and would be the last.
+They can't agree where a review sends a step back for what an earlier one has asked of it
+already, and would be the last.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def settled(state: JobState) -> frozenset[StepId]:
 
 
 def is_accepted(state: JobState) -> bool:
-    """Whether the last review leaves nothing to be done again: it says so, or the judge says so of all that it names."""
+    """Whether the last review leaves nothing to be done again: it says so, or the judge says
+    so of all that it names.
+    """
     last = state.last_round
     return last is not None and (
         last.decision is Decision.PASS or (bool(last.steps) and {*last.steps} <= settled(state))
@@ -57,7 +61,9 @@ def is_accepted(state: JobState) -> bool:
 
 
 def arbitrated(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
-    """What the judge's word changes: where the reviewer is right and a round is left, the work is done once more."""
+    """What the judge's word changes: where the reviewer is right and a round is left, the work
+    is done once more.
+    """
     changes: dict[str, Any] = {"arbitrated": event, "fruitless": 0, "open": _without_judge(state)}
     named = frozenset(
         step_id

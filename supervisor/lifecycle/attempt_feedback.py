@@ -14,7 +14,9 @@ class Remark(Message):
 
     author: Author
     result: BlobRef | None = None
-    """The HandoffResult of the role that says it, or what the user wrote; None: it is said in words of our own."""
+    """The HandoffResult of the role that says it, or what the user wrote; None: it is said in
+    words of our own.
+    """
     previous: BlobRef | None = None
     """The HandoffResult that it speaks of."""
     ruling: BlobRef | None = None

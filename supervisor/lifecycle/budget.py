@@ -1,4 +1,6 @@
-"""What a spent budget means to a job, and what is kept of one so that the job can come to an end. Pure."""
+"""What a spent budget means to a job, and what is kept of one so that the job can come to an
+end. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,19 @@ from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 KEPT_PART = 5
-"""A fifth of tokens and money, at the least, is kept for the assessor and the synthesizer: they read what all steps have written, on a
-capable model, and may be asked again."""
+"""A fifth of tokens and money, at the least, is kept for the assessor and the synthesizer:
+they read what all steps have written, on a capable model, and may be asked again.
+"""
 MOST_KEPT_PART = 2
-"""Half, at the most, where their calls can cost more than that fifth: a review of next to no work would be worth nothing either."""
+"""Half, at the most, where their calls can cost more than that fifth: a review of next to no
+work would be worth nothing either.
+"""
 
 
 def why_spent(state: JobState) -> str:
-    """In words of our own; empty: nothing is. A team may have used next to nothing of its slice, and yet have no room for one call."""
+    """In words of our own; empty: nothing is. A team may have used next to nothing of its
+    slice, and yet have no room for one call.
+    """
     match state.spent:
         case None:
             return ""
@@ -58,7 +65,9 @@ def _all_of(limits: JobLimits) -> str:
 
 
 def closers(state: JobState) -> tuple[str, ...]:
-    """Who ends a job with this plan, each with a call at least: roles, and its fact-checker. None before there is a plan."""
+    """Who ends a job with this plan, each with a call at least: roles, and its fact-checker.
+    None before there is a plan.
+    """
     if state.plan is None:
         return ()
     checker = state.submitted.fact_checker
@@ -77,7 +86,8 @@ def closers(state: JobState) -> tuple[str, ...]:
 
 
 def kept_back(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
-    """What steps may not use of the job's budget: `keep_turns`, `keep_tokens`, `keep_usd` of its hash, which `books.lua` reads.
+    """What steps may not use of the job's budget: `keep_turns`, `keep_tokens`, `keep_usd` of
+    its hash, which `books.lua` reads.
 
     `foreseen`: the most that a call of each of the `closers` can use.
     """

@@ -1,4 +1,6 @@
-"""What a child job gives its parent: its answer as the result of the handoff that it was there to do. Pure."""
+"""What a child job gives its parent: its answer as the result of the handoff that it was there
+to do. Pure.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,14 @@ class Used:
 def result_for_parent(
     state: JobState, words: Words, answer: Answer | None, used: Used, so_far: Used
 ) -> HandoffResult:
-    """The result of an ended child. Its statements point to its claims, which keep their sources and take the name of the parent's step.
-    Where nothing has come of its gaps, and its parent has the answer that stands, it is a failure: what came before is no other result.
+    """The result of an ended child. Its statements point to its claims, which keep their
+    sources and take the name of the parent's step.
+    Where nothing has come of its gaps, and its parent has the answer that stands, it is a
+    failure: what came before is no other result.
 
-    `words`: of `parts_of(state)`, `words_wanted(state)` and the end's `because`; `answer`: None: it has none;
-    `used`: for this handoff of its parent's; `so_far`: for all that the child did.
+    `words`: of `parts_of(state)`, `words_wanted(state)` and the end's `because`; `answer`:
+    None: it has none; `used`: for this handoff of its parent's; `so_far`: for all that the
+    child did.
     """
     assert state.ended is not None
     assert state.submitted.parent is not None
@@ -131,7 +136,9 @@ def _in_order(first: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def _stop_reason(state: JobState, so_far: Used) -> StopReason:
-    """A slice that is spent is a limit of this handoff; what is spent above it is the parent's own budget."""
+    """A slice that is spent is a limit of this handoff; what is spent above it is the parent's
+    own budget.
+    """
     if state.ended and state.ended.status is JobStatus.CANCELLED:
         return StopReason.CANCELLED
     match state.spent:

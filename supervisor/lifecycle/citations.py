@@ -1,6 +1,7 @@
 """Which sentences of an answer state a fact and point to no source. Pure.
 
-A fact, for code, is a figure in digits, or what one of the answer's own claims says. Where a sentence may be read both ways it is let
+A fact, for code, is a figure in digits, or what one of the answer's own claims says. Where a
+sentence may be read both ways it is let
 through: a gate that vetoes good answers is switched off.
 """
 
@@ -82,7 +83,9 @@ _TITLE = re.compile(r"(?:\*\*|__)[^*_]*[^*_.!](?:\*\*|__):?")
 
 
 def uncited(text: str, sources: int, claims: Collection[str] = ()) -> tuple[str, ...]:
-    """The sentences, in their order, white space folded. `sources`: how many there are to point to; `claims`: what its own say."""
+    """The sentences, in their order, white space folded. `sources`: how many there are to
+    point to; `claims`: what its own say.
+    """
     found, proven = list[str](), set[str]()
     known = {_bare(claim) for claim in claims} - {""}
     for sentences in _passages(text):
@@ -96,8 +99,9 @@ def uncited(text: str, sources: int, claims: Collection[str] = ()) -> tuple[str,
 
 
 def _passages(text: str) -> Iterator[list[str]]:
-    """The sentences of each paragraph and item of a list; of a table, each row as one. Not: headings, code, header rows, lists of sources
-    or of gaps, and what stands under a line that shows the source for all of it ("From the price list [1]:").
+    """The sentences of each paragraph and item of a list; of a table, each row as one. Not:
+    headings, code, header rows, lists of sources or of gaps, and what stands under a line that
+    shows the source for all of it ("From the price list [1]:").
     """
     tokens, depth, covers, until = blocks_of(text), 0, False, ("", 0)
     for index, token in enumerate(tokens):

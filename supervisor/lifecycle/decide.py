@@ -1,4 +1,6 @@
-"""decide(state, seen, now) -> commands: everything that a job can do next is here, and nowhere else."""
+"""decide(state, seen, now) -> commands: everything that a job can do next is here, and nowhere
+else.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +71,18 @@ from handoff_queue.supervisor.lifecycle.teams import for_children
 MOST_NEEDS_ANSWERED = 2
 """How often the planner answers one step's needs before the step is given up."""
 MOST_FRUITLESS = 3
-"""Results of roles in a row that nothing followed from. The next one would be paid for, and come to nothing, too."""
+"""Results of roles in a row that nothing followed from. The next one would be paid for, and
+come to nothing, too.
+"""
 MOST_IN_A_SLICE = 500
-"""Handoffs of one decision: publishing 1,000 takes a second, and other jobs wait meanwhile. What is left is for the next one."""
+"""Handoffs of one decision: publishing 1,000 takes a second, and other jobs wait meanwhile.
+What is left is for the next one.
+"""
 
 MOST_CONDITIONS = 5_000
-"""Conditions that one decision checks: 100,000 rows take 20 decisions, within `deciding.MOST_DECISIONS`."""
+"""Conditions that one decision checks: 100,000 rows take 20 decisions, within
+`deciding.MOST_DECISIONS`.
+"""
 
 
 def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
@@ -262,7 +270,9 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
 
 
 def _groups(state: JobState, ready: list[StepId], seen: Seen) -> list[Command]:
-    """Ready steps that the same steps wait for meet in one chord: unequal branches never wait for each other."""
+    """Ready steps that the same steps wait for meet in one chord: unequal branches never wait
+    for each other.
+    """
     if not ready:
         return []
     dependents, others = state.dependents, assigned(state, ready, seen)

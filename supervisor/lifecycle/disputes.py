@@ -1,4 +1,6 @@
-"""What becomes of claims that contradict each other: looked for when all steps are settled, judged once, told in the answer."""
+"""What becomes of claims that contradict each other: looked for when all steps are settled,
+judged once, told in the answer.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ JUDGE = "judge"
 
 
 def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """What is to be done about contradictions before the results are reviewed; None: nothing, or nothing more."""
+    """What is to be done about contradictions before the results are reviewed; None: nothing,
+    or nothing more.
+    """
     if sum(step.comparable for step in state.steps.values() if step.usable) < 2:
         return None
     if state.conflicts is None or state.conflicts_of != results_in(state):
@@ -50,7 +54,9 @@ def results_in(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def found_in(state: JobState, words: Words) -> tuple[ConflictsFound, str | None]:
-    """The event of looking for conflicts, and the ledger that it refers to. `words`: of `results_in`."""
+    """The event of looking for conflicts, and the ledger that it refers to. `words`: of
+    `results_in`.
+    """
     found, left_out = conflicts_in(
         claim for result in results_in(state) for claim in words.result(result).claims
     )
@@ -62,7 +68,9 @@ def found_in(state: JobState, words: Words) -> tuple[ConflictsFound, str | None]
 
 
 def looked_into(state: JobState, event: ConflictsFound | Judged) -> dict[str, Any]:
-    """What such an event changes. The same conflicts, found again after another round, are not judged again."""
+    """What such an event changes. The same conflicts, found again after another round, are not
+    judged again.
+    """
     if isinstance(event, Judged):
         return {"judged": event, "fruitless": 0}
     is_known = state.conflicts is not None and state.conflicts.ledger == event.ledger
@@ -116,7 +124,9 @@ class Dispute:
         return f"{first.subject}, {first.attribute}"
 
     def line(self, *, marked: bool) -> str:
-        """For the reader of the answer. `marked`: with markers, which become numbers; or with the sources' names."""
+        """For the reader of the answer. `marked`: with markers, which become numbers; or with
+        the sources' names.
+        """
         if not self.is_settled:
             return f"{self.about}: " + "; against: ".join(
                 _said(claim, marked=marked) for claim in self.conflict.claims
@@ -161,7 +171,9 @@ def disputes_of(state: JobState, words: Words) -> tuple[Dispute, ...]:
 
 
 def section(disputes: Collection[Dispute], body: str) -> str:
-    """What stands below an answer's text: what is disputed, and what was settled against a claim that it uses all the same."""
+    """What stands below an answer's text: what is disputed, and what was settled against a
+    claim that it uses all the same.
+    """
     used = {
         claim_id
         for match in MARKER.finditer(body)

@@ -1,4 +1,5 @@
-"""Steps that act on the world: the review and the approval before them, and the ban on repeats. Pure.
+"""Steps that act on the world: the review and the approval before them, and the ban on
+repeats. Pure.
 
 A step acts if its specialist has a tool with effects: a tool that is not safe to repeat. No review,
 retry, changed plan or lost worker has a step done again that may have acted. Only a person who
@@ -91,7 +92,9 @@ def unapproved(state: JobState, seen: Seen, steps: Sequence[StepId]) -> tuple[St
 
 
 def _may_act(step: StepState, seen: Seen) -> bool:
-    """Return whether a step may have an effect. A stand-in has the effects of the planned specialist."""
+    """Return whether a step may have an effect. A stand-in has the effects of the planned
+    specialist.
+    """
     outline = step.outline
     return bool(outline.acts or outline.after or outline.specialist in seen.acting)
 

@@ -15,4 +15,5 @@ class FactChecks(Message):
     parts: tuple[BlobRef, ...] = ()
     """What the answer was made of that it speaks of: the same answer is not checked twice."""
     said: FactsChecked | None = None
-    """What that means for the answer that there would be; None: nothing has been said of this one."""
+    """What that means for the answer that there would be; None: nothing has been said of this one.
+    """

@@ -1,7 +1,9 @@
-"""The gate that a specialist is: it looks at an answer's facts when code has nothing more to send back, before a person is asked. Pure.
+"""The gate that a specialist is: it looks at an answer's facts when code has nothing more to
+send back, before a person is asked. Pure.
 
-It is handed over like a step, in a chord of its own, and is none: no plan has it, nothing depends on it, and without it the answer leaves
-all the same, `partial`, with a note that says so.
+It is handed over like a step, in a chord of its own, and is none: no plan has it, nothing
+depends on it, and without it the answer leaves all the same, `partial`, with a note that says
+so.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ UNSURE = "the fact-checker could not say"
 
 
 def check_facts(state: JobState, seen: Seen, now: float) -> tuple[Command, ...] | None:
-    """What is to be done about the facts of an answer before it leaves; None: nothing, or nothing more."""
+    """What is to be done about the facts of an answer before it leaves; None: nothing, or
+    nothing more.
+    """
     if not _is_due(state):
         return None
     if known := _known(state):
@@ -137,7 +141,9 @@ def unsaid(state: JobState) -> FactChecks:
 
 
 def checked_anew(state: JobState) -> dict[str, Any]:
-    """A job is taken up again: gates look anew, and a fact-checker that could not say is asked anew."""
+    """A job is taken up again: gates look anew, and a fact-checker that could not say is asked
+    anew.
+    """
     said = state.fact_checks.said
     known = FactChecks() if said and said.problem else unsaid(state)
     return {"gated": None, "gate_rounds": 0, "turned_down": None, "fact_checks": known}

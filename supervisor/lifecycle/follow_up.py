@@ -1,4 +1,6 @@
-"""What a job that follows on another begins with: its results, under names that no step of the new job has. Pure."""
+"""What a job that follows on another begins with: its results, under names that no step of the
+new job has. Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,18 @@ from handoff_queue.supervisor.lifecycle.result_texts import Words
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_GIVEN = 50
-"""What the answer was made of comes first; a job of thousands of steps gives what it has put together of them."""
+"""What the answer was made of comes first; a job of thousands of steps gives what it has put
+together of them.
+"""
 _LONGEST = 48
 _BEFORE = re.compile(r"prev([0-9]*)_(.+)")
 _QUALIFIED = re.compile(r"\[([a-z][a-z0-9_-]{0,47})\.(c[0-9]{1,4})\]")
 
 
 def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
-    """What the job knows: what its answer was made of, its other usable results, what it was given itself. Empty: nothing."""
+    """What the job knows: what its answer was made of, its other usable results, what it was
+    given itself. Empty: nothing.
+    """
     found = {StepId("synthesizer"): state.synthesis} if state.synthesis else {}
     found |= {
         step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)
@@ -41,7 +47,9 @@ def given_of(state: JobState, words: Words) -> tuple[tuple[Given, ...], tuple[st
 def given_as(
     state: JobState, results: Mapping[StepId, BlobRef], answers: Collection[BlobRef], words: Words
 ) -> tuple[tuple[Given, ...], tuple[str, ...]]:
-    """These results of a job, as another one knows them. `answers`: those that belong to the whole of its request."""
+    """These results of a job, as another one knows them. `answers`: those that belong to the
+    whole of its request.
+    """
     given, texts = [], []
     before = {one.step: one for one in state.submitted.given}
     for step_id, result in results.items():
@@ -76,7 +84,9 @@ def given_as(
 
 
 def earlier(step_id: StepId) -> StepId:
-    """Its name in a job that comes after: `find` -> `prev_find` -> `prev2_find`. Two names stay two."""
+    """Its name in a job that comes after: `find` -> `prev_find` -> `prev2_find`. Two names
+    stay two.
+    """
     match = _BEFORE.fullmatch(step_id)
     name = f"prev{int(match[1] or 1) + 1}_{match[2]}" if match else f"prev_{step_id}"
     return StepId(
@@ -85,7 +95,9 @@ def earlier(step_id: StepId) -> StepId:
 
 
 def _under(name: StepId, result: HandoffResult) -> HandoffResult:
-    """The result of another job's step as one of this name, its claims and those that it took over with it."""
+    """The result of another job's step as one of this name, its claims and those that it took
+    over with it.
+    """
     return result.model_copy(
         update={
             "step_id": name,

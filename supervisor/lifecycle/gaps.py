@@ -1,4 +1,6 @@
-"""What is missing from an answer: which step, why, and what it would likely cost to have it after all."""
+"""What is missing from an answer: which step, why, and what it would likely cost to have it
+after all.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,9 @@ def _why(step: StepState, words: Words) -> str:
 
 
 def to_finish(state: JobState) -> int | None:
-    """Micro-dollars that filling all gaps would likely cost: the steps that have one, those that build on them, and what came after. None:
-    nothing is missing, or too little is known to say.
+    """Micro-dollars that filling all gaps would likely cost: the steps that have one, those
+    that build on them, and what came after. None: nothing is missing, or too little is known
+    to say.
     """
     again = list(_prices(state).values())
     known = [cost for cost in again if cost is not None]
@@ -55,8 +58,9 @@ def to_finish(state: JobState) -> int | None:
 
 
 def _prices(state: JobState) -> dict[StepId, int | None]:
-    """Micro-dollars that each step which is missing or not whole, or builds on one that is, would likely cost. A team that goes on does
-    what it lacks and nothing else; whoever begins anew does the whole step.
+    """Micro-dollars that each step which is missing or not whole, or builds on one that is,
+    would likely cost. A team that goes on does what it lacks and nothing else; whoever begins
+    anew does the whole step.
     """
     missing = frozenset(step_id for step_id, step in state.steps.items() if not step.is_whole)
     if not missing:
@@ -79,7 +83,9 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What steps with a usable result have cost on average, in micro-dollars. None: there are none, or a price is not known."""
+    """What steps with a usable result have cost on average, in micro-dollars. None: there are
+    none, or a price is not known.
+    """
 
     by_specialist: Mapping[str, int | None]
     everybody: int | None

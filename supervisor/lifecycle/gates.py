@@ -52,7 +52,9 @@ def gates_want(state: JobState) -> tuple[BlobRef, ...]:
 def checked(
     state: JobState, words: Words, *, may_send_back: bool
 ) -> tuple[GatesChecked, HandoffResult | None]:
-    """What code finds in the answer that there would be, and the result that says it. `words`: of `gates_want(state)`."""
+    """What code finds in the answer that there would be, and the result that says it. `words`:
+    of `gates_want(state)`.
+    """
     gates = state.submitted.gates
     assert gates is not None
     content, facts = content_of(state, words), state.submitted.facts
@@ -80,8 +82,9 @@ def vetoes_of(
 ) -> tuple[str, ...]:
     """What is wrong with an answer, a sentence each.
 
-    `text`: as it would leave, without what code adds; `sources`: their number; `claims`: what the results that it is made of claim, each in
-    a sentence; `is_form`: it is a value in JSON, whose figures have no markers.
+    `text`: as it would leave, without what code adds; `sources`: their number; `claims`: what
+    the results that it is made of claim, each in a sentence; `is_form`: it is a value in JSON,
+    whose figures have no markers.
     """
     text = composed(text)
     what_it_says = (*_forbidden(gates, text), *_required(gates, text), *_numbers(gates, text))

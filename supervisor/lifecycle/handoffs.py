@@ -24,7 +24,9 @@ from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 
 
 def assigned(state: JobState, steps: Sequence[StepId], seen: Seen) -> dict[StepId, str]:
-    """Those of these steps that somebody else gets. One that was tried before stays with whom it is."""
+    """Those of these steps that somebody else gets. One that was tried before stays with whom
+    it is.
+    """
     given, found = Counter[str](), dict[StepId, str]()
 
     def busy(name: str) -> float:
@@ -43,7 +45,9 @@ def assigned(state: JobState, steps: Sequence[StepId], seen: Seen) -> dict[StepI
 
 
 TOKENS_PER_TURN = 40_000
-"""A handoff's token budget is this times its turns: a long context read on every turn, and its answer."""
+"""A handoff's token budget is this times its turns: a long context read on every turn, and its
+answer.
+"""
 MOST_TASK_CHARS = 99_000
 """Of a step's own, where something is to be said beside it."""
 ROLE_STEPS_TOKENS = 400_000
@@ -54,7 +58,8 @@ def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[Contex
     """References to the results of these steps.
 
     Raises:
-        HandoffError: one of them has none: the step is not ready, and a handoff without it cannot be built.
+        HandoffError: one of them has none: the step is not ready, and a handoff without it
+        cannot be built.
     """
     given = {one.step: one.result for one in state.submitted.given}
     found = []
@@ -188,7 +193,9 @@ def fact_check_handoff(
     task: str,
     schema: Mapping[str, Any],
 ) -> AgentHandoff:
-    """What the fact-checker is asked. It sees what the answer is made of, with its claims and their quotes, and the job's documents."""
+    """What the fact-checker is asked. It sees what the answer is made of, with its claims and
+    their quotes, and the job's documents.
+    """
     parts, asked = made_of(state), state.submitted.limits.max_turns_per_handoff
     max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
     return AgentHandoff(

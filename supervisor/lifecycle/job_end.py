@@ -30,13 +30,19 @@ from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""
 WEBHOOK_GIVEN_UP_AFTER_S = 30.0
-"""A try of which nothing was heard for so long died with its supervisor; longer than the POST's own timeout."""
+"""A try of which nothing was heard for so long died with its supervisor; longer than the
+POST's own timeout.
+"""
 TELL_AGAIN_AFTER_S = 5.0
-"""A supervisor that was to tell a child's parent, and of which nothing was heard for so long, is dead; telling twice does no harm."""
+"""A supervisor that was to tell a child's parent, and of which nothing was heard for so long,
+is dead; telling twice does no harm.
+"""
 NOTHING_USABLE = "no step has a usable result"
 NOTHING_MET = "every step was skipped: no condition was met"
 NOBODY_THERE_S = (2.0, 30.0)
-"""Until the next look when no worker announces any specialist: a quarter of the job's age, within these; 10,000 jobs: 333 a second."""
+"""Until the next look when no worker announces any specialist: a quarter of the job's age,
+within these; 10,000 jobs: 333 a second.
+"""
 
 
 def why_over(state: JobState) -> str:
@@ -179,9 +185,11 @@ def question_due(state: JobState, question: Question) -> float:
 def next_due(
     state: JobState, now: float, claim_within_s: float, seen: Seen | None = None
 ) -> float | None:
-    """When the sweeper must look at the job, if nothing happens before; None: never. Unix time in seconds.
+    """When the sweeper must look at the job, if nothing happens before; None: never. Unix time
+    in seconds.
 
-    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, or a child have begun, unless it is held.
+    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, or
+    a child have begun, unless it is held.
     """
     if state.ended and state.submitted.parent:
         return None if state.parent_told else max(now, state.as_of) + TELL_AGAIN_AFTER_S

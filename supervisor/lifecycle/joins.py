@@ -1,4 +1,6 @@
-"""When a fan-in goes on: all of its parts have ended, or its join has what it needs. What is late then is given up."""
+"""When a fan-in goes on: all of its parts have ended, or its join has what it needs. What is
+late then is given up.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,9 @@ def next_join(state: JobState, now: float) -> float | None:
 
 
 def counted_for(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
-    """The fan-ins that may go on before all of their parts have ended, among those that wait for a step. `dependents`: of that step."""
+    """The fan-ins that may go on before all of their parts have ended, among those that wait
+    for a step. `dependents`: of that step.
+    """
     if dependents and not any(state.steps[one].outline.join for one in dependents):
         return ()  # of a plain one, which thousands may share, not even the parts are looked for
     fan_ins = (
@@ -187,7 +191,9 @@ def _joined(state: JobState) -> list[FanIn]:
 
 
 def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
-    """Work that has not ended and that nobody but this fan-in, which goes on without it, still waits for."""
+    """Work that has not ended and that nobody but this fan-in, which goes on without it, still
+    waits for.
+    """
     dependents, late = state.dependents, dict[StepId, None]()
     frontier = list(fan_in.parts)
     while frontier:
@@ -207,8 +213,8 @@ def _wakes_from(join: Join, parts: int) -> int:
 
 
 def _until(state: JobState, fan_in: FanIn) -> float | None:
-    """None: it has no time of its own, or that has not begun. Of work that was sent back it begins anew, and the time that a person takes
-    to answer is no part of it.
+    """None: it has no time of its own, or that has not begun. Of work that was sent back it
+    begins anew, and the time that a person takes to answer is no part of it.
     """
     if fan_in.join is None or fan_in.join.within_s is None:
         return None

@@ -1,9 +1,12 @@
-"""Whether what an added step has found says anything that the job did not have, however the step was worded. Pure.
+"""Whether what an added step has found says anything that the job did not have, however the
+step was worded. Pure.
 
-A claim is known if an earlier result of the same specialist has it: its subject, attribute and value, or what it says where it has no such
-parts; and each of its sources is cited there at the same place. A known fact from another source is news. A result without claims is known
-by its text: each sentence of it, and nearly all runs of words (A. Broder's shingles), stand in earlier ones. A report may differ from the
-one before it in a figure only, and that is what it was written for. Who builds on a result and says it again in another form, shorter, in
+A claim is known if an earlier result of the same specialist has it: its subject, attribute and
+value, or what it says where it has no such parts; and each of its sources is cited there at
+the same place. A known fact from another source is news. A result without claims is known
+by its text: each sentence of it, and nearly all runs of words (A. Broder's shingles), stand in
+earlier ones. A report may differ from the one before it in a figure only, and that is what it
+was written for. Who builds on a result and says it again in another form, shorter, in
 a table, in another language, has done what it was to do: there only the same text is nothing new.
 """
 
@@ -20,7 +23,9 @@ from handoff_queue.supervisor.text.result_fingerprint import ClaimsBefore, Sayin
 KNOWN_FROM = 0.9
 """Of a text's shingles, from which it says nothing new."""
 LEAST_SHINGLES = 12
-"""A text with fewer ("Yes.", "None was found.") answers one question as well as another, and is no sign of anything."""
+"""A text with fewer ("Yes.", "None was found.") answers one question as well as another, and
+is no sign of anything.
+"""
 WORDS_KNOWN_FROM = 0.6
 """Of the words around known claims; below it, other conclusions are drawn from them."""
 
@@ -35,8 +40,8 @@ def results_wanted(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def nothing_new_in(state: JobState, words: Words) -> tuple[StepId, ...]:
-    """The added steps among those that the replanner was shown, whose results say nothing that the job did not have before they were
-    added. `words`: of `results_wanted`.
+    """The added steps among those that the replanner was shown, whose results say nothing that
+    the job did not have before they were added. `words`: of `results_wanted`.
     """
     round_of = _rounds(state)
     if not (judged := _to_be_judged(state)):

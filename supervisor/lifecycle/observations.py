@@ -21,7 +21,9 @@ class HandoffSeen:
     queued: bool = False
     """Its message was sent to a queue. A role that was not is run where it was issued."""
     held: bool = False
-    """Its role is paused, its message is a dead letter, or it waits for its provider. Whoever ends that has it found again."""
+    """Its role is paused, its message is a dead letter, or it waits for its provider. Whoever
+    ends that has it found again.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
-"""A dict that never changes, and of which another one, with a few items otherwise, costs a few items and not all of them. Pure.
+"""A dict that never changes, and of which another one, with a few items otherwise, costs a few
+items and not all of them. Pure.
 
-A layer of changes lies on a ground that versions share. It is copied for the next version, and made one with the ground when it has grown
-to the square root of that: so one more change costs some 1.5 times that root, of 10,000 items 150, in whatever order they come.
+A layer of changes lies on a ground that versions share. It is copied for the next version, and
+made one with the ground when it has grown
+to the square root of that: so one more change costs some 1.5 times that root, of 10,000 items
+150, in whatever order they come.
 """
 
 from __future__ import annotations
@@ -84,7 +87,9 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
         )
 
     def changed_since(self, before: Layers[Key, Value]) -> tuple[Key, ...]:
-        """The keys whose values are other objects than in an earlier version, what is new in its order; those that are gone, too."""
+        """The keys whose values are other objects than in an earlier version, what is new in
+        its order; those that are gone, too.
+        """
         is_same_ground = self._ground is before._ground
         now, was = (self._top, before._top) if is_same_ground else (self._all, before._all)
         others = [key for key, value in now.items() if was.get(key, _UNKNOWN) is not value]

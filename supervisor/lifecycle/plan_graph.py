@@ -31,7 +31,9 @@ class Shape:
 
 _lock = threading.Lock()
 _known: OrderedDict[int, tuple[tuple[StepOutline, ...], Shape]] = OrderedDict()
-"""By the identity of a plan's steps, which are kept with it, so that no other object gets that identity."""
+"""By the identity of a plan's steps, which are kept with it, so that no other object gets that
+identity.
+"""
 
 
 def shape_of(steps: tuple[StepOutline, ...]) -> Shape:

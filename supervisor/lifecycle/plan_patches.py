@@ -1,10 +1,14 @@
 """Patches to a running plan, and steps in them that repeat earlier ones.
 
-Both tasks are brought to one form first (`supervisor.text.normalized_task`). Then the new one is a repeat if it asks for nothing that the
-earlier one was not asked for: all of its words are there, whatever their order, and what it leaves out is one of several things, and
-narrows nothing that stays (`supervisor.text.task_similarity`). Names and figures must be the same, in whatever spelling, and so must words that
-turn a task round ("without", "a translation"), and what is negated. So one other word makes it other work, also one that only means the
-same: a repeat that is missed costs a step, which the limits hold; a fan-out that is taken for one would lose its work.
+Both tasks are brought to one form first (`supervisor.text.normalized_task`). Then the new one
+is a repeat if it asks for nothing that the
+earlier one was not asked for: all of its words are there, whatever their order, and what it
+leaves out is one of several things, and narrows nothing that stays
+(`supervisor.text.task_similarity`). Names and figures must be the same, in whatever spelling,
+and so must words that turn a task round ("without", "a translation"), and what is negated. So
+one other word makes it other work, also one that only means the
+same: a repeat that is missed costs a step, which the limits hold; a fan-out that is taken for
+one would lose its work.
 """
 
 from __future__ import annotations
@@ -32,11 +36,15 @@ LEAST_WORDS = 3
 """A task with fewer that say anything repeats only one that has no others."""
 
 MOST_READ = 50
-"""Of those that have all words of a task, the shortest: what it asks for again is most of one of them."""
+"""Of those that have all words of a task, the shortest: what it asks for again is most of one
+of them.
+"""
 
 
 def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ...]:
-    """The new steps that ask for what an earlier one of the same specialist was asked for; of several, for all of which, or most nearly."""
+    """The new steps that ask for what an earlier one of the same specialist was asked for; of
+    several, for all of which, or most nearly.
+    """
     asked, found = _Asked(), []
     who = {step.specialist for step in new}
     for step in earlier:
@@ -49,7 +57,9 @@ def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ..
 
 
 def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
-    """The steps that ask for what one before them in the same plan asks for, of the same specialist and with the same to go by."""
+    """The steps that ask for what one before them in the same plan asks for, of the same
+    specialist and with the same to go by.
+    """
     asked, found = _Asked(), []
     for step in steps:
         kind = (step.specialist, frozenset(step.depends_on))
@@ -61,8 +71,9 @@ def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
 
 
 class _Asked:
-    """Steps by their kind (two of different kinds are never the same work) and their words: only those that have all words of another, as
-    far as a glance shows, are read and compared with it.
+    """Steps by their kind (two of different kinds are never the same work) and their words:
+    only those that have all words of another, as far as a glance shows, are read and compared
+    with it.
     """
 
     def __init__(self) -> None:
@@ -99,7 +110,9 @@ class _Asked:
 
 
 def asked_before(new: Wording, earlier: Wording) -> float:
-    """0: the new task asks for something else. Or how much of the earlier one it asks for again; 1: all."""
+    """0: the new task asks for something else. Or how much of the earlier one it asks for
+    again; 1: all.
+    """
     ours, theirs = {*new.words}, {*earlier.words}
     if (
         not ours <= theirs
@@ -136,14 +149,17 @@ def is_other_work(new: Wording, earlier: Wording) -> bool:
 
 REPLANNER = "replanner"
 FRUITLESS_ROUNDS = 2
-"""Rounds of added steps in a row that brought nothing new, from which it goes in circles. One may be a search that was worth it."""
+"""Rounds of added steps in a row that brought nothing new, from which it goes in circles. One
+may be a search that was worth it.
+"""
 
 
 class Patches(Message):
     """What came in, what the replanner has seen of it, and what it made of that."""
 
     news: dict[HandoffId, str] = Field(default_factory=dict)
-    """Results of steps that no patch speaks of yet, and the chords that they came with; '': none."""
+    """Results of steps that no patch speaks of yet, and the chords that they came with; '': none.
+    """
     shown: tuple[HandoffId, ...] = ()
     """Those among them that the replanner thinks about."""
     proposal: BlobRef | None = None

@@ -1,4 +1,6 @@
-"""What a plan of more than a few steps comes to, for the job's books: written when it changes, read by who cannot read all of it. Pure."""
+"""What a plan of more than a few steps comes to, for the job's books: written when it changes,
+read by who cannot read all of it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,13 @@ from handoff_queue.supervisor.text.copy_names import source_of
 FEW_STEPS = 20
 """Such a plan is read as it is: as many handoffs are shown in full."""
 MOST_PARTS = 20
-"""Copies of a step are one part; a plan of thousands of steps that somebody wrote has few others."""
+"""Copies of a step are one part; a plan of thousands of steps that somebody wrote has few others.
+"""
 
 
 def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:
-    """Fields of the job's hash, where the plan may be another since the last decision: it was made or changed by this one, or by a person
-    before the first step.
+    """Fields of the job's hash, where the plan may be another since the last decision: it was
+    made or changed by this one, or by a person before the first step.
     """
     if not later.steps:
         return {"plan_short": ""} if state.steps else {}
@@ -35,7 +38,9 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
 
 
 def _has_begun(state: JobState) -> bool:
-    """Asked one step at a time: all that there are, as a dict, would be made anew for each version of the state."""
+    """Asked one step at a time: all that there are, as a dict, would be made anew for each
+    version of the state.
+    """
     return state.plan is not None and any(state.steps[one.id].attempt for one in state.plan.steps)
 
 
@@ -44,7 +49,9 @@ def _changes(event: Event) -> bool:
 
 
 def in_short(steps: Sequence[StepOutline]) -> str:
-    """`{steps, parts: [{first, last, count, specialist}], other_steps}` as JSON; '' for one of few steps."""
+    """`{steps, parts: [{first, last, count, specialist}], other_steps}` as JSON; '' for one of
+    few steps.
+    """
     if len(steps) <= FEW_STEPS:
         return ""
     parts = list(_parts(steps).values())

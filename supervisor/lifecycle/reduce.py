@@ -113,8 +113,9 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
 
 
 def evolve(state: JobState, recorded: Recorded) -> JobState:
-    """One event further. It refuses none: what the journal holds has happened. (One that speaks of a step that no plan has is a KeyError: a
-    defect of ours, or a journal that was tampered with.)
+    """One event further. It refuses none: what the journal holds has happened. (One that
+    speaks of a step that no plan has is a KeyError: a defect of ours, or a journal that was
+    tampered with.)
     """
     return fold_on(state, (recorded,))
 
@@ -169,7 +170,9 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
             return {"asked_at": recorded.at}
         case WebhookTried():
             if event.end and event.end != state.ended_version:
-                return {}  # it was under way when the user retried: the end that comes has not been posted
+                # it was under way when the user retried: the end that comes has not been
+                # posted
+                return {}
             return {
                 "webhook_attempts": event.attempt,
                 "webhook_delivered": event.delivered,

@@ -1,7 +1,9 @@
-"""When an adaptive job's plan is looked at again, what a patch makes of it, and when that has an end. Pure.
+"""When an adaptive job's plan is looked at again, what a patch makes of it, and when that has
+an end. Pure.
 
-The replanner only proposes: what it has seen may be old when it answers, for steps that are ready start while it thinks. A patch is held
-against the plan at the moment it is made, in one commit with the decision.
+The replanner only proposes: what it has seen may be old when it answers, for steps that are
+ready start while it thinks. A patch is held against the plan at the moment it is made, in one
+commit with the decision.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ FITS_NO_MORE = "its patch does not fit the plan any more"
 
 
 def wants_a_look(state: JobState, now: float) -> bool:
-    """Whether a fan-in brought what nobody has thought about, and something may still come of thinking. A user who wants the gaps filled
-    (`waits_for_all`) wants nothing else.
+    """Whether a fan-in brought what nobody has thought about, and something may still come of
+    thinking. A user who wants the gaps filled (`waits_for_all`) wants nothing else.
     """
     may = state.mode is Mode.ADAPTIVE and state.spent is None and now < state.working_deadline
     return (
@@ -88,7 +90,9 @@ def why_no_more(state: JobState) -> str | None:
 
 
 def why_not_looked_at(state: JobState) -> str | None:
-    """What is to be told of a plan that was not looked at again though results came in; None: nothing."""
+    """What is to be told of a plan that was not looked at again though results came in; None:
+    nothing.
+    """
     if state.mode is not Mode.ADAPTIVE:
         return None
     if (loop := state.patches.loop) is not None:
@@ -149,7 +153,9 @@ def patched(plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int
 
 
 def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
-    """The plan and its steps. What a patch adds speaks of the same question, so several last results are weighed against each other."""
+    """The plan and its steps. What a patch adds speaks of the same question, so several last
+    results are weighed against each other.
+    """
     if event.plan is None or state.plan is None:
         return {}
     steps = {step_id: step for step_id, step in state.steps.items() if step_id not in event.dropped}

@@ -85,13 +85,16 @@ MOST_TOLD = 20
 """Statements that a fact-checker holds to be wrong: as many as somebody mends at once."""
 MOST_LINE_CHARS = 500
 UNPROVEN = "[no source]"
-"""Stands in an answer where a statement points to a claim without a source that could be checked."""
+"""Stands in an answer where a statement points to a claim without a source that could be checked.
+"""
 HELPED = "Step {helper} was asked for what you need: its result is in your context. If it is of no use, do what can be done without it."
 BRING_UP_TO_DATE = "A step that you depend on was done again: its new result is in your context. Bring yours up to date."
 
 
 def said_by(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an event)
-    """The HandoffResults, or the user's note, whose words belong to an event; none: the event says all that there is to say."""
+    """The HandoffResults, or the user's note, whose words belong to an event; none: the event
+    says all that there is to say.
+    """
     ref: BlobRef | None = None
     match event:
         case StepsAbandoned():
@@ -134,7 +137,9 @@ def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Reads results from their payloads. A result that was not loaded raises KeyError, which is a defect."""
+    """Reads results from their payloads. A result that was not loaded raises KeyError, which
+    is a defect.
+    """
 
     texts: Mapping[str, str] = field(default_factory=dict)
     """Payloads by digest."""
@@ -143,7 +148,9 @@ class Words:
     _results: dict[str, HandoffResult] = field(default_factory=dict)
 
     def result(self, ref: BlobRef) -> HandoffResult:
-        """Return a result. A failed result stands in for a text that cannot be read, and its digest is noted."""
+        """Return a result. A failed result stands in for a text that cannot be read, and its
+        digest is noted.
+        """
         if ref.digest not in self._results:
             text = self.texts[ref.digest]
             try:

@@ -1,4 +1,6 @@
-"""What a retry makes true: what is done again, and what stands until something that it builds on ends otherwise. Pure."""
+"""What a retry makes true: what is done again, and what stands until something that it builds
+on ends otherwise. Pure.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +85,10 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
 def built_again(
     state: JobState, event: HandoffFinished, step_id: StepId
 ) -> dict[StepId, StepState]:
-    """The held steps that build on this one, which has another result: they are done again, and those that build on them if they end with
-    another one, too. A failure is no other result: what came of a step before stands, or nothing came of it then either.
+    """The held steps that build on this one, which has another result: they are done again,
+    and those that build on them if they end with
+    another one, too. A failure is no other result: what came of a step before stands, or
+    nothing came of it then either.
     """
     if not state.held.steps or event.status not in USABLE:
         return {}
@@ -99,8 +103,8 @@ def built_again(
 def held_no_more(
     state: JobState, event: HandoffFinished, again: Mapping[StepId, StepState]
 ) -> dict[str, Any]:
-    """What else changes with another result of a step: the answer is made anew. `again`: of `built_again`. What only finds out for another
-    step what that needs is in no answer.
+    """What else changes with another result of a step: the answer is made anew. `again`: of
+    `built_again`. What only finds out for another step what that needs is in no answer.
     """
     if state.held.is_nothing or event.status not in USABLE:
         return {}
@@ -114,7 +118,9 @@ def held_no_more(
 
 
 def in_doubt(state: JobState) -> frozenset[StepId]:
-    """The held steps that may yet have to be done again: something that they build on, directly or not, has not ended."""
+    """The held steps that may yet have to be done again: something that they build on,
+    directly or not, has not ended.
+    """
     if not state.held.steps:
         return frozenset()
     unsettled = frozenset(
@@ -134,7 +140,9 @@ def first_phase(mode: Mode) -> Phase:
 
 
 def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
-    """Where it begins: what has not ended, of which nothing comes any more, and what was named, or else all that is not whole."""
+    """Where it begins: what has not ended, of which nothing comes any more, and what was
+    named, or else all that is not whole.
+    """
     found = {
         step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
     }
@@ -155,7 +163,9 @@ def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
 
 
 def _done_again(step: StepState, event: RetryRequested) -> StepState:
-    """Who asks for what is missing asks a team for no more. What it was told to do otherwise, and has not heard, is no gap of it."""
+    """Who asks for what is missing asks a team for no more. What it was told to do otherwise,
+    and has not heard, is no gap of it.
+    """
     remark = Remark(author="user", previous=step.result) if step.result else None
     is_named = step.outline.id == event.from_step
     if step.acted and not is_named:

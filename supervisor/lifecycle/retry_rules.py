@@ -21,12 +21,13 @@ def retry_of(
     *,
     whole: bool = False,
 ) -> RetryRequested:
-    """The event, if something can come of it. `used`: what the job has spent, by the limit that counts it. `whole`: its gaps,
-    however many of them its joins can do without.
+    """The event, if something can come of it. `used`: what the job has spent, by the limit
+    that counts it. `whole`: its gaps, however many of them its joins can do without.
 
     Raises:
-        UserError: it is a child, has not ended, all of it is ok, no such step, a limit below what is spent, a spent budget that stays so,
-            or a team whose slice would be too small again.
+        UserError: it is a child, has not ended, all of it is ok, no such step, a limit below
+            what is spent, a spent budget that stays so, or a team whose slice would be too
+            small again.
     """
     if state.submitted.parent:
         raise UserError(
@@ -74,7 +75,9 @@ def retry_of(
 
 
 def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
-    """Steps whose teams would begin anew, and meet the end of the same slice. One that has an answer does what it lacks with another."""
+    """Steps whose teams would begin anew, and meet the end of the same slice. One that has an
+    answer does what it lacks with another.
+    """
     again = (
         {from_step}
         if from_step

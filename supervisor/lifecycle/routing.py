@@ -47,7 +47,8 @@ def plan(state: JobState, seen: Seen) -> tuple[Command, ...]:
 
 
 def all_rounder(specialists: Collection[str]) -> str:
-    """Who gets a whole request that nobody was chosen for: the generalist, or whoever there is. With nobody there it is the generalist all
+    """Who gets a whole request that nobody was chosen for: the generalist, or whoever there
+    is. With nobody there it is the generalist all
     the same: its queue waits, and that nobody serves it is said elsewhere.
     """
     agents = [name for name in specialists if name != SUB_SUPERVISOR]

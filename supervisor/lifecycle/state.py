@@ -80,10 +80,14 @@ NOTHING_HELD = Held()
 
 @dataclass(frozen=True)
 class Overview:
-    """Of thousands of steps, most have been handed out, or have a result that nothing more follows from: these are the others."""
+    """Of thousands of steps, most have been handed out, or have a result that nothing more
+    follows from: these are the others.
+    """
 
     next: tuple[StepId, ...] = ()
-    """Those that wait, and whose fan-in may stand: all that they depend on is settled, or they have a join. In the plan's order, as all."""
+    """Those that wait, and whose fan-in may stand: all that they depend on is settled, or they
+    have a join. In the plan's order, as all.
+    """
     in_need: tuple[StepId, ...] = ()
     unusable: tuple[StepId, ...] = ()
     """Settled, with nothing that can be built on."""
@@ -96,7 +100,9 @@ class Overview:
     unwritten: int = 0
     """Steps without a result."""
     apart: tuple[HandoffId, ...] = ()
-    """Open handoffs that are in no chord: of roles, and of child jobs. In the order in which they were issued."""
+    """Open handoffs that are in no chord: of roles, and of child jobs. In the order in which
+    they were issued.
+    """
 
     @property
     def are_settled(self) -> bool:
@@ -107,7 +113,9 @@ class Overview:
 LAST_CHANCE_S = 30.0
 """At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""
 HAND_IN_SHARE = 0.2
-"""Of the last chance, at its end: a role that was cut has this long to hand in what it has written (6 s of 30)."""
+"""Of the last chance, at its end: a role that was cut has this long to hand in what it has
+written (6 s of 30).
+"""
 
 
 class Phase(StrEnum):
@@ -143,7 +151,9 @@ class StepState(Message):
     cost_microusd: NonNegativeInt | None = None
     """Of the latest that ended; None: none has, or its price is not known."""
     to_finish_microusd: NonNegativeInt | None = None
-    """What its team says that filling its gaps alone would likely cost; None: it says nothing, or no team has it."""
+    """What its team says that filling its gaps alone would likely cost; None: it says nothing,
+    or no team has it.
+    """
     began_at: float = 0.0
     """When the latest was issued. Unix time in seconds."""
     waited_before_s: float = 0.0
@@ -157,7 +167,9 @@ class StepState(Message):
     stop_reason: StopReason | None = None
     """Why its latest attempt ended; None: it has not, or was given up."""
     trouble: BlobRef | None = None
-    """The HandoffResult that says why its own is not `ok`: that one, or what came to nothing where `result` stands in for it."""
+    """The HandoffResult that says why its own is not `ok`: that one, or what came to nothing
+    where `result` stands in for it.
+    """
     failures: NonNegativeInt = 0
     """Attempts that came to nothing."""
     given_to: str | None = None
@@ -175,7 +187,9 @@ class StepState(Message):
     remarks: tuple[Remark, ...] = ()
     """For the next attempt, oldest first."""
     sent_back: BlobRef | None = None
-    """The usable result of an earlier attempt: it stands in when the attempts after it come to nothing."""
+    """The usable result of an earlier attempt: it stands in when the attempts after it come to
+    nothing.
+    """
     team: Team | None = None
     """Who did it last, of the child jobs that did it; None: none has."""
     gaps_only: bool = False
@@ -188,7 +202,9 @@ class StepState(Message):
 
     @property
     def team_knows_all(self) -> bool:
-        """Whether a team did it last that has heard all that was said of its work, but that its user wants what is missing."""
+        """Whether a team did it last that has heard all that was said of its work, but that
+        its user wants what is missing.
+        """
         return self.team is not None and all(
             one.author == "supervisor" or one.asks_for_the_rest
             for one in self.remarks[self.team.told :]
@@ -254,7 +270,9 @@ class JobState(Message):
     role_costs: dict[str, int] = Field(default_factory=dict)
     """Micro-dollars of the latest of each that ended, where prices are known."""
     fruitless: NonNegativeInt = 0
-    """Results of roles, the latest in a row, that nothing followed from: each time a defect of ours, after the model was paid."""
+    """Results of roles, the latest in a row, that nothing followed from: each time a defect of
+    ours, after the model was paid.
+    """
     rounds: tuple[Reviewed, ...] = ()
     review_over: bool = False
     """The latest review sends nothing back, and no work was sent back since."""
@@ -268,7 +286,9 @@ class JobState(Message):
     patches: Patches = Field(default_factory=Patches)
     """Changes to its plan, in mode `adaptive`."""
     arbitrated: Arbitrated | None = None
-    """What the judge said of a quarrel between writer and reviewer, since the submission or the latest retry."""
+    """What the judge said of a quarrel between writer and reviewer, since the submission or
+    the latest retry.
+    """
     synthesised: Synthesised | None = None
     gated: GatesChecked | None = None
     """What code has found in the answer that this would be."""
@@ -300,7 +320,9 @@ class JobState(Message):
     held: Held = NOTHING_HELD
     """What stands meanwhile, until what it builds on ends otherwise."""
     reworks: NonNegativeInt = 0
-    """How often work was sent back since the submission or the latest retry, by a review or by a person."""
+    """How often work was sent back since the submission or the latest retry, by a review or by
+    a person.
+    """
     waited_s: float = 0.0
     """For answers of a person, since the submission or the latest retry: no part of its time."""
     cancelled_by: str | None = None
@@ -334,17 +356,23 @@ class JobState(Message):
 
     @property
     def worked_s(self) -> float:
-        """Seconds from its beginning, or the latest retry, to its last event, without those that it waited for a person."""
+        """Seconds from its beginning, or the latest retry, to its last event, without those
+        that it waited for a person.
+        """
         return self.as_of - self.started_at - self.waited_s
 
     @property
     def working_deadline(self) -> float:
-        """Handoffs end by then, so that what they have can still be made an answer. Unix time in seconds."""
+        """Handoffs end by then, so that what they have can still be made an answer. Unix time
+        in seconds.
+        """
         return self.deadline - min(LAST_CHANCE_S, 0.05 * self.submitted.limits.max_seconds)
 
     @property
     def role_deadline(self) -> float:
-        """The same for the supervisor's own roles, which make that answer: a draft that came with the job's end would come too late."""
+        """The same for the supervisor's own roles, which make that answer: a draft that came
+        with the job's end would come too late.
+        """
         return self.deadline - HAND_IN_SHARE * (self.deadline - self.working_deadline)
 
     @property
@@ -359,7 +387,9 @@ class JobState(Message):
 
     @property
     def is_withheld(self) -> bool:
-        """Whether a person was to approve of the answer, and has not; or has rejected the research, or is still asked about that."""
+        """Whether a person was to approve of the answer, and has not; or has rejected the
+        research, or is still asked about that.
+        """
         unanswered = self.question.what if self.question else None
         is_unapproved = (
             ApprovalOf.ANSWER in self.submitted.approvals.what

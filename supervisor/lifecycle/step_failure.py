@@ -41,12 +41,16 @@ def recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
 MOST_RETRIES = 2
 """Of one step, by the specialist that it was planned for."""
 RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
-"""Who says that it failed, or could not say it in the form that was asked for, may do better when told so. A provider that does not
-answer was asked again by the agent loop, as often as makes sense; a limit would be reached again."""
+"""Who says that it failed, or could not say it in the form that was asked for, may do better
+when told so. A provider that does not answer was asked again by the agent loop, as often as
+makes sense; a limit would be reached again.
+"""
 GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
 """Somebody else, with other instructions, may do better even so."""
 SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
-"""Of a team: its slice of the job's budget. One agent needs less than a team does, and the job has more than the slice."""
+"""Of a team: its slice of the job's budget. One agent needs less than a team does, and the job
+has more than the slice.
+"""
 
 
 def second_chances(state: JobState, seen: Seen, now: float) -> tuple[SecondChance, ...]:
@@ -62,7 +66,9 @@ def second_chances(state: JobState, seen: Seen, now: float) -> tuple[SecondChanc
 def _wanted(
     state: JobState, chances: Sequence[SecondChance], now: float
 ) -> tuple[SecondChance, ...]:
-    """Those for steps that somebody still needs. Steps with the same dependents are needed by the same."""
+    """Those for steps that somebody still needs. Steps with the same dependents are needed by
+    the same.
+    """
     dependents, known = state.dependents, dict[frozenset[StepId], bool]()
     for chance in chances:
         if (waiting := dependents[chance.step]) not in known:
@@ -86,7 +92,9 @@ def had_too_small_a_slice(step: StepState) -> bool:
 
 
 def to_be_asked_about(state: JobState, seen: Seen, now: float) -> tuple[StepId, ...]:
-    """Steps that a person has a say in: nobody else can try them, or they need what the planner does not know. None watches a child."""
+    """Steps that a person has a say in: nobody else can try them, or they need what the
+    planner does not know. None watches a child.
+    """
     if state.submitted.parent:
         return ()
     unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)

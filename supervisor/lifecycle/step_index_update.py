@@ -1,4 +1,6 @@
-"""What is asked of all steps, folded on: after an event it costs what has changed, and not what there is. Pure."""
+"""What is asked of all steps, folded on: after an event it costs what has changed, and not
+what there is. Pure.
+"""
 
 from __future__ import annotations
 

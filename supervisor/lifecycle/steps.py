@@ -56,7 +56,9 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
 def stood_in_for(
     step: StepState, trouble: BlobRef | None, stop_reason: StopReason | None
 ) -> StepState:
-    """Return the step with the result that was sent back, since its revision failed. `trouble` is the result of the revision."""
+    """Return the step with the result that was sent back, since its revision failed. `trouble`
+    is the result of the revision.
+    """
     return step.model_copy(
         update={
             "status": StepStatus.SETTLED,
@@ -217,7 +219,9 @@ def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
 
 
 def sent_back(state: JobState, look: GatesChecked | FactsChecked, at: float) -> dict[str, Any]:
-    """An answer was turned down: the steps that it was made of are done again, or else the synthesizer writes again."""
+    """An answer was turned down: the steps that it was made of are done again, or else the
+    synthesizer writes again.
+    """
     changes = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
     if not look.steps:
         return {**changes, "phase": Phase.SYNTHESISING, "turned_down": look.result}

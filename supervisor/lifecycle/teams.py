@@ -1,7 +1,9 @@
-"""Teams of teams: a step that is given to a sub-supervisor is a child job. Its depth, its slice of the budget, and the bill. Pure.
+"""Teams of teams: a step that is given to a sub-supervisor is a child job. Its depth, its
+slice of the budget, and the bill. Pure.
 
-The slice of a child is its share of what its parent may spend, and never more than the parent has left: fixed by the plan and the limits,
-so that it is known before anything runs. The books see to it that all levels together stay within each of them.
+The slice of a child is its share of what its parent may spend, and never more than the parent
+has left: fixed by the plan and the limits, so that it is known before anything runs. The books
+see to it that all levels together stay within each of them.
 """
 
 from __future__ import annotations
@@ -24,9 +26,13 @@ from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState
 
 SHARES_OF_A_CHILD = 4
-"""Of its parent's budget, where a step of one agent has one: the least that a team calls is a planner, two steps and an assessor."""
+"""Of its parent's budget, where a step of one agent has one: the least that a team calls is a
+planner, two steps and an assessor.
+"""
 LEFT_PART = 0.05
-"""Of the time that its parent has left, at its end, and `LAST_CHANCE_S` at most: by then it has ended."""
+"""Of the time that its parent has left, at its end, and `LAST_CHANCE_S` at most: by then it
+has ended.
+"""
 SPEC = SpecialistSpec(
     name=SUB_SUPERVISOR,
     description="Takes a part that is itself a job for several specialists, and plans and supervises it as a team of its own. Dear. "
@@ -52,7 +58,9 @@ def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId]
 
 
 def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
-    """The job that does the next attempt at a step, with its slice. `before`: the one that has done a part of it, and goes on."""
+    """The job that does the next attempt at a step, with its slice. `before`: the one that has
+    done a part of it, and goes on.
+    """
     job_id = before or child_id_for(
         state.job_id, handoff_id(step_id, state.steps[step_id].attempt + 1)
     )
@@ -67,7 +75,9 @@ def team_of(state: JobState, step_id: StepId, child: Child) -> Team:
 
 
 def team_before(state: JobState, step_id: StepId) -> JobId | None:
-    """The child job of which only what it lacks is to be done now, for it would begin with nothing else; None: a new one does the step."""
+    """The child job of which only what it lacks is to be done now, for it would begin with
+    nothing else; None: a new one does the step.
+    """
     step = state.steps[step_id]
     return (
         step.team.job_id
@@ -82,13 +92,17 @@ def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
 
 
 def has_gaps_alone(child: JobState) -> bool:
-    """Whether a child job's plan is a planner's, and some of it is missing or not whole: that can be done without planning it anew."""
+    """Whether a child job's plan is a planner's, and some of it is missing or not whole: that
+    can be done without planning it anew.
+    """
     is_planned = child.plan is not None and child.plan.degraded is None
     return is_planned and not all(step.is_whole for step in child.steps.values())
 
 
 def slice_of(state: JobState) -> JobLimits:
-    """What a child that begins now may use: its share of the budget that the plan was made for, and no more than is left of it."""
+    """What a child that begins now may use: its share of the budget that the plan was made
+    for, and no more than is left of it.
+    """
     limits, usage, kept = state.submitted.limits, state.usage, kept_back(state, ())
     shares = _shares([step.outline for step in state.steps.values()])
 
@@ -113,7 +127,9 @@ def slice_of(state: JobState) -> JobLimits:
 
 
 def seconds_for(state: JobState, now: float) -> int:
-    """Until a child that begins now must have ended, so that its parent can still make something of it."""
+    """Until a child that begins now must have ended, so that its parent can still make
+    something of it.
+    """
     left = state.working_deadline - now
     return max(1, int(left - min(LAST_CHANCE_S, LEFT_PART * left)))
 
@@ -127,7 +143,9 @@ def _shares(steps: Sequence[StepOutline]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The child jobs of one depth below a job: how many there may be, and the most that each may use."""
+    """The child jobs of one depth below a job: how many there may be, and the most that each
+    may use.
+    """
 
     depth: int
     at_most: int
@@ -136,7 +154,9 @@ class Layer:
 
 
 def bill_of(state: JobState) -> tuple[Layer, ...]:
-    """What the plan leads to before anything of it runs: breadth by depth. Empty: it has no sub-supervisors."""
+    """What the plan leads to before anything of it runs: breadth by depth. Empty: it has no
+    sub-supervisors.
+    """
     planned = sum(step.outline.specialist == SUB_SUPERVISOR for step in state.steps.values())
     if not planned:
         return ()
@@ -156,7 +176,8 @@ def has_teams(state: JobState) -> bool:
 
 
 def lacking(state: JobState, first: WorstCase) -> str:
-    """Of what its sub-teams get too little to do anything, as far as that is known before they run; '': of nothing, or there are none.
+    """Of what its sub-teams get too little to do anything, as far as that is known before they
+    run; '': of nothing, or there are none.
 
     `first`: the most that a team's first call can use.
     """

@@ -1,4 +1,6 @@
-"""How long a job has worked: the time that a quote speaks of, whoever was asked in between and however much later it went on. Pure."""
+"""How long a job has worked: the time that a quote speaks of, whoever was asked in between and
+however much later it went on. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def worked_in(job_id: JobId, journal: Iterable[Recorded]) -> float:
-    """Seconds to its end, or to its last event. Waits for a person, and the time between an end and a retry, are left out."""
+    """Seconds to its end, or to its last event. Waits for a person, and the time between an
+    end and a retry, are left out.
+    """
     earlier, latest = 0.0, 0.0
     state: JobState | None = None
     for recorded in journal:
@@ -25,6 +29,8 @@ def worked_in(job_id: JobId, journal: Iterable[Recorded]) -> float:
 
 
 def _worked_s(state: JobState, before: JobState | None) -> float:
-    """Since the submission or the latest retry. While a question stands open, and where it did at the end: until it was asked."""
+    """Since the submission or the latest retry. While a question stands open, and where it did
+    at the end: until it was asked.
+    """
     question = state.question or (before.question if before and state.ended else None)
     return question.at - state.started_at - state.waited_s if question else state.worked_s

@@ -52,7 +52,9 @@ def quoted(state: JobState, ledger: Ledger) -> Quote:
 
 
 def score_in(before: JobState, later: JobState) -> str | None:
-    """What the next quotes are held against, as JSON, where this decision ends a job that had a quote; None: it does not."""
+    """What the next quotes are held against, as JSON, where this decision ends a job that had
+    a quote; None: it does not.
+    """
     is_over = (
         later.phase is Phase.ENDED
         and not before.ended
@@ -65,7 +67,9 @@ def score_in(before: JobState, later: JobState) -> str | None:
 
 
 def _work(state: JobState) -> Work:
-    """What its plan is about to have done: steps in an order in which each comes after those that it waits for."""
+    """What its plan is about to have done: steps in an order in which each comes after those
+    that it waits for.
+    """
     order = TopologicalSorter(
         {step_id: step.outline.depends_on for step_id, step in state.steps.items()}
     ).static_order()

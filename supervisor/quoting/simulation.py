@@ -1,9 +1,11 @@
-"""A quote: the plan is played through many times with what handoffs have cost and taken before, and what came of that is held against how
-earlier quotes turned out. Pure.
+"""A quote: the plan is played through many times with what handoffs have cost and taken
+before, and what came of that is held against how earlier quotes turned out. Pure.
 
-The plan alone is not enough: handoffs of one job are alike (long documents make all of them dear), and reviews send work back. So the
-figures are stretched until they would have held for nine of ten of the latest quotes: conformal prediction (Vovk, Gammerman and Shafer,
-"Algorithmic Learning in a Random World", 2005), which holds for whatever the figures come from, as long as jobs stay like those before.
+The plan alone is not enough: handoffs of one job are alike (long documents make all of them
+dear), and reviews send work back. So the
+figures are stretched until they would have held for nine of ten of the latest quotes:
+conformal prediction (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World",
+2005), which holds for whatever the figures come from, as long as jobs stay like those before.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ from handoff_queue.shared.types.quote import Estimate, Quote
 
 DRAWS = 300
 MOST_DRAWN_STEPS = 60_000
-"""Steps of all draws together: a plan of thousands is drawn less often (it needs less: sums of many are steady)."""
+"""Steps of all draws together: a plan of thousands is drawn less often (it needs less: sums of
+many are steady).
+"""
 FEWEST_DRAWS = 12
 LEVEL = 0.91
-"""Of the latest quotes, that `most` would have held for: a little more than nine of ten, because few are known."""
+"""Of the latest quotes, that `most` would have held for: a little more than nine of ten,
+because few are known.
+"""
 FEWEST_SCORES = 12
 """Below that it cannot be said what nine of ten are (11 is the least for LEVEL)."""
 COLD = 1.5
@@ -138,7 +144,9 @@ def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> 
 
 
 def _quantile(values: Sequence[float], level: float) -> float:
-    """The ceil((n + 1) * level)-th smallest: a new value is at most that in at least `level` of all cases, whatever the values are like."""
+    """The ceil((n + 1) * level)-th smallest: a new value is at most that in at least `level`
+    of all cases, whatever the values are like.
+    """
     place = math.ceil((len(values) + 1) * level)
     return sorted(values)[min(place, len(values)) - 1]
 

@@ -35,7 +35,9 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
 
 
 def name_of(text: str) -> str:
-    """`Step 1: Compare!` -> `step_1_compare`: ids are read leniently, but the same way wherever they occur."""
+    """`Step 1: Compare!` -> `step_1_compare`: ids are read leniently, but the same way
+    wherever they occur.
+    """
     name = re.sub(r"[^a-z0-9_-]+", "_", text.strip().lower()).strip("_-")
     return (name if name[:1].isalpha() else f"s{name}")[:LONGEST_NAME]
 

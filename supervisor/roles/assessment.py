@@ -31,7 +31,9 @@ from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
 MOST_SCORES = 80
-"""Of one verdict: they are output, at some 40 tokens each. Where the steps would need more, the whole alone is scored."""
+"""Of one verdict: they are output, at some 40 tokens each. Where the steps would need more,
+the whole alone is scored.
+"""
 WHOLE = "*"
 """Stands in a score for the results as a whole; no step can be called so."""
 
@@ -62,7 +64,9 @@ class VerdictAnswer(Lenient):
 
 @dataclass(frozen=True)
 class VerdictReading:
-    """Reads the answer to `briefs.assessment_brief`. `Read.output` is a `Verdict` as JSON; `Verdict.of` makes it one again."""
+    """Reads the answer to `briefs.assessment_brief`. `Read.output` is a `Verdict` as JSON;
+    `Verdict.of` makes it one again.
+    """
 
     steps: tuple[str, ...]
     """Those that can be sent back."""
@@ -137,7 +141,9 @@ class VerdictReading:
         }
 
     def read(self, text: str, *, last_try: bool) -> Read:  # noqa: ARG002 (a verdict that contradicts itself is none, however often)
-        """Raises: NotAcceptable: no verdict, or one that contradicts itself: a PASS with revisions, a REVISE without."""
+        """Raises: NotAcceptable: no verdict, or one that contradicts itself: a PASS with
+        revisions, a REVISE without.
+        """
         answer = parse(VerdictAnswer, text)
         decision = _decision_of(answer.verdict)
         revisions, strays = self._revisions_of(answer)
@@ -178,7 +184,9 @@ class VerdictReading:
         return kept, strays
 
     def _scores_of(self, answer: VerdictAnswer) -> tuple[Score, ...]:
-        """The first for each criterion and step. What is none of the rubric's is left out: a verdict does not fall for want of a score."""
+        """The first for each criterion and step. What is none of the rubric's is left out: a
+        verdict does not fall for want of a score.
+        """
         kept: dict[tuple[str, str], Score] = {}
         for raw in map(_score_in, answer.scores):
             if raw is None:

@@ -1,8 +1,11 @@
-"""What the supervisor's roles are asked: the task text of their handoffs. Pure, and the same for the same job.
+"""What the supervisor's roles are asked: the task text of their handoffs. Pure, and the same
+for the same job.
 
-Results travel as the handoff's context, documents as its artifacts; a brief holds the plan, what code knows to be missing, and,
-last, the request, word for word to the end. What others wrote stands above it as JSON, an item a line: it cannot pass for a heading.
-(No tags: a brief stands inside the handoff's `<task>`, where closing tags are defused.)
+Results travel as the handoff's context, documents as its artifacts; a brief holds the plan,
+what code knows to be missing, and,
+last, the request, word for word to the end. What others wrote stands above it as JSON, an item
+a line: it cannot pass for a heading. (No tags: a brief stands inside the handoff's `<task>`,
+where closing tags are defused.)
 """
 
 from __future__ import annotations
@@ -118,7 +121,8 @@ def needs_brief(
     candidates: Sequence[Candidate] = (),
     room: int = 0,
 ) -> str:
-    """The planner's second job: what steps asked for, by step. Their results so far come as the handoff's context.
+    """The planner's second job: what steps asked for, by step. Their results so far come as
+    the handoff's context.
 
     `room`: how many steps may be added, for `candidates`.
     """
@@ -145,8 +149,9 @@ def replan_brief(
     left: int,
     known: Known = Known(),
 ) -> str:
-    """The replanner's job. `standing`: how each step stands, in a word; `news`: those whose results are new; `most`: steps that it may add;
-    `left`: how often the plan can still be changed, this time included.
+    """The replanner's job. `standing`: how each step stands, in a word; `news`: those whose
+    results are new; `most`: steps that it may add; `left`: how often the plan can still be
+    changed, this time included.
     """
     again = (
         "this is the last time that it can be changed"
@@ -200,7 +205,8 @@ def synthesis_brief(
     vetoes: Sequence[str] = (),
     conflicts: Sequence[JsonValue] = (),
 ) -> str:
-    """The synthesizer's job. `gaps` are failed or missing parts: code prints them below the answer, whatever the model writes.
+    """The synthesizer's job. `gaps` are failed or missing parts: code prints them below the
+    answer, whatever the model writes.
 
     `vetoes`: why the answer before this one was turned down; `conflicts`: as in `assessment_brief`.
     """
@@ -257,7 +263,9 @@ def _whole(plan: Plan) -> JsonValue:
 
 
 def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:
-    """The job, each list that is not empty, the request. A list gives way to the request, its end first."""
+    """The job, each list that is not empty, the request. A list gives way to the request, its
+    end first.
+    """
     shown = clipped(request, MAX_REQUEST_CHARS)
     above = [job]
     for name, items in lists.items():

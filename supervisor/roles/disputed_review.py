@@ -1,4 +1,6 @@
-"""What the judge is asked; and his other brief: a point that a reviewer insists on, beside the writer's result and its evidence."""
+"""What the judge is asked; and his other brief: a point that a reviewer insists on, beside the
+writer's result and its evidence.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def judging(state: JobState, words: Words) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """His brief, the results that he sees as they are (none), and the schema of his answer. `words`: of `judging_wants(state)`."""
+    """His brief, the results that he sees as they are (none), and the schema of his answer.
+    `words`: of `judging_wants(state)`.
+    """
     if is_for_arbitration(state):
         return quarrel_brief(state, words), (), RulingReading(quarrels(state)).schema
     (ledger,) = judging_wants(state)
@@ -107,7 +111,9 @@ class RulingsAnswer(Lenient):
 
 @dataclass(frozen=True, slots=True)
 class RulingReading:
-    """Reads the answer to `quarrel_brief`. `Read.output` is `Rulings` as JSON; `Rulings.of` makes it one again."""
+    """Reads the answer to `quarrel_brief`. `Read.output` is `Rulings` as JSON; `Rulings.of`
+    makes it one again.
+    """
 
     points: tuple[str, ...]
 
@@ -134,7 +140,9 @@ class RulingReading:
         }
 
     def read(self, text: str, *, last_try: bool) -> Read:
-        """Raises: NotAcceptable: a point that nothing, or nothing usable, is said of; on the last try it is undecided instead."""
+        """Raises: NotAcceptable: a point that nothing, or nothing usable, is said of; on the
+        last try it is undecided instead.
+        """
         given: dict[str, Ruling] = {}
         for raw in parse(RulingsAnswer, text).rulings:
             point, right = name_of(raw.point), raw.right.strip().lower()

@@ -1,4 +1,6 @@
-"""What a fact-checker is asked: its task, and the form of its output. It is a specialist like any other, and answers in the envelope."""
+"""What a fact-checker is asked: its task, and the form of its output. It is a specialist like
+any other, and answers in the envelope.
+"""
 
 from __future__ import annotations
 

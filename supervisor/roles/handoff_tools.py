@@ -1,6 +1,8 @@
-"""The tools with which a plan is changed: one for each specialist that work can be handed to, and two for steps that have not begun.
+"""The tools with which a plan is changed: one for each specialist that work can be handed to,
+and two for steps that have not begun.
 
-They are never run: the calls of one reply, all together, are the patch (`supervisor.roles.replanner`).
+They are never run: the calls of one reply, all together, are the patch
+(`supervisor.roles.replanner`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The planner's second job: steps that ended with `needs_input` get an answer, or a step that finds it out, or are given up."""
+"""The planner's second job: steps that ended with `needs_input` get an answer, or a step that
+finds it out, or are given up.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class _Added:
 
 @dataclass(frozen=True, slots=True)
 class NeedsReading:
-    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON; `Resolutions.of` makes it one again."""
+    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON;
+    `Resolutions.of` makes it one again.
+    """
 
     steps: tuple[str, ...]
     """Those that need something."""
@@ -114,8 +118,8 @@ class NeedsReading:
         }
 
     def read(self, text: str, *, last_try: bool) -> Read:
-        """Raises: NotAcceptable: a step without a resolution or with an empty answer, or a step to be added that cannot be; on the last
-        try who needs it is given up instead.
+        """Raises: NotAcceptable: a step without a resolution or with an empty answer, or a
+        step to be added that cannot be; on the last try who needs it is given up instead.
         """
         given: dict[str, ResolutionAnswer] = {}
         for raw in parse(ResolutionsAnswer, text).resolutions:
@@ -221,7 +225,9 @@ def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> 
 
 
 def steps_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The steps that a `NeedsReading.schema` asks about: those of its handoff, whatever else has come to need something by now."""
+    """The steps that a `NeedsReading.schema` asks about: those of its handoff, whatever else
+    has come to need something by now.
+    """
     return tuple(_item_of(schema).get("step", {}).get("enum", ()))
 
 

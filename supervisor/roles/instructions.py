@@ -10,7 +10,9 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
 def read_role(name: str) -> SpecialistSpec:
-    """The spec of one of `shared.types.names.ROLES`. A role has no tools: what it needs is in its handoff."""
+    """The spec of one of `shared.types.names.ROLES`. A role has no tools: what it needs is in
+    its handoff.
+    """
     return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())
 
 

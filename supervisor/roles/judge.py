@@ -1,4 +1,6 @@
-"""The judge's brief, which holds claims and their evidence and nothing else, and its answer: which claims of each conflict stand."""
+"""The judge's brief, which holds claims and their evidence and nothing else, and its answer:
+which claims of each conflict stand.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class SettlementsAnswer(Lenient):
 
 @dataclass(frozen=True, slots=True)
 class JudgeReading:
-    """Reads the answer to `judge_brief`. `Read.output` is `Settlements` as JSON; `Settlements.of` makes it one again."""
+    """Reads the answer to `judge_brief`. `Read.output` is `Settlements` as JSON;
+    `Settlements.of` makes it one again.
+    """
 
     conflicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The claims of each."""
@@ -92,7 +96,9 @@ class JudgeReading:
         }
 
     def read(self, text: str, *, last_try: bool) -> Read:
-        """Raises: NotAcceptable: a conflict that is not spoken of, or a claim that is not of it; on the last try it is disputed instead."""
+        """Raises: NotAcceptable: a conflict that is not spoken of, or a claim that is not of
+        it; on the last try it is disputed instead.
+        """
         given: dict[str, SettlementAnswer] = {}
         for raw in parse(SettlementsAnswer, text).settlements:
             given.setdefault(raw.conflict.strip(), raw)

@@ -1,4 +1,5 @@
-"""How a role's answer becomes an event. A role that failed has consequences too: the job goes on without it, and says so.
+"""How a role's answer becomes an event. A role that failed has consequences too: the job goes
+on without it, and says so.
 
 What the role has written stays in its result; the event refers to that.
 """
@@ -202,7 +203,9 @@ def _resolved(
 def with_helpers(
     state: JobState, event: NeedsResolved, plan: Plan, by: Mapping[StepId, Step]
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
-    """The event with what is added to the job's plan, and its new payload. `by`: who is in need, and the step that finds it out."""
+    """The event with what is added to the job's plan, and its new payload. `by`: who is in
+    need, and the step that finds it out.
+    """
     helpers = {step.id: step for step in by.values()}
     waiting = [
         one.model_copy(update={"depends_on": (*one.depends_on, by[one.id].id)})
@@ -236,7 +239,9 @@ def _needs_again(state: JobState, step_id: StepId, words: Words) -> bool:
 
 
 def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
-    """The result that says what it needs, and those that the planner has answered, or that a helper has found something for."""
+    """The result that says what it needs, and those that the planner has answered, or that a
+    helper has found something for.
+    """
     step = state.steps[step_id]
     helped = {one for one in step.outline.helpers if one in state.steps and state.steps[one].usable}
     before = [

@@ -1,4 +1,6 @@
-"""The planner's answer: a DAG of steps for specialists that exist, or, failing that, one step with the whole request."""
+"""The planner's answer: a DAG of steps for specialists that exist, or, failing that, one step
+with the whole request.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ class PlanAnswer(Lenient):
 
 @dataclass(frozen=True)
 class PlanReading:
-    """Reads the answer to `briefs.plan_brief`. `Read.output` is a `Plan` as JSON; `Plan.of` makes it one again."""
+    """Reads the answer to `briefs.plan_brief`. `Read.output` is a `Plan` as JSON; `Plan.of`
+    makes it one again.
+    """
 
     specialists: tuple[str, ...]
     """Those that live workers announce."""
@@ -169,8 +173,10 @@ class PlanReading:
         return _closed(properties)
 
     def read(self, text: str, *, last_try: bool) -> Read:
-        """Raises: NotAcceptable: everything that is wrong with the plan, at once. Steps that ask for the same are told once, and then
-        stand: who insists may want it twice. A step for nobody who exists is the generalist's, and noted: that alone is worth no turn.
+        """Raises: NotAcceptable: everything that is wrong with the plan, at once. Steps that
+        ask for the same are told once, and then
+        stand: who insists may want it twice. A step for nobody who exists is the generalist's,
+        and noted: that alone is worth no turn.
         """
         answer = parse(PlanAnswer, text)
         steps, found = _steps_of(answer, may_ask=self.may_ask)
@@ -197,7 +203,9 @@ class PlanReading:
 
 
 def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The specialists that a `PlanReading.schema` offers: those of its handoff, whoever is there by now."""
+    """The specialists that a `PlanReading.schema` offers: those of its handoff, whoever is
+    there by now.
+    """
     step = schema.get("properties", {}).get("steps", {}).get("items", {}).get("properties", {})
     return tuple(step.get("specialist", {}).get("enum", ()))
 
@@ -205,7 +213,9 @@ def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
 def degraded_plan(
     request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()
 ) -> Plan:
-    """The plan when no planner could make one: the request as it is, for the generalist, or whoever there is."""
+    """The plan when no planner could make one: the request as it is, for the generalist, or
+    whoever there is.
+    """
     why = "No usable plan came from the planner: one specialist gets the whole request."
     return one_step(request, all_rounder(specialists), why, given)
 

@@ -1,4 +1,6 @@
-"""The replanner's answer: calls of handoff tools, which are a patch to the plan; or a word on whether the plan goes on or is done."""
+"""The replanner's answer: calls of handoff tools, which are a patch to the plan; or a word on
+whether the plan goes on or is done.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class PatchReading:
-    """Reads the answer to `briefs.replan_brief`. `Read.output` is a `Patch` as JSON; `Patch.of` makes it one again."""
+    """Reads the answer to `briefs.replan_brief`. `Read.output` is a `Patch` as JSON;
+    `Patch.of` makes it one again.
+    """
 
     specialists: tuple[str, ...]
     """Those that live workers announce."""
@@ -158,8 +162,8 @@ class PatchReading:
         )
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
-        """Raises: NotAcceptable: everything that is wrong with the patch, at once. What was asked for before is told once, and then
-        left out.
+        """Raises: NotAcceptable: everything that is wrong with the patch, at once. What was
+        asked for before is told once, and then left out.
         """
         asked = _Asked()
         for call in calls:

@@ -40,7 +40,9 @@ class RouteAnswer(Lenient):
 
 @dataclass(frozen=True, slots=True)
 class RouteReading:
-    """Reads the answer to `briefs.route_brief`. `Read.output` is a `Route` as JSON; `Route.of` makes it one again."""
+    """Reads the answer to `briefs.route_brief`. `Read.output` is a `Route` as JSON; `Route.of`
+    makes it one again.
+    """
 
     specialists: tuple[str, ...]
     """Those that live workers announce."""
@@ -65,8 +67,9 @@ class RouteReading:
         }
 
     def read(self, text: str, *, last_try: bool) -> Read:
-        """Raises: NotAcceptable: neither of the two ways, or alone with a specialist that does not exist; on the last try the generalist
-        takes it instead. A team's plan names its specialists itself.
+        """Raises: NotAcceptable: neither of the two ways, or alone with a specialist that does
+        not exist; on the last try the generalist takes it instead. A team's plan names its
+        specialists itself.
         """
         answer = parse(RouteAnswer, text)
         team, notes = _way_of(answer.route) is Way.TEAM, tuple[str, ...]()
@@ -88,7 +91,9 @@ class RouteReading:
 
 
 def specialists_routed_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The specialists that a `RouteReading.schema` offers: those of its handoff, whoever is there by now."""
+    """The specialists that a `RouteReading.schema` offers: those of its handoff, whoever is
+    there by now.
+    """
     return tuple(schema.get("properties", {}).get("specialist", {}).get("enum", ()))
 
 

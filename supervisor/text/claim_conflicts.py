@@ -2,8 +2,9 @@
 
 Only what claims say in parts (subject, attribute, value, unit, date) is compared. Pure.
 
-A table may have several rows on one matter (a price for each year, each author of a book): a claim that agrees with one of those that it
-can mean is left alone, and so is one on which the table has nothing.
+A table may have several rows on one matter (a price for each year, each author of a book): a
+claim that agrees with one of those that it can mean is left alone, and so is one on which the
+table has nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def statement_of(said: Claim | KnownFact) -> Statement:
 
 
 def are_of_one_time(one: Statement, other: Statement) -> bool:
-    """Whether they can mean the same time: one that names none can mean any. Of what adds up, a quarter is another time than its year."""
+    """Whether they can mean the same time: one that names none can mean any. Of what adds up,
+    a quarter is another time than its year.
+    """
     if not (one.when and other.when):
         return True
     if one.matter.adds_up:
@@ -53,12 +56,15 @@ def can_not_both_be_right(one: Statement, other: Statement) -> bool:
 
 
 MOST_STATEMENTS = 500
-"""That are held against each other, the first of a job's: with as many, all of one kind, it takes about a second."""
+"""That are held against each other, the first of a job's: with as many, all of one kind, it
+takes about a second.
+"""
 
 
 def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
-    """The conflicts among these claims, in their order, and how many claims were too many to be looked at. Claims that are drawn into the
-    same dispute stand in one; a claim that another result carries on is one claim.
+    """The conflicts among these claims, in their order, and how many claims were too many to
+    be looked at. Claims that are drawn into the same dispute stand in one; a claim that
+    another result carries on is one claim.
     """
     known: dict[str, Claim] = {}
     for claim in claims:
@@ -110,7 +116,9 @@ _MOST_SHOWN_CHARS = 300
 
 
 def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
-    """A sentence for each claim that contradicts the facts: the claim, the fact, and where that is from."""
+    """A sentence for each claim that contradicts the facts: the claim, the fact, and where
+    that is from.
+    """
     known = list({claim.id: claim for claim in claims if claim.is_comparable}.values())
     wrong = [_sentence(claim, facts) for claim, facts in contradicted(known[:MOST_CLAIMS], table)]
     more = (
@@ -150,7 +158,9 @@ def contradicted(
 
 
 def _by_matter(facts: Iterable[KnownFact]) -> dict[str, dict[Matter, list[KnownFact]]]:
-    """By its head, and then by all of it. What they say of it is read when a claim speaks of the same."""
+    """By its head, and then by all of it. What they say of it is read when a claim speaks of
+    the same.
+    """
     found: dict[str, dict[Matter, list[KnownFact]]] = {}
     for fact in facts:
         matter = matter_of(fact.subject, fact.attribute)

@@ -1,8 +1,10 @@
 """Whether two claims speak of the same attribute of the same thing, in whatever words. Pure.
 
-Subject and attribute are read together as one noun phrase, since models cut it in different places: "Echo-2", "battery capacity" is
-"Echo-2 battery", "capacity". Its head, the last word, must be the same; of the words before it one phrase may have more than the other
-("storage capacity"), but names and figures, and words that make another measure of it (read, maximum, net), must agree.
+Subject and attribute are read together as one noun phrase, since models cut it in different
+places: "Echo-2", "battery capacity" is "Echo-2 battery", "capacity". Its head, the last word,
+must be the same; of the words before it one phrase may have more than the other ("storage
+capacity"), but names and figures, and words that make another measure of it (read, maximum,
+net), must agree.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Whether the values of two claims about the same matter can both be right. Pure.
 
-A value is read as a period, as yes or no, or as a quantity; what is none of these is words, of which the one may say more than the other.
+A value is read as a period, as yes or no, or as a quantity; what is none of these is words, of
+which the one may say more than the other.
 """
 
 from __future__ import annotations
@@ -153,7 +154,9 @@ def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
 def _without_initials(
     ours: tuple[str, ...], theirs: tuple[str, ...]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """ "J. Smith" is Jane Smith, "US" the United States: initials are taken for what they can stand for."""
+    """ "J. Smith" is Jane Smith, "US" the United States: initials are taken for what they can
+    stand for.
+    """
     for few, many in ((ours, theirs), (theirs, ours)):
         if (
             len(few) == 1

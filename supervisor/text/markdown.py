@@ -25,7 +25,9 @@ def blocks_of(text: str) -> list[Token]:
 
 
 def headings_in(text: str) -> Iterator[str]:
-    """What the headings of the text itself say: not what stands in code, in quotations and in lists."""
+    """What the headings of the text itself say: not what stands in code, in quotations and in
+    lists.
+    """
     for token, inside in pairwise(blocks_of(text)):
         if token.type == "heading_open" and token.level == 0:
             yield " ".join(inside.content.split())
@@ -33,7 +35,9 @@ def headings_in(text: str) -> Iterator[str]:
 
 @cache
 def _markdown() -> MarkdownIt:
-    """Finds blocks only: what stands inside them is not looked at, and takes no time. Imported late: no command waits for it."""
+    """Finds blocks only: what stands inside them is not looked at, and takes no time. Imported
+    late: no command waits for it.
+    """
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark").enable("table").disable(["inline", "text_join"])
@@ -44,9 +48,11 @@ _DEEPEST = 6
 
 
 def below(level: int, text: str) -> str:
-    """The Markdown with its highest heading one level below `level`, and the others as far below that as they were.
+    """The Markdown with its highest heading one level below `level`, and the others as far
+    below that as they were.
 
-    Only headings of the text itself are touched: not what stands in code, in quotations and in lists.
+    Only headings of the text itself are touched: not what stands in code, in quotations and in
+    lists.
     """
     lines = lines_of(text)
     found = [

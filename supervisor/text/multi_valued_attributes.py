@@ -1,4 +1,6 @@
-"""Attributes that have many values at once, of which a claim names some: offices, customers, what a product supports. Pure."""
+"""Attributes that have many values at once, of which a claim names some: offices, customers,
+what a product supports. Pure.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def has_many(attribute: str) -> bool:
-    """Whether two values of it can stand side by side. "number of offices" has one, "offices" has many."""
+    """Whether two values of it can stand side by side. "number of offices" has one, "offices"
+    has many.
+    """
     if _ALONE.search(attribute):
         return False
     first = re.split(r"\s+(?:of|in|on|at|for|by)\b", attribute.casefold(), maxsplit=1)[0]

@@ -1,7 +1,9 @@
-"""What a task asks for, without how it is put: its words, names and turns, brought to one form. Pure, and linear in the text.
+"""What a task asks for, without how it is put: its words, names and turns, brought to one
+form. Pure, and linear in the text.
 
-Taken out is what says nothing of the work: politeness, words of grammar, the verb that asks for it, its form, and how often it was asked
-for ("attempt 2:", "(third pass)", "once more"). Words lose their endings, and stand for those that mean the same to whoever does the work.
+Taken out is what says nothing of the work: politeness, words of grammar, the verb that asks
+for it, its form, and how often it was asked for ("attempt 2:", "(third pass)", "once more").
+Words lose their endings, and stand for those that mean the same to whoever does the work.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _SET_APART = re.compile(
     re.IGNORECASE,
 )
 _OF_THE_WORK_TOO = re.compile(r"round|pass|iteration|runde|durchgang", re.IGNORECASE)
-"""The work itself may have some: two tasks that both count them are two, as funding round 2 and funding round 3 are."""
+"""The work itself may have some: two tasks that both count them are two, as funding round 2
+and funding round 3 are.
+"""
 _MANNER = re.compile(
     r"\b(?:but )?this time\b|\b(?:once|one) (?:more|again)(?: time)?\b|\bin (?:more|greater|full) (?:depth|detail)\b"
     r"|\bmore (?=\w+ly\b|details?\b|information\b)"
@@ -52,7 +56,9 @@ _PHRASAL = re.compile(
     r" (?:out(?! of)|through|up|into|over|for|at)\b",
     re.IGNORECASE,
 )
-"""Verbs that ask, with what belongs to them; elsewhere it says where something goes: prices go up, and they go down."""
+"""Verbs that ask, with what belongs to them; elsewhere it says where something goes: prices go
+up, and they go down.
+"""
 _NEGATION = re.compile(
     r"\b(?:(ca)n['’]?t|(wo)n['’]?t|(sha)n['’]?t|cannot|(\w+)n['’]t|(do|does|did|is|are|was|were|has|have)nt)\b",
     re.IGNORECASE,
@@ -224,13 +230,17 @@ def _whose(word: str) -> str:
 
 
 def roots_in(task: str) -> frozenset[str]:
-    """At least those words of its `Wording` that stand in it as they are: quick, to see which tasks are worth to be brought to one form."""
+    """At least those words of its `Wording` that stand in it as they are: quick, to see which
+    tasks are worth to be brought to one form.
+    """
     words = {_whose(word) for word in _WORD.findall(task.casefold())}
     return frozenset(word if word.isdigit() else _root(_NUMBERS.get(word, word)) for word in words)
 
 
 def stands_in_it(root: str) -> bool:
-    """Whether a word of a `Wording` is one of the text, and not what a question asks for ("why": a cause, "how long")."""
+    """Whether a word of a `Wording` is one of the text, and not what a question asks for
+    ("why": a cause, "how long").
+    """
     return root != _root("cause") and not root.startswith("how")
 
 

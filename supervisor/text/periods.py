@@ -14,7 +14,9 @@ _NAMED = {"noon": 720, "midday": 720, "midnight": 0}
 
 
 def minutes_of(text: str) -> tuple[int, ...]:
-    """What a text can mean; none: it is no time of day. `2:30` is in the night or in the afternoon, `14:30` and `02:30` are not."""
+    """What a text can mean; none: it is no time of day. `2:30` is in the night or in the
+    afternoon, `14:30` and `02:30` are not.
+    """
     said = text.casefold().strip(" .,")
     if said in _NAMED:
         return (_NAMED[said],)

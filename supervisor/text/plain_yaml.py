@@ -1,6 +1,7 @@
 """Read bounded files that users wrote, and YAML with the line of each value.
 
-The tree of nodes is read as it stands, so that a value is what was typed; only `value_of` makes numbers and booleans of it.
+The tree of nodes is read as it stands, so that a value is what was typed; only `value_of`
+makes numbers and booleans of it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class _Loader(PlainLoader):
 def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
     """The tree of a file of one document.
 
-    `mend`: what to do about one of more than `most` bytes; `such_as`: what to write into one that is empty.
+    `mend`: what to do about one of more than `most` bytes; `such_as`: what to write into one
+    that is empty.
 
     Raises:
         UserError: file, line, what is wrong, how to mend it.
@@ -92,7 +94,8 @@ def _composed(path: Path, text: str) -> yaml.Node | None:
 
 
 def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
-    """A mapping by its keys as they were typed; values that are left out (`key:`) are left out. `where` begins the error.
+    """A mapping by its keys as they were typed; values that are left out (`key:`) are left
+    out. `where` begins the error.
 
     Raises:
         UserError: no mapping, or a key that is no word.
@@ -156,7 +159,9 @@ def value_of(where: str, node: yaml.Node) -> Any:
 
 
 def line_at(root: yaml.Node, place: Sequence[str]) -> int:
-    """The line of what lies there, or of what is nearest to it. `place`: keys, and numbers from 0, from the outside inwards."""
+    """The line of what lies there, or of what is nearest to it. `place`: keys, and numbers
+    from 0, from the outside inwards.
+    """
     line, node = line_of(root), root
     for name in place:
         if isinstance(node, yaml.MappingNode) and (

@@ -94,7 +94,9 @@ _BINARY = {
 
 
 def unit_of(text: str) -> Unit | None:
-    """What a unit is, in any usual spelling. What is in no table is counted; None: there is no unit."""
+    """What a unit is, in any usual spelling. What is in no table is counted; None: there is no
+    unit.
+    """
     text = text.strip(" .,;()").replace("per cent", "percent").replace("^2", "²").replace("^3", "³")
     text = _WHOLE.get(text.casefold(), text)
     if not text:
@@ -140,7 +142,9 @@ def _one(text: str) -> Unit:
 
 
 ROUNDED = Fraction(5, 100)
-"""At most, of the value, that rounding explains: 1,024 is `1.0k`, but 2.4 million is not `2 million`."""
+"""At most, of the value, that rounding explains: 1,024 is `1.0k`, but 2.4 million is not `2
+million`.
+"""
 LEAST_DIGITS = 1_000
 """Of a figure that ends in zeros three digits count at least: `130` is not rounded to tens."""
 ABOUT = Fraction(10, 100)
@@ -225,7 +229,9 @@ class Quantity:
 
 
 def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
-    """What a value says. `unit`: where it was said apart; one in the text itself comes first. None: it is no number."""
+    """What a value says. `unit`: where it was said apart; one in the text itself comes first.
+    None: it is no number.
+    """
     said = " ".join(text.split()).strip(" .,;")
     bare = _ABOUT.sub("", said)
     is_about = bare != said
@@ -244,7 +250,9 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
 
 
 def disagree(one: Quantity, other: Quantity) -> bool:
-    """Whether they can't both be right. Of what cannot be measured in the same unit nothing is known."""
+    """Whether they can't both be right. Of what cannot be measured in the same unit nothing is
+    known.
+    """
     pairs = _readings_of_both(one, other)
     return bool(pairs) and not any(_agree(a, b) for a, b in pairs)
 
@@ -255,7 +263,9 @@ def can_be_compared(one: Quantity, other: Quantity) -> bool:
 
 
 def numbers_in(text: str) -> Iterator[Fraction]:
-    """Every number of a text that stands in digits. One behind a dash is given with and without its sign: `2019-2024` is no debt."""
+    """Every number of a text that stands in digits. One behind a dash is given with and
+    without its sign: `2019-2024` is no debt.
+    """
     for found in _AMOUNT.finditer(squeezed(text)):
         value = _valued(found).value
         yield value
@@ -263,8 +273,9 @@ def numbers_in(text: str) -> Iterator[Fraction]:
 
 
 def squeezed(text: str) -> str:
-    """With no more than two blanks in a row: the patterns here look for a number's sign, currency and scale across blanks, and would take
-    the cube of their number. (Not one: digits that stand two blanks apart are two numbers.)
+    """With no more than two blanks in a row: the patterns here look for a number's sign,
+    currency and scale across blanks, and would take the cube of their number. (Not one: digits
+    that stand two blanks apart are two numbers.)
     """
     return _BLANKS.sub("  ", text)
 
@@ -336,7 +347,9 @@ def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> 
 
 
 def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> bool:
-    """Whether the finer one, rounded as the coarser one is, is the coarser one. The middle is rounded up, or to what is even."""
+    """Whether the finer one, rounded as the coarser one is, is the coarser one. The middle is
+    rounded up, or to what is even.
+    """
     if one.value == other.value:
         return True
     coarse, fine = (one, other) if one.grain >= other.grain else (other, one)
@@ -351,7 +364,9 @@ def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> boo
 
 
 def _rounded_to(amount: Amount) -> Fraction:
-    """What it may be rounded to, beside a finer one: its last zeros may be none, but for three digits. 8,850 may be 8,848.86."""
+    """What it may be rounded to, beside a finer one: its last zeros may be none, but for three
+    digits. 8,850 may be 8,848.86.
+    """
     grain = amount.grain
     while (
         grain

@@ -1,6 +1,7 @@
 """What a result says, read once, to be held against what others say. Pure.
 
-Everything that turns a statement round counts here, however little of the text it is: a figure, a name, a negation.
+Everything that turns a statement round counts here, however little of the text it is: a
+figure, a name, a negation.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class ClaimsBefore:
                 self._worded.append((frozenset(stems_in(claim.text)), claim))
 
     def like(self, claim: Claim) -> list[Claim]:
-        """Those with the same subject, attribute, value, unit and date; without such parts, those that say all that it says."""
+        """Those with the same subject, attribute, value, unit and date; without such parts,
+        those that say all that it says.
+        """
         if claim.is_comparable:
             matter = _matter(claim)
             alike = self._of_value(_value(claim)).get(matter.head, {})
@@ -113,7 +116,9 @@ class ClaimsBefore:
 
 
 def _sense(text: str) -> tuple[object, ...]:
-    """What two texts in the same words must have in common to say the same: names, turns, and the order of the words where it matters."""
+    """What two texts in the same words must have in common to say the same: names, turns, and
+    the order of the words where it matters.
+    """
     words = _letters(text)
     return named(text), words & _TURNS, stems_in(text) if words & _RELATIONS else ()
 

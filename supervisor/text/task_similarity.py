@@ -1,13 +1,16 @@
 """How similar two tasks are, by their phrases.
 
-Who asks for "the licence and the price" asked for the licence, and who does so for "the maximum dose" did not ask for every dose: one of
-several things can be left out as a whole, and nothing that narrows what stays.
+Who asks for "the licence and the price" asked for the licence, and who does so for "the
+maximum dose" did not ask for every dose: one of several things can be left out as a whole, and
+nothing that narrows what stays.
 
-The measure is containment (A. Broder, "On the resemblance and containment of documents", 1997): how much of the shorter text stands in
-the other one, over single words, because who rewords keeps the words that matter and changes their order. Words lose their endings;
-words of grammar, and those with which one asks for anything at all, are left out. Names and figures must agree: who asks to compare A and
-to compare B, or for 2023 and for 2024, asks for two things. So does who puts another word into the same sentence: "a source for the
-storage claim", "a source for the filtering claim".
+The measure is containment (A. Broder, "On the resemblance and containment of documents",
+1997): how much of the shorter text stands in the other one, over single words, because who
+rewords keeps the words that matter and changes their order. Words lose their endings;
+words of grammar, and those with which one asks for anything at all, are left out. Names and
+figures must agree: who asks to compare A and
+to compare B, or for 2023 and for 2024, asks for two things. So does who puts another word into
+the same sentence: "a source for the storage claim", "a source for the filtering claim".
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ class Part(NamedTuple):
 
     words: frozenset[str]
     is_listed: bool
-    """It is one of several: a sentence that asks for something more, or one of those that "and" joins."""
+    """It is one of several: a sentence that asks for something more, or one of those that
+    "and" joins.
+    """
     follows: bool
     """It belongs to the part before it."""
     is_named: bool = False
@@ -43,7 +48,9 @@ class Part(NamedTuple):
 
 
 def narrows(kept: Collection[str], parts: tuple[Part, ...]) -> bool:
-    """Whether a task with nothing but these words is only a part of what was asked for. A word of two parts keeps neither."""
+    """Whether a task with nothing but these words is only a part of what was asked for. A word
+    of two parts keeps neither.
+    """
     count = Counter(word for part in parts for word in part.words)
     is_out = is_mixed = False
     for part in parts:
@@ -136,8 +143,10 @@ class Parts:
 
 
 SAME_FROM = 0.6
-"""Containment from which two texts ask for the same. Measured on the pairs of tests/supervisor/text/test_task_similarity.py: reworded demands
-reach 0.75 and more, other demands on the same piece of work 0.5 at most."""
+"""Containment from which two texts ask for the same. Measured on the pairs of
+tests/supervisor/text/test_task_similarity.py: reworded demands reach 0.75 and more, other
+demands on the same piece of work 0.5 at most.
+"""
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 _GRAMMAR = frozenset(
     (

@@ -1,7 +1,8 @@
 """A job as one HTML file that needs nothing else: no network, no other file. Pure.
 
-What a model, a tool or the web has written stands in it as data, never as markup: the page's script reads one block of JSON, in which no
-`<` is left, and shows texts as texts. A policy in its head lets the browser run that one script, apply that one style, and load nothing.
+What a model, a tool or the web has written stands in it as data, never as markup: the page's
+script reads one block of JSON, in which no `<` is left, and shows texts as texts. A policy in
+its head lets the browser run that one script, apply that one style, and load nothing.
 """
 
 from __future__ import annotations
@@ -154,7 +155,9 @@ def tree_of(jobs: Mapping[JobId, Traced], job_id: JobId) -> list[Traced]:
 
 
 def absent_from(tree: Sequence[Traced]) -> list[JobId]:
-    """Jobs that did steps of these and are not among them: deleted, or of a file, which holds one job."""
+    """Jobs that did steps of these and are not among them: deleted, or of a file, which holds
+    one job.
+    """
     there = {one.record.job.job_id for one in tree}
     return [
         job_id

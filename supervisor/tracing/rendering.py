@@ -1,6 +1,7 @@
 """Parts of the trace page as HTML.
 
-Everything here is text that models, tools and documents wrote. Only this module turns it into markup.
+Everything here is text that models, tools and documents wrote. Only this module turns it into
+markup.
 """
 
 from __future__ import annotations
@@ -138,7 +139,9 @@ def answer_html(
 
 
 def sources_html(citations: Sequence[Mapping[str, Any]], prefix: str) -> str:
-    """Return the numbered sources of an answer as an HTML list: the document, the quote and its statement."""
+    """Return the numbered sources of an answer as an HTML list: the document, the quote and
+    its statement.
+    """
     return f'<ol class="sources">{"".join(_source(one, prefix) for one in citations)}</ol>'
 
 
@@ -214,7 +217,9 @@ def _split(token: Token, prefix: str, quotes: Mapping[int, str]) -> Iterator[Tok
 
 
 def _safe_attributes(state: StateCore) -> None:
-    """Give links out of the page a `rel`, and columns a class: a strict policy refuses inline styles."""
+    """Give links out of the page a `rel`, and columns a class: a strict policy refuses inline
+    styles.
+    """
     for block in state.tokens:
         for token in (block, *(block.children or ())):
             if style := token.attrs.pop("style", None):

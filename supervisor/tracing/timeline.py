@@ -1,4 +1,6 @@
-"""A job's handoffs on one axis of time: who ran when, what each waited for, and the chain that made the job as long as it was. Pure."""
+"""A job's handoffs on one axis of time: who ran when, what each waited for, and the chain that
+made the job as long as it was. Pure.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Bar:
     attempt: int
     who: str
     state: str
-    """`ok`, `partial`, `failed`, `needs_input`; `running`, `queued`; `STOPPED`: it was given up before it had ended."""
+    """`ok`, `partial`, `failed`, `needs_input`; `running`, `queued`; `STOPPED`: it was given
+    up before it had ended.
+    """
     issued_at: float
     began_at: float | None
     ended_at: float | None
@@ -94,8 +98,8 @@ def timeline_of(record: Record) -> Timeline:
 
 
 def critical(bars: Sequence[Bar]) -> frozenset[HandoffId]:
-    """The chain from the handoff that ended last back to the beginning: of what each waited for, the one that ended last. Nobody has waited
-    for one that was given up.
+    """The chain from the handoff that ended last back to the beginning: of what each waited
+    for, the one that ended last. Nobody has waited for one that was given up.
     """
     by_id = {bar.handoff_id: bar for bar in bars}
     chain: dict[HandoffId, None] = {}
@@ -141,9 +145,10 @@ class _Past:
             self.role = issued.handoff_id
 
     def behind(self, issued: HandoffIssued, needed: Sequence[StepId]) -> tuple[HandoffId, ...]:
-        """A step comes after the steps that it depends on, or else after the role that asked for it; a role after all that nothing has come
-        after. Another attempt comes after what has ended since the one before: what it depends on, a role that has seen how that one ended,
-        or else that one.
+        """A step comes after the steps that it depends on, or else after the role that asked
+        for it; a role after all that nothing has come
+        after. Another attempt comes after what has ended since the one before: what it depends
+        on, a role that has seen how that one ended, or else that one.
         """
         earlier = self.by_step.get(issued.step_id)
         steps = [self.by_step[step] for step in needed if step in self.by_step]

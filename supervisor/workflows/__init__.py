@@ -1,4 +1,6 @@
-"""Plans that people write down once: YAML files of steps, some of them repeated over files, lines or rows (docs/workflows.md)."""
+"""Plans that people write down once: YAML files of steps, some of them repeated over files,
+lines or rows (docs/workflows.md).
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def read_items(path: Path) -> Items:
     """Rows of a .csv or .tsv with a header, lines of any other text. Blank ones are left out.
 
     Raises:
-        UserError: unreadable, too large, no text, nothing in it, too much in it; a header or a row that is broken.
+        UserError: unreadable, too large, no text, nothing in it, too much in it; a header or a
+        row that is broken.
     """
     data = bounded_bytes(path, MOST_BYTES, "split it, and give each part to its own job")
     try:

@@ -1,4 +1,6 @@
-"""Which workflows there are: the built-in ones, those in a user's folders, and any file by its path."""
+"""Which workflows there are: the built-in ones, those in a user's folders, and any file by its
+path.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
-    """The workflow of a name (`brief`), or the one in a file (`./ours/brief.yaml`). A later folder goes before an earlier one, and any
-    before the built-in ones.
+    """The workflow of a name (`brief`), or the one in a file (`./ours/brief.yaml`). A later
+    folder goes before an earlier one, and any before the built-in ones.
 
     Raises:
         UserError: there is none, and which there are; or what is wrong with it.

@@ -1,4 +1,6 @@
-"""From a YAML file to a Workflow: everything that can be wrong with it before there is a job is found here."""
+"""From a YAML file to a Workflow: everything that can be wrong with it before there is a job
+is found here.
+"""
 
 from __future__ import annotations
 

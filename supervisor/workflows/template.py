@@ -1,4 +1,6 @@
-"""Texts with placeholders. Only names are looked up, once: nothing is evaluated, and what is put in is never read again."""
+"""Texts with placeholders. Only names are looked up, once: nothing is evaluated, and what is
+put in is never read again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ ITEM = "item"
 OWN_NAMES = frozenset({REQUEST, ITEM})
 """Placeholders that mean the same in every workflow: no column may be called so."""
 _TOKEN = re.compile(r"\{\{|\{([^{}\n]+)\}|\{")
-"""A brace that is meant, a placeholder, or a brace that is neither. A closing brace alone is itself. Reads no character more than twice."""
+"""A brace that is meant, a placeholder, or a brace that is neither. A closing brace alone is
+itself. Reads no character more than twice.
+"""
 
 
 @dataclass(frozen=True, slots=True)

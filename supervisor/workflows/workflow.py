@@ -86,8 +86,9 @@ class WrittenJoin:
 
 
 def counted(join: JsonValue, parts: int) -> JsonValue:
-    """A join in JSON's values, as `Join` takes it: parts of a whole (`80%`) as numbers, one name alone as a list of one. `parts`: how many
-    results there can be. What is none of these stays as it is, for `Join` to refuse.
+    """A join in JSON's values, as `Join` takes it: parts of a whole (`80%`) as numbers, one
+    name alone as a list of one. `parts`: how many results there can be. What is none of these
+    stays as it is, for `Join` to refuse.
     """
     if not isinstance(join, dict):
         return join
@@ -152,9 +153,13 @@ def _share(where: str, node: yaml.Node) -> Share:
 MOST_STEPS = 100_000
 """Of one plan, copies included."""
 MOST_DEPENDENCIES = 200_000
-"""Of one plan: two fan-ins over all of its steps. Beyond that, every copy of a step waits for every copy of another."""
+"""Of one plan: two fan-ins over all of its steps. Beyond that, every copy of a step waits for
+every copy of another.
+"""
 MOST_PLAN_CHARS = 32_000_000
-"""Tasks and fallbacks of one plan, which travels as one payload: as much as a process keeps of them (`shared.runtime.payload_cache`)."""
+"""Tasks and fallbacks of one plan, which travels as one payload: as much as a process keeps of
+them (`shared.runtime.payload_cache`).
+"""
 
 MOST_NAME_CHARS = 1_000
 """The longest text that names an item in the results. Longer texts are no names."""
@@ -245,7 +250,9 @@ class Workflow:
 
     @property
     def specialists(self) -> tuple[str, ...]:
-        """Whom it hands work to, by name. Whether somebody serves them is for `limit_problems` to say."""
+        """Whom it hands work to, by name. Whether somebody serves them is for `limit_problems`
+        to say.
+        """
         return tuple(sorted({step.specialist for step in self.steps}))
 
     def expand(
@@ -256,12 +263,13 @@ class Workflow:
         lines: Sequence[str] = (),
         rows: Sequence[Mapping[str, str]] = (),
     ) -> Plan:
-        """The plan of one job. `files`: paths of its documents; `lines` and `rows`: as `read_items` gives them (no column is called as one
-        of OWN_NAMES).
+        """The plan of one job. `files`: paths of its documents; `lines` and `rows`: as
+        `read_items` gives them (no column is called as one of OWN_NAMES).
 
         Raises:
-            UserError: a step is repeated over what is not given, or lines or rows are given and no step wants them; a placeholder has no
-                column; the plan, or a text in it, would be too large.
+            UserError: a step is repeated over what is not given, or lines or rows are given
+                and no step wants them; a placeholder has no column; the plan, or a text in it,
+                would be too large.
         """
         given: dict[Each, Sequence[object]] = {
             Each.FILES: files,
@@ -311,7 +319,9 @@ class Workflow:
         values: _Values,
         keys: _Keys,
     ) -> Iterator[Step]:
-        """One step, or one for each item; a copy waits for the copy of the same item where there is one, and for all copies where not."""
+        """One step, or one for each item; a copy waits for the copy of the same item where
+        there is one, and for all copies where not.
+        """
         own_ids = _ids_of(written, values)
         beside = {
             id_: _ids_of(by_id[id_], values)

@@ -1,4 +1,6 @@
-"""A browser that does what it is told, over the WebDriver protocol (https://www.w3.org/TR/webdriver2/)."""
+"""A browser that does what it is told, over the WebDriver protocol
+(https://www.w3.org/TR/webdriver2/).
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class Browser:
         )
 
     def print_media(self, scheme: str | None) -> None:
-        """Show the page as a printer does, for a reader who prefers this scheme. None: as a screen does."""
+        """Show the page as a printer does, for a reader who prefers this scheme. None: as a
+        screen does.
+        """
         features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
         self._cdp("Emulation.setEmulatedMedia", media="print" if scheme else "", features=features)
 

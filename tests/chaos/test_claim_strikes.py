@@ -1,4 +1,6 @@
-"""A handoff may be given up only if each of its last three claims was struck, by a strike of its own."""
+"""A handoff may be given up only if each of its last three claims was struck, by a strike of
+its own.
+"""
 
 from __future__ import annotations
 

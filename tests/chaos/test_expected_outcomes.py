@@ -1,4 +1,6 @@
-"""How jobs must end: as planned, and otherwise only where a handoff was killed three times, in that one and in what hangs on it."""
+"""How jobs must end: as planned, and otherwise only where a handoff was killed three times, in
+that one and in what hangs on it.
+"""
 
 from __future__ import annotations
 
@@ -273,7 +275,9 @@ SENT_BACK = {
 
 
 def ended(shape: Shape, status: str, /, *without: str, **ends: Ended) -> str:
-    """What is wrong with a job of this shape that has all of its handoffs, but for some. `ends`: `a_2=KILLED` for `a.2`."""
+    """What is wrong with a job of this shape that has all of its handoffs, but for some.
+    `ends`: `a_2=KILLED` for `a.2`.
+    """
     there = [one for one in ("planner.1", "a.1", "b.1", *SENT_BACK[shape]) if one not in without]
     results = dict.fromkeys(there, OK) | {one.replace("_", "."): end for one, end in ends.items()}
     return wrong_end(job(shape, a="", b=""), Story(status, (9.0,), results=results))

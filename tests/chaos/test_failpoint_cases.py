@@ -1,4 +1,6 @@
-"""No window is left out: every script of the ledger, and every queue that is published to, has its failpoints."""
+"""No window is left out: every script of the ledger, and every queue that is published to, has
+its failpoints.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A call is in the air until its answer can be in the ledger. Books of one call that was made twice, and of what was struck meanwhile."""
+"""A call is in the air until its answer can be in the ledger. Books of one call that was made
+twice, and of what was struck meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Books that can be read only one way: whatever was promised, there are books in which it is broken."""
+"""Books that can be read only one way: whatever was promised, there are books in which it is
+broken.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the books hold against a process that was stopped is how long it was, by the clock of the run."""
+"""What the books hold against a process that was stopped is how long it was, by the clock of
+the run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The proof itself, in short: one seed, every failpoint, and a control that must fail. `make chaos` takes a seed that nobody has chosen."""
+"""The proof itself, in short: one seed, every failpoint, and a control that must fail. `make
+chaos` takes a seed that nobody has chosen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A test fails if a request broke a rule of the Messages API, even if the client has hidden the error."""
+"""A test fails if a request broke a rule of the Messages API, even if the client has hidden
+the error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who is not waited for any more makes no call: books in which one does, and such in which it was on its way."""
+"""Who is not waited for any more makes no call: books in which one does, and such in which it
+was on its way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A compose project of its own for a test: whoever runs it may have the real system running beside it."""
+"""A compose project of its own for a test: whoever runs it may have the real system running
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +66,8 @@ class Project:
 
 @contextmanager
 def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iterator[Project]:
-    """Built, up and healthy when it begins; gone with its volumes when it ends. `settings`: of its .env, beside passwords and ports. `up`:
-    more for `docker compose up`.
+    """Built, up and healthy when it begins; gone with its volumes when it ends. `settings`: of
+    its .env, beside passwords and ports. `up`: more for `docker compose up`.
     """
     password, flower_password = secrets.token_hex(12), secrets.token_hex(12)
     redis_port, flower_port = free_port(), free_port()

@@ -1,4 +1,6 @@
-"""The compose file as a user meets it: built, started with three researchers, used from the host, looked at, taken down."""
+"""The compose file as a user meets it: built, started with three researchers, used from the
+host, looked at, taken down.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One service in several containers: faster, each does its part, and each may go at any time. The model is a server on the host."""
+"""One service in several containers: faster, each does its part, and each may go at any time.
+The model is a server on the host.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ SERVED = ("redis", "supervisor", "researcher")
 
 @dataclass(slots=True)
 class Gauge:
-    """The script, with time that each call of a step takes, and a look at how many there are at once."""
+    """The script, with time that each call of a step takes, and a look at how many there are
+    at once.
+    """
 
     script: Script
     now: int = 0
@@ -301,7 +305,9 @@ def test_a_container_that_is_killed_for_its_memory_costs_the_call_that_was_in_th
 
 
 def run_out_of_memory(container: str) -> None:
-    """Its files are in memory: with them it has more than it may, and the kernel kills its largest process. Docker starts it again."""
+    """Its files are in memory: with them it has more than it may, and the kernel kills its
+    largest process. Docker starts it again.
+    """
     run(["docker", "update", "--memory", "200m", "--memory-swap", "200m", container])
     fill = ["dd", "if=/dev/zero", "of=/tmp/full", "bs=1M", "count=250"]
     subprocess.run(["docker", "exec", container, *fill], check=False, capture_output=True)

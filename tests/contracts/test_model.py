@@ -1,4 +1,6 @@
-"""What every `Model` promises, whatever is behind it. `MAKERS` lists the implementations: each takes a script and gives a model."""
+"""What every `Model` promises, whatever is behind it. `MAKERS` lists the implementations: each
+takes a script and gives a model.
+"""
 
 from __future__ import annotations
 

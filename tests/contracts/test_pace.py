@@ -1,4 +1,6 @@
-"""What every `Turns` promises of the pace of model calls: what one process hears, all of them heed. `MAKERS` lists the implementations."""
+"""What every `Turns` promises of the pace of model calls: what one process hears, all of them
+heed. `MAKERS` lists the implementations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What every `Turns` promises. To check another one, add a maker to `MAKERS`: a function that gives a `Ledgered` (and may use a ledger)."""
+"""What every `Turns` promises. To check another one, add a maker to `MAKERS`: a function that
+gives a `Ledgered` (and may use a ledger).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The pages of docs/, taken apart: code blocks by language, tables by heading, sections, and whatever stands in backticks."""
+"""The pages of docs/, taken apart: code blocks by language, tables by heading, sections, and
+whatever stands in backticks.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def coded(cell: str) -> str:
 
 
 def spans(text: str) -> list[str]:
-    """Everything in single backticks, and every line that is typed at a prompt in a console block, without its comment."""
+    """Everything in single backticks, and every line that is typed at a prompt in a console
+    block, without its comment.
+    """
     typed = [
         re.sub(r"\s+# .*$", "", line[2:].strip())
         for block in blocks(text, "console")

@@ -1,4 +1,6 @@
-"""docker-compose.yml hands each service the settings that docs/configuration.md says it reads, and no others."""
+"""docker-compose.yml hands each service the settings that docs/configuration.md says it reads,
+and no others.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ PAGE = text_of("configuration")
 OTHERS = {coded(row[0]) for row in rows(sections(PAGE)["Not settings of the system"])}
 READ_BY = {coded(row[0]): row[3] for row in rows(PAGE) if coded(row[0]) not in OTHERS}
 ABOUT_FOLDERS = {"HANDOFF_SPECIALISTS_DIRS", "HANDOFF_TOOLS_DIRS", "HANDOFF_CACHE_DIR"}
-"""They name places in the container, so they come with a volume: in an override, or in the image."""
+"""They name places in the container, so they come with a volume: in an override, or in the image.
+"""
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
 
 

@@ -1,4 +1,6 @@
-"""The ACL line of docs/security.md is enough for all that the ledger and its clients do, and for no more than it says."""
+"""The ACL line of docs/security.md is enough for all that the ledger and its clients do, and
+for no more than it says.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def test_the_user_can_use_a_database_other_than_the_first(url_of_the_user: str) 
 
 
 def test_the_line_uses_only_what_every_supported_redis_knows() -> None:
-    """Selectors and key permissions came with Redis 7.0. Its categories differ: SELECT and CLIENT are in others than in 6.2."""
+    """Selectors and key permissions came with Redis 7.0. Its categories differ: SELECT and
+    CLIENT are in others than in 6.2.
+    """
     line = re.search(r"^user handoff (.+)$", SECTIONS["Redis"], re.MULTILINE)
     assert line
 

@@ -1,4 +1,6 @@
-"""The tools of docs/tools.md load, do what the page says of them, and its limits are those of the code."""
+"""The tools of docs/tools.md load, do what the page says of them, and its limits are those of
+the code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An OpenTelemetry collector on loopback: takes spans as OTLP over HTTP, in protobuf, and keeps them as a test wants to ask of them."""
+"""An OpenTelemetry collector on loopback: takes spans as OTLP over HTTP, in protobuf, and
+keeps them as a test wants to ask of them.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ def settles(life: Life, **stands: str) -> None:
 
 
 def check_disputes(life: Life) -> None:
-    """What code has found is settled by the judge, or stands in the answer as disputed; nobody is asked where nothing was found."""
+    """What code has found is settled by the judge, or stands in the answer as disputed; nobody
+    is asked where nothing was found.
+    """
     asked = sum(
         event.assigned_to == "judge" and not event.closes for event in life.events(HandoffIssued)
     )

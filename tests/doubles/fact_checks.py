@@ -39,7 +39,8 @@ def checks_by_chance(life: Life, dice: Random) -> None:
 
 
 def check_begins_to_check(life: Life) -> None:
-    """The answer is about to leave: code has looked at it, no step is out, nobody is asked about it, it has not been checked. (A planner
+    """The answer is about to leave: code has looked at it, no step is out, nobody is asked
+    about it, it has not been checked. (A planner
     may still think about what a step needed that was given up meanwhile: nothing comes of that.)
     """
     state = life.state
@@ -51,7 +52,9 @@ def check_begins_to_check(life: Life) -> None:
 
 
 def check_facts_were_checked(life: Life) -> None:
-    """No answer leaves whole that its fact-checker has not passed; and it is not sent back more often than any veto may."""
+    """No answer leaves whole that its fact-checker has not passed; and it is not sent back
+    more often than any veto may.
+    """
     state = life.state
     assert state.gate_rounds <= MOST_GATE_ROUNDS
     if state.submitted.fact_checker and state.status is JobStatus.OK:

@@ -1,4 +1,6 @@
-"""A door to another server that takes connections from the start, and lets them through when a test says so."""
+"""A door to another server that takes connections from the start, and lets them through when a
+test says so.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A Messages-API server that answers no call before a number of calls have arrived.
 
-It runs in a process of its own, because each process may open only so many files: a client and a server
-in one process would need two files for each connection.
+It runs in a process of its own, because each process may open only so many files: a client and
+a server in one process would need two files for each connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A receiver of webhooks on loopback: answers with the statuses that a test gives it, one after the other, the last one for ever."""
+"""A receiver of webhooks on loopback: answers with the statuses that a test gives it, one
+after the other, the last one for ever.
+"""
 
 from __future__ import annotations
 

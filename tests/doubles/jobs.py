@@ -41,7 +41,9 @@ def a_job(
     /,
     **books: int,
 ) -> JobId:
-    """Submitted. `books`: max_turns, max_tokens, max_usd. `parent`: the handoff that it is there to do."""
+    """Submitted. `books`: max_turns, max_tokens, max_usd. `parent`: the handoff that it is
+    there to do.
+    """
     job_id = (
         JobId(ledger.connection.redis.hget(keys.handoff(*parent), "child").decode())
         if parent

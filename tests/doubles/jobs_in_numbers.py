@@ -1,4 +1,6 @@
-"""Jobs as nothing but what they cost and take: alike within a job, uneven between them, some of it done twice after a review."""
+"""Jobs as nothing but what they cost and take: alike within a job, uneven between them, some
+of it done twice after a review.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,9 @@ def doubtful(life: Life, step: StepState) -> list[StepId]:
 
 
 def check_waits_for_something(life: Life, step: StepState) -> None:
-    """A part that has not ended; or, if none of them is of any use, the end of what roles think about the plan."""
+    """A part that has not ended; or, if none of them is of any use, the end of what roles
+    think about the plan.
+    """
     parts = [life.step(part) for part in parts_of(step)]
     if all(part.status is StepStatus.SETTLED for part in parts):
         assert parts

@@ -1,4 +1,6 @@
-"""A job's life without Redis, Celery or models: decisions are recorded as the shell would, results are made up by the test."""
+"""A job's life without Redis, Celery or models: decisions are recorded as the shell would,
+results are made up by the test.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ def a_plan(synthesis: Synthesis = Synthesis.MERGE, /, **depends_on: str) -> Plan
 
 
 class Life:
-    """One job. `goes_on()` decides and records until nothing follows; the test says what happens in between."""
+    """One job. `goes_on()` decides and records until nothing follows; the test says what
+    happens in between.
+    """
 
     def __init__(self, limits: JobLimits | None = None, **submitted: Any) -> None:
         self.now = BEGIN
@@ -319,7 +323,9 @@ class Life:
         )
 
     def answers_needs(self, known: Known | None = None, /, **answers: str | Step | None) -> None:
-        """`answers_needs(a="42", b=None, c=a_helper("d"))`: None gives the step up. `known`: the job as the planner knew it."""
+        """`answers_needs(a="42", b=None, c=a_helper("d"))`: None gives the step up. `known`:
+        the job as the planner knew it.
+        """
         said, made = said_of(answers), self.state.plan
         result = self.finishes("planner", output=said.model_dump(mode="json"))
         event, texts = resolved_by(known or (self.state, self.plan), said, result)

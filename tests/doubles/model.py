@@ -1,4 +1,6 @@
-"""`ScriptedModel`: a `Model` without HTTP, for tests of the loop alone. Same scripts as `MessagesServer`; passes the same contract."""
+"""`ScriptedModel`: a `Model` without HTTP, for tests of the loop alone. Same scripts as
+`MessagesServer`; passes the same contract.
+"""
 
 from __future__ import annotations
 

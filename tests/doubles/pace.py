@@ -1,6 +1,8 @@
-"""`MemoryPace`: what the processes of a fleet share of one lane's pace, in memory: who is held back, who goes ahead, how many requests.
+"""`MemoryPace`: what the processes of a fleet share of one lane's pace, in memory: who is held
+back, who goes ahead, how many requests.
 
-No token buckets and no line: those are in `shared/store/lua/pacing.lua`. With `MemoryTurns` it passes tests/contracts/test_pace.py.
+No token buckets and no line: those are in `shared/store/lua/pacing.lua`. With `MemoryTurns` it
+passes tests/contracts/test_pace.py.
 """
 
 from __future__ import annotations

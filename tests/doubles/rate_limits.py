@@ -1,5 +1,5 @@
-"""A provider's rate limits around a script of `MessagesServer`: one token bucket of requests a model, refilled all the time; 429 when it is
-empty; the headers that the real one sends.
+"""A provider's rate limits around a script of `MessagesServer`: one token bucket of requests a
+model, refilled all the time; 429 when it is empty; the headers that the real one sends.
 """
 
 from __future__ import annotations

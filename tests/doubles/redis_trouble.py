@@ -22,7 +22,9 @@ HIGHEST_PORT = 55_536
 
 
 class OwnRedis:
-    """A server that a test starts and kills as it likes; what it has written is there again. `options`: of its command line."""
+    """A server that a test starts and kills as it likes; what it has written is there again.
+    `options`: of its command line.
+    """
 
     def __init__(self, folder: Path, *options: str) -> None:
         self._access = next(
@@ -83,8 +85,8 @@ def silent_redis(processes: Processes) -> Iterator[None]:
 
 
 def snapshot(redis: Any) -> Callable[[], None]:
-    """Takes everything as it is now: keys, what is left of their time, and what is in them. Called, it brings that back in one moment, and
-    cuts every connection, as at a restart.
+    """Takes everything as it is now: keys, what is left of their time, and what is in them.
+    Called, it brings that back in one moment, and cuts every connection, as at a restart.
     """
     names = sorted(redis.scan_iter(count=1_000))
     pipe = redis.pipeline(transaction=True)

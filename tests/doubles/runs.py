@@ -1,4 +1,6 @@
-"""One run of the loop in a test: a handoff, a scripted model, tools and turns in memory, and a clock that only waiting moves."""
+"""One run of the loop in a test: a handoff, a scripted model, tools and turns in memory, and a
+clock that only waiting moves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One primary, one replica and three sentinels of them, each its own process; the primary can be killed, and stays dead.
+"""One primary, one replica and three sentinels of them, each its own process; the primary can
+be killed, and stays dead.
 
 With TLS, each stands behind a door of its own, and everybody is told of the doors alone.
 """
@@ -78,7 +79,9 @@ class Watched:
         )
 
     def switch(self) -> None:
-        """Make the replica the primary, as for work on a machine: nobody's connections are cut. Returns when the sentinels say so."""
+        """Make the replica the primary, as for work on a machine: nobody's connections are
+        cut. Returns when the sentinels say so.
+        """
         self.wait_for_copy()
         with redis.Redis(port=self.ports["redis-1"], password=self.password) as primary:
             primary.execute_command("FAILOVER")

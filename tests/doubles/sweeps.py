@@ -1,4 +1,6 @@
-"""What tests of the sweep do to a ledger: messages published, jobs made due, wake-ups sent so long ago."""
+"""What tests of the sweep do to a ledger: messages published, jobs made due, wake-ups sent so
+long ago.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def messages_vanish(ledger: Ledger, *queues: str) -> None:
 
 
 def issued_ago(ledger: Ledger, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
-    """As if these had been issued so long ago. Those that nobody has published since are on the hands of who was to."""
+    """As if these had been issued so long ago. Those that nobody has published since are on
+    the hands of who was to.
+    """
     _since(ledger, seconds, QUEUE, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
 
 

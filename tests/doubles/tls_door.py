@@ -1,9 +1,11 @@
-"""Doors with TLS before ports of this machine, as stunnel makes them: not every Redis is built with TLS of its own.
+"""Doors with TLS before ports of this machine, as stunnel makes them: not every Redis is built
+with TLS of its own.
 
     python -m tests.doubles.tls_door CERTIFICATE KEY OWN_PORT:PORT_BEHIND...
 
-Who comes in must show a certificate that the door's own has signed; but for those who come from `INSIDE`: replicas and sentinels of such a
-Redis speak no TLS either, and must find each other at the very addresses that they tell everybody else.
+Who comes in must show a certificate that the door's own has signed; but for those who come
+from `INSIDE`: replicas and sentinels of such a Redis speak no TLS either, and must find each
+other at the very addresses that they tell everybody else.
 """
 
 from __future__ import annotations

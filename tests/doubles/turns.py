@@ -1,4 +1,6 @@
-"""`MemoryTurns`: the checkpoints and budget of one handoff, in memory. Passes tests/contracts/test_turns.py like the ledger's Claim."""
+"""`MemoryTurns`: the checkpoints and budget of one handoff, in memory. Passes
+tests/contracts/test_turns.py like the ledger's Claim.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ NO_MORE = "the job's budget does not allow another model call"
 
 @dataclass(slots=True)
 class MemoryTurns:
-    """Keeps checkpoints as the JSON that a ledger would keep. `interrupt_with` makes every later method raise it."""
+    """Keeps checkpoints as the JSON that a ledger would keep. `interrupt_with` makes every
+    later method raise it.
+    """
 
     most_tokens: int | None = None
     """The job's budget, in tokens."""

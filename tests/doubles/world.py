@@ -1,4 +1,6 @@
-"""A job's life by dice: whatever is planned, patched, answered, lost, doubled, late or killed. It checks the job's rules on the way."""
+"""A job's life by dice: whatever is planned, patched, answered, lost, doubled, late or killed.
+It checks the job's rules on the way.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
 
 
 class World(Life):
-    """A life in which everything between supervisor and worker goes wrong now and then. Keeps the ledger's rules, and checks the job's."""
+    """A life in which everything between supervisor and worker goes wrong now and then. Keeps
+    the ledger's rules, and checks the job's.
+    """
 
     def __init__(self, dice: Random, mode: Mode | None = None) -> None:
         """`mode` None: any."""
@@ -335,7 +339,9 @@ class World(Life):
         self.advance(*lost, *expired)
 
     def person_answers(self) -> None:
-        """Somebody approves, perhaps of another plan, or rejects; perhaps of a question that does not stand any more."""
+        """Somebody approves, perhaps of another plan, or rejects; perhaps of a question that
+        does not stand any more.
+        """
         asked = self.events(ApprovalAsked)
         if self.state.question is None:
             if asked:

@@ -1,4 +1,6 @@
-"""A service with a stock Celery app. It imports our client and our apps, submits jobs from its tasks, and runs a worker of its own."""
+"""A service with a stock Celery app. It imports our client and our apps, submits jobs from its
+tasks, and runs a worker of its own.
+"""
 
 from __future__ import annotations
 

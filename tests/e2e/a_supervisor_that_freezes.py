@@ -1,4 +1,6 @@
-"""A supervisor whose own code freezes at a job that asks for it, once that has a plan: its Celery app."""
+"""A supervisor whose own code freezes at a job that asks for it, once that has a plan: its
+Celery app.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A worker that knows this version's messages, and those of the next, which names its tasks otherwise: its Celery app."""
+"""A worker that knows this version's messages, and those of the next, which names its tasks
+otherwise: its Celery app.
+"""
 
 from __future__ import annotations
 

@@ -23,11 +23,14 @@ REQUEST = "Compare Qdrant, pgvector and Milvus for filtering and durable storage
 
 @dataclass(frozen=True)
 class Handoff:
-    """The command in a folder of its own, which is also where its private folders go: what it leaves behind can be found."""
+    """The command in a folder of its own, which is also where its private folders go: what it
+    leaves behind can be found.
+    """
 
     folder: Path
     is_cold: bool = False
-    """Started as users' shells do it, from nothing; the others are forked where that is the same."""
+    """Started as users' shells do it, from nothing; the others are forked where that is the same.
+    """
 
     def run(
         self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str
@@ -41,7 +44,9 @@ class Handoff:
     def started(
         self, *arguments: str, **environment: str
     ) -> Iterator[subprocess.Popen[bytes] | Forked]:
-        """The command while it runs; its output goes to the files `out` and `err`. Killed at the end, if it still runs."""
+        """The command while it runs; its output goes to the files `out` and `err`. Killed at
+        the end, if it still runs.
+        """
         start = warm.start_cold if self.is_cold else warm.start
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
             process = start(
@@ -77,7 +82,9 @@ class Handoff:
         return {**os.environ, **own, **more}
 
     def left_behind(self) -> list[str]:
-        """Processes that have to do with this folder: ours name it, on the command line or in the environment, or run in it."""
+        """Processes that have to do with this folder: ours name it, on the command line or in
+        the environment, or run in it.
+        """
         folder = str(self.folder)
         return [
             command

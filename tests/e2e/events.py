@@ -1,4 +1,6 @@
-"""What Flower makes of the fleet's events: Celery's own state of the cluster, fed with what really comes over the wire."""
+"""What Flower makes of the fleet's events: Celery's own state of the cluster, fed with what
+really comes over the wire.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def watching(app: Celery) -> Iterator[Watched]:
 
 
 def _is_heard(app: Celery, watched: Watched) -> bool:
-    """Redis is told to subscribe some time after the receiver says that it consumes: until then, what is sent is seen by nobody."""
+    """Redis is told to subscribe some time after the receiver says that it consumes: until
+    then, what is sent is seen by nobody.
+    """
     with app.events.default_dispatcher() as dispatcher:
         dispatcher.send(BEGUN)
     return watched.has_begun

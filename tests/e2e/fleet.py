@@ -1,6 +1,8 @@
-"""Two supervisors and three workers with one slot each, and a model that does what a test says: what is lost, a test takes away itself.
+"""Two supervisors and three workers with one slot each, and a model that does what a test
+says: what is lost, a test takes away itself.
 
-Everything of a test bears its name: the request is `plan NAME`, its tasks are `Do STEP of NAME.`, so that tests share the processes.
+Everything of a test bears its name: the request is `plan NAME`, its tasks are `Do STEP of
+NAME.`, so that tests share the processes.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ class Script:
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
     """The next call of this turn gets a 429, to come again after so many seconds."""
     storms: dict[str, float] = field(default_factory=dict)
-    """NAME -> so many seconds after a step's first call every step gets a 429 that does not say when to come again."""
+    """NAME -> so many seconds after a step's first call every step gets a 429 that does not
+    say when to come again.
+    """
     envelopes: dict[tuple[str, str], Json] = field(default_factory=dict)
     """(NAME, step) -> what its last turn answers, where it is not the usual."""
 
@@ -101,7 +105,9 @@ class Script:
     storm_over: dict[str, float] = field(default_factory=dict)
     """NAME -> when, by `time.monotonic`."""
     replans: dict[str, Callable[[int], Reply]] = field(default_factory=dict)
-    """NAME -> what the replanner does when it is called for the nth time; the plan goes on as it is where nothing is said."""
+    """NAME -> what the replanner does when it is called for the nth time; the plan goes on as
+    it is where nothing is said.
+    """
 
     syntheses: dict[str, str] = field(default_factory=dict)
     """NAME -> how its results become an answer, where that is not by code."""
@@ -115,7 +121,9 @@ class Script:
         return held
 
     def let_go(self) -> None:
-        """Nothing waits any more: a test that failed would keep the slots from those that come after it."""
+        """Nothing waits any more: a test that failed would keep the slots from those that come
+        after it.
+        """
         self.held.clear()
         while self.given:
             self.given.pop().go.set()
@@ -204,7 +212,9 @@ class Fleet:
         return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
 
     def ends(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
-        """The result. Every handoff was issued once and has ended once; the job has ended once; nothing is reserved any more."""
+        """The result. Every handoff was issued once and has ended once; the job has ended
+        once; nothing is reserved any more.
+        """
         result = self.jobs.result(job_id, wait_s=within_s)
         assert result.status.ended, f"{job_id} has not ended: {self.shown(job_id)}"
         events = [recorded.event for recorded in self.jobs.events(job_id, follow=False)]
@@ -270,7 +280,9 @@ class Fleet:
         )
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-        """Killed, it is known to be gone when this returns: who looks whether the fleet is whole would take it for alive."""
+        """Killed, it is known to be gone when this returns: who looks whether the fleet is
+        whole would take it for alive.
+        """
         assert pid in self.system.processes.pids().values(), "only what this test has started"
         os.kill(pid, number)
         if number is signal.SIGKILL:
@@ -288,7 +300,9 @@ class Fleet:
         return job_id, held
 
     def queued(self, job_id: JobId, steps: int) -> list[bytes]:
-        """The messages of a job that wait for a specialist. Others may wait beside them: a lease of a second runs out on a busy machine."""
+        """The messages of a job that wait for a specialist. Others may wait beside them: a
+        lease of a second runs out on a busy machine.
+        """
 
         def look() -> list[bytes]:
             found = [

@@ -1,4 +1,6 @@
-"""A model that answers by what is asked: rightly, wrongly, as one agent, as a team; and a judge that a test can bend."""
+"""A model that answers by what is asked: rightly, wrongly, as one agent, as a team; and a
+judge that a test can bend.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ SINGLE, TEAM = "One agent says so.", "A team says so, at length."
 
 @dataclass(slots=True)
 class Measured:
-    """Requests are `NAME: ...`; the planner makes one step of each, and what is `wrong` is answered wrongly by whoever does it."""
+    """Requests are `NAME: ...`; the planner makes one step of each, and what is `wrong` is
+    answered wrongly by whoever does it.
+    """
 
     judge: str = "team"
     """Whom it prefers: `team`, or by the place `first`."""

@@ -1,6 +1,8 @@
-"""A model that repeats a secret in every text that it can write, and by the request's name in every place where a text can go.
+"""A model that repeats a secret in every text that it can write, and by the request's name in
+every place where a text can go.
 
-`plan talk` comes to an answer with gaps, a second round and a synthesis; `plan fail` to none; `plan mute` to one without its roles.
+`plan talk` comes to an answer with gaps, a second round and a synthesis; `plan fail` to none;
+`plan mute` to one without its roles.
 """
 
 from __future__ import annotations

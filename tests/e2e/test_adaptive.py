@@ -1,4 +1,6 @@
-"""A plan that is looked at again when results come in: real supervisors and workers, a model on a script behind real HTTP."""
+"""A plan that is looked at again when results come in: real supervisors and workers, a model
+on a script behind real HTTP.
+"""
 
 from __future__ import annotations
 

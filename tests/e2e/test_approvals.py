@@ -1,4 +1,6 @@
-"""A job that waits for a person, on real processes: nothing of it is held, nothing is lost, and it goes on where it stood."""
+"""A job that waits for a person, on real processes: nothing of it is held, nothing is lost,
+and it goes on where it stood.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whatever a model's server does, the job ends, says why in one line, and loses nothing: real processes, real HTTP."""
+"""Whatever a model's server does, the job ends, says why in one line, and loses nothing: real
+processes, real HTTP.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Scripted:
         answer: Reply | None = None,
         verdict: Reply | Iterator[Reply] | None = None,
     ) -> JobResult:
-        """One job; `behaviour` is what the server does for every call, the others for one kind of call."""
+        """One job; `behaviour` is what the server does for every call, the others for one kind
+        of call.
+        """
 
         def script(request: Json) -> Reply:
             properties = asked_for(request)

@@ -1,4 +1,6 @@
-"""A budget over many real processes, by the count of the server that is paid; and the classic failures of agents, within their caps."""
+"""A budget over many real processes, by the count of the server that is paid; and the classic
+failures of agents, within their caps.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,19 @@ pytestmark = pytest.mark.slow
 
 
 class Greedy:
-    """A model of which every specialist calls tools for ever, and whose reviewer is never content, in other words each time."""
+    """A model of which every specialist calls tools for ever, and whose reviewer is never
+    content, in other words each time.
+    """
 
     def __init__(self) -> None:
         self.paid: Counter[str] = Counter()
-        """Requests by what was asked: calls that left the building, whether anybody heard the answer or not."""
+        """Requests by what was asked: calls that left the building, whether anybody heard the
+        answer or not.
+        """
         self.go: defaultdict[str, threading.Event] = defaultdict(threading.Event)
-        """Of fifty specialists, all calls but the first three are answered only when the test says so."""
+        """Of fifty specialists, all calls but the first three are answered only when the test
+        says so.
+        """
 
     def __call__(self, request: Json) -> Reply:
         said = said_in(request)
@@ -229,7 +237,9 @@ DEAR = {"input_tokens": 1_000, "output_tokens": 1_500}
 def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_them(
     tmp_path: Path,
 ) -> None:
-    """The first job that cannot begin shows it; what is left by then is much more than what a call costs in the end."""
+    """The first job that cannot begin shows it; what is left by then is much more than what a
+    call costs in the end.
+    """
     with (
         MessagesServer(thrifty) as server,
         running_system(
@@ -260,7 +270,9 @@ def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_the
 
 
 class Hungry:
-    """A model whose planner, with five steps, is modest, and whose specialists read very much in every call and never come to an end."""
+    """A model whose planner, with five steps, is modest, and whose specialists read very much
+    in every call and never come to an end.
+    """
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()

@@ -1,4 +1,6 @@
-"""Whatever a person gets wrong is one line that says what and how to mend it, a non-zero exit, and never a traceback."""
+"""Whatever a person gets wrong is one line that says what and how to mend it, a non-zero exit,
+and never a traceback.
+"""
 
 from __future__ import annotations
 

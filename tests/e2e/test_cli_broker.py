@@ -1,4 +1,6 @@
-"""A broker that is not named, not there, not Redis, refuses us, goes away, or has nobody who works: said at once, in one line."""
+"""A broker that is not named, not there, not Redis, refuses us, goes away, or has nobody who
+works: said at once, in one line.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ pytestmark = pytest.mark.slow
 
 NOBODY = "redis://127.0.0.1:1/0"
 SILENT_FOR_S = 12.0
-"""Until somebody has been told so, on a busy machine: three times as long as it takes, and far less than workers are patient for."""
+"""Until somebody has been told so, on a busy machine: three times as long as it takes, and far
+less than workers are patient for.
+"""
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""A Redis that can be read and takes no writes: every command says that, and shows whatever can be read."""
+"""A Redis that can be read and takes no writes: every command says that, and shows whatever
+can be read.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def url(processes: Processes, tmp_path: Path) -> str:
 
 @pytest.fixture(params=[(fill, FULL), (make_read_only, READ_ONLY)], ids=["full", "read-only"])
 def harmed(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, str]]:
-    """A job that waits, in a Redis that takes no writes any more, and why. Nobody is announced: what was has lapsed."""
+    """A job that waits, in a Redis that takes no writes any more, and why. Nobody is
+    announced: what was has lapsed.
+    """
     jobs = client.connect(url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
     jobs.ledger.dead.add("writer", "no handoff", "{}")

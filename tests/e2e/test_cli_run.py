@@ -1,4 +1,5 @@
-"""`handoff run` with nothing else on the machine: from a request to a cited answer, and nothing left behind.
+"""`handoff run` with nothing else on the machine: from a request to a cited answer, and
+nothing left behind.
 
 The commands are cold: started from nothing, as a shell does it.
 """
@@ -69,7 +70,9 @@ def handoff(tmp_path: Path) -> Handoff:
 
 @pytest.fixture
 def silent_model() -> Iterator[str]:
-    """A model server that takes requests and says nothing: a job on it runs until somebody stops it."""
+    """A model server that takes requests and says nothing: a job on it runs until somebody
+    stops it.
+    """
     never = threading.Event()
     with MessagesServer(
         lambda _: says("too late", stall=never, stall_before_headers=True)

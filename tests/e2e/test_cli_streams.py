@@ -1,4 +1,6 @@
-"""Commands whose output nobody reads on, or nobody hears, and whose terminal has gone or speaks another language."""
+"""Commands whose output nobody reads on, or nobody hears, and whose terminal has gone or
+speaks another language.
+"""
 
 from __future__ import annotations
 

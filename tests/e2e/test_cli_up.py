@@ -1,4 +1,5 @@
-"""`handoff up`: the whole system on one machine, and what it leaves for the next start. `worker` and `supervisor`: one process of it.
+"""`handoff up`: the whole system on one machine, and what it leaves for the next start.
+`worker` and `supervisor`: one process of it.
 
 The commands are cold: started from nothing, as a shell does it.
 """

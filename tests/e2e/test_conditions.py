@@ -1,4 +1,6 @@
-"""Conditions on real processes: each decision stands in the journal, through the kill of any process."""
+"""Conditions on real processes: each decision stands in the journal, through the kill of any
+process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two specialists contradict each other: the judge settles what the evidence settles, and the answer says what stays disputed."""
+"""Two specialists contradict each other: the judge settles what the evidence settles, and the
+answer says what stays disputed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ FACTS = {
 
 
 class Script:
-    """`left` and `right` say different things; the judge believes what was measured, and knows no more about the dates."""
+    """`left` and `right` say different things; the judge believes what was measured, and knows
+    no more about the dates.
+    """
 
     def __init__(self) -> None:
         self.judged: list[str] = []

@@ -1,4 +1,6 @@
-"""Redis comes back with older data under running processes: every job still ends once, and nothing is written over."""
+"""Redis comes back with older data under running processes: every job still ends once, and
+nothing is written over.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A tool with an effect, on real processes that are killed: it never runs twice, and never before its approval."""
+"""A tool with an effect, on real processes that are killed: it never runs twice, and never
+before its approval.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ KILLS = 12
 
 
 class Mails(Script):
-    """The same model. Its steps called `send...` send a mail, and insist where the call was interrupted."""
+    """The same model. Its steps called `send...` send a mail, and insist where the call was
+    interrupted.
+    """
 
     def __call__(self, request: Json) -> Reply:
         said = said_in(request)

@@ -1,4 +1,6 @@
-"""`handoff eval` and `handoff compare` on a broker: jobs through the queue, a judge among them, one purse, and nothing is paid twice."""
+"""`handoff eval` and `handoff compare` on a broker: jobs through the queue, a judge among
+them, one purse, and nothing is paid twice.
+"""
 
 from __future__ import annotations
 

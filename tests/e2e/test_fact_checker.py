@@ -28,7 +28,9 @@ OBJECTS: Json = {"verdict": "VETO", "wrong": [WRONG], "why": "Held against the s
 
 @dataclass
 class Script:
-    """Who writes believes a guide, and heeds what is told; who checks says what the test wants, the last of it for ever."""
+    """Who writes believes a guide, and heeds what is told; who checks says what the test
+    wants, the last of it for ever.
+    """
 
     checks: list[Json] = field(default_factory=lambda: [OBJECTS, PASSES])
     held: list[Held] = field(default_factory=list)

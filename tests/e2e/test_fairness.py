@@ -1,4 +1,6 @@
-"""Whose handoffs start first, on real workers that have more to do than slots: by priority, and between tenants."""
+"""Whose handoffs start first, on real workers that have more to do than slots: by priority,
+and between tenants.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def waits(fleet: Fleet, at_least: int) -> None:
 
 @contextmanager
 def entering(fleet: Fleet) -> Iterator[dict[str, float]]:
-    """When messages come into the specialist's queue beside others: whose each is, `job/handoff` -> Unix seconds by Redis's clock."""
+    """When messages come into the specialist's queue beside others: whose each is,
+    `job/handoff` -> Unix seconds by Redis's clock.
+    """
     seen: dict[str, float] = {}
     written = f"HSET {keys.FAIR}{SPECIALIST}:messages "
 

@@ -1,4 +1,6 @@
-"""`handoff up --flower` over restarts: roles, jobs and steps are found by search, also those of before."""
+"""`handoff up --flower` over restarts: roles, jobs and steps are found by search, also those
+of before.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,9 @@ def ended(tasks: dict[str, Any]) -> dict[str, str]:
 
 
 def found_well(search: Search, job_id: str) -> dict[str, str]:
-    """Task id -> state of the job's handoffs, after looking for them in every way that a person would."""
+    """Task id -> state of the job's handoffs, after looking for them in every way that a
+    person would.
+    """
     handoffs = ended(search(f"{job_id}:"))
     of_role = search("specialist.researcher")
     assert {uuid.partition(":")[0] for uuid in of_role} > {job_id}, "of all jobs"

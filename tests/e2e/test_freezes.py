@@ -1,4 +1,6 @@
-"""What freezes a process, again and again, is ended: one handoff, or one job. What else there is goes on."""
+"""What freezes a process, again and again, is ended: one handoff, or one job. What else there
+is goes on.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,10 @@ class Stiff(Script):
 
 @pytest.fixture(scope="module")
 def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two supervisors, and three workers of one slot each, all of which can be made to freeze, for three seconds. Beside them sweeps
-    somebody who takes nothing: while all others start again Redis would hear from nobody, and silence counts as nobody's fault.
+    """Two supervisors, and three workers of one slot each, all of which can be made to freeze,
+    for three seconds. Beside them sweeps
+    somebody who takes nothing: while all others start again Redis would hear from nobody, and
+    silence counts as nobody's fault.
     """
     folder, script = tmp_path_factory.mktemp("stiff"), Stiff()
     (folder / "tools").mkdir()

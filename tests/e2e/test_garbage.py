@@ -1,4 +1,6 @@
-"""Whatever bytes stand in a queue, the processes go on: the bytes are a dead letter, and the next job runs to its end."""
+"""Whatever bytes stand in a queue, the processes go on: the bytes are a dead letter, and the
+next job runs to its end.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def garbage(queue: str) -> dict[str, bytes]:
 
 
 def out(fleet: Fleet) -> set[bytes]:
-    """What was delivered and not acknowledged; what processes had that other tests have killed stays there for hours."""
+    """What was delivered and not acknowledged; what processes had that other tests have killed
+    stays there for hours.
+    """
     return {*fleet.redis.hkeys(UNACKED), *fleet.redis.zrange(UNACKED_INDEX, 0, -1)}
 
 

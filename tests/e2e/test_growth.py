@@ -1,4 +1,6 @@
-"""A job of a thousand rows beside a small one, which does not wait until all of that has been handed out."""
+"""A job of a thousand rows beside a small one, which does not wait until all of that has been
+handed out.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def handed_out_at(jobs: Client, job_id: JobId) -> list[float]:
 
 
 def test_a_small_job_gets_its_turn_between_the_slices_of_a_large_one(tmp_path: Path) -> None:
-    """The supervisor has one slot, so it does one thing after the other, and the order is what its journals say."""
+    """The supervisor has one slot, so it does one thing after the other, and the order is what
+    its journals say.
+    """
     large = Request(
         "Look at them all.", workflow=workflow(tmp_path, A_ROW, UNREVIEWED), items=rows(ROWS)
     )

@@ -1,4 +1,6 @@
-"""A worker of another Celery application, which imports our packages, keeps all that stock Celery promises."""
+"""A worker of another Celery application, which imports our packages, keeps all that stock
+Celery promises.
+"""
 
 from __future__ import annotations
 

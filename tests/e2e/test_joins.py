@@ -1,4 +1,6 @@
-"""A fan-in that needs less than everything: it goes on the moment that it has that, and the rest can be had later."""
+"""A fan-in that needs less than everything: it goes on the moment that it has that, and the
+rest can be had later.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def given_up(fleet: Fleet, job_id: JobId) -> list[str]:
 
 
 def let_go_once_begun(quick: list[Held], late: Held) -> None:
-    """What is quick ends only once the call that is late is in the air: else its step might be given up before it began."""
+    """What is quick ends only once the call that is late is in the air: else its step might be
+    given up before it began.
+    """
     assert late.arrived.wait(30)
     for one in quick:
         one.go.set()

@@ -1,4 +1,6 @@
-"""Kill any process at any moment: the job ends, once, and repeats at most the call that was in the air."""
+"""Kill any process at any moment: the job ends, once, and repeats at most the call that was in
+the air.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""With Celery's option `--logfile`, a worker or a supervisor writes its log to the file, in each way to start it."""
+"""With Celery's option `--logfile`, a worker or a supervisor writes its log to the file, in
+each way to start it.
+"""
 
 from __future__ import annotations
 

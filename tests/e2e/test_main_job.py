@@ -1,4 +1,5 @@
-"""The product in its first true form: a request and documents in, a cited answer out, through real processes and no model.
+"""The product in its first true form: a request and documents in, a cited answer out, through
+real processes and no model.
 
 The processes are cold: started from nothing, with the command that Celery users type.
 """

@@ -1,4 +1,6 @@
-"""The ways of supervising, as a user chooses them: real processes, a real Redis, and the offline model behind the real SDK."""
+"""The ways of supervising, as a user chooses them: real processes, a real Redis, and the
+offline model behind the real SDK.
+"""
 
 from __future__ import annotations
 

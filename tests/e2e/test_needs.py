@@ -1,4 +1,6 @@
-"""What a step needs, another step finds out: real supervisors and workers, a model on a script behind real HTTP."""
+"""What a step needs, another step finds out: real supervisors and workers, a model on a script
+behind real HTTP.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,9 @@ def no_entry(uid):
 
 pwd.getpwuid = no_entry
 """
-"""Every Python process with this as `sitecustomize` has a user without an entry. Works without the right to change the user id."""
+"""Every Python process with this as `sitecustomize` has a user without an entry. Works without
+the right to change the user id.
+"""
 
 
 @pytest.fixture

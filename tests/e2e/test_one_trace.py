@@ -1,4 +1,6 @@
-"""One job, one trace: from who submits it through every handoff, turn and tool call, whatever processes have a part in it."""
+"""One job, one trace: from who submits it through every handoff, turn and tool call, whatever
+processes have a part in it.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,9 @@ def planned(seen: Seen, name: str, *, turns: int = 1, **plan: str) -> JobId:
 
 
 def whole(seen: Seen, job_id: JobId, chats: int) -> list[Told]:
-    """The trace, when as many model calls as that have been told of, and all that they are below: processes send when they like."""
+    """The trace, when as many model calls as that have been told of, and all that they are
+    below: processes send when they like.
+    """
 
     def look() -> list[Told]:
         trace = seen.trace_of(job_id)

@@ -1,4 +1,6 @@
-"""Nothing that a user's tool does to its thread takes a slot of its worker, or keeps the worker from ending."""
+"""Nothing that a user's tool does to its thread takes a slot of its worker, or keeps the
+worker from ending.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A handoff that must wait long for its provider holds no slot, no claim and no process, and comes back when it is time."""
+"""A handoff that must wait long for its provider holds no slot, no claim and no process, and
+comes back when it is time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The kill switch: a paused role stops on every machine after the turn that runs, and goes on where it was."""
+"""The kill switch: a paused role stops on every machine after the turn that runs, and goes on
+where it was.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
     logs = [fleet.system.processes.log_of(name) for name in ("w1", "w2", "w3")]
 
     def balance() -> set[int]:
-        """0: it takes from the queue; 1: it has left it. Of the processes that are there now: others were killed in a pause."""
+        """0: it takes from the queue; 1: it has left it. Of the processes that are there now:
+        others were killed in a pause.
+        """
         texts = [log.read_text().rpartition(" ready.")[2] for log in logs]
         return {
             text.count(f"Canceling queue {SPECIALIST}")

@@ -1,4 +1,6 @@
-"""Plain `celery` with a setting that is wrong: the same line as from our own commands, without the setting's value."""
+"""Plain `celery` with a setting that is wrong: the same line as from our own commands, without
+the setting's value.
+"""
 
 from __future__ import annotations
 

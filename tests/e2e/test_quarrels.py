@@ -1,4 +1,6 @@
-"""A reviewer insists on what stands in the result: the judge says so, and the answer leaves whole. Real workers, a scripted model."""
+"""A reviewer insists on what stands in the result: the judge says so, and the answer leaves
+whole. Real workers, a scripted model.
+"""
 
 from __future__ import annotations
 

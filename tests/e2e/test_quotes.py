@@ -1,4 +1,6 @@
-"""A quote: a job is planned, says what it will likely cost and take, and waits; nobody plans it again."""
+"""A quote: a job is planned, says what it will likely cost and take, and waits; nobody plans
+it again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Redis is killed under processes that nobody starts again: they connect again by themselves, whatever they were doing."""
+"""Redis is killed under processes that nobody starts again: they connect again by themselves,
+whatever they were doing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Redis does not answer for longer than a lease, and no process dies of it: nothing that was in the air is called again."""
+"""Redis does not answer for longer than a lease, and no process dies of it: nothing that was
+in the air is called again.
+"""
 
 from __future__ import annotations
 

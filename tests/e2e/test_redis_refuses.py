@@ -1,4 +1,6 @@
-"""Redis refuses to write, or is slow, under running jobs: a submission says so in one line, and the jobs go on when it is over."""
+"""Redis refuses to write, or is slow, under running jobs: a submission says so in one line,
+and the jobs go on when it is over.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,11 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def fill(redis: Any, share: float = 1.1) -> None:
-    """Until so much of its maxmemory is used. The buffers that clients are read into come and go, more than a hundred kilobytes within half
-    a second, a tenth of what an empty Redis uses: beside this much data they make no difference. It is made in Redis, for what is
-    sent leaves a buffer of its own size, which is used memory as well until it is given back, seconds later.
+    """Until so much of its maxmemory is used. The buffers that clients are read into come and
+    go, more than a hundred kilobytes within half
+    a second, a tenth of what an empty Redis uses: beside this much data they make no
+    difference. It is made in Redis, for what is sent leaves a buffer of its own size, which is
+    used memory as well until it is given back, seconds later.
     """
     redis.setrange("ballast", BALLAST_BYTES - 1, "0")
     redis.expire("ballast", 600)

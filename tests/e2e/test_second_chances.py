@@ -1,4 +1,6 @@
-"""A specialist that fails is asked again, told why; what it cannot do is a gap, and no reason to throw the rest away."""
+"""A specialist that fails is asked again, told why; what it cannot do is a gap, and no reason
+to throw the rest away.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A key, a secret in a document and one that a model repeats stay where payloads are: in no other key, event, log or message to others.
+"""A key, a secret in a document and one that a model repeats stay where payloads are: in no
+other key, event, log or message to others.
 
 Which keys are payloads' is what docs/security.md says.
 """
@@ -69,7 +70,8 @@ def logs_of(fleet: Fleet) -> dict[str, str]:
 
 
 def written(monitor: Iterator[dict[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Every command that Redis has run, those within scripts too: its name, its key, and the whole of it with Celery's messages decoded.
+    """Every command that Redis has run, those within scripts too: its name, its key, and the
+    whole of it with Celery's messages decoded.
 
     A script's own arguments are not keys yet: what it writes of them comes as a command of its own.
     """

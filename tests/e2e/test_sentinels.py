@@ -1,5 +1,5 @@
-"""Redis's machine is lost in the middle of a job, and one of three sentinels with it: another takes its place, and everybody finds it,
-also where all of them stand behind TLS.
+"""Redis's machine is lost in the middle of a job, and one of three sentinels with it: another
+takes its place, and everybody finds it, also where all of them stand behind TLS.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def test_a_primary_that_is_one_no_more_is_left_though_nobody_has_cut_the_connect
 
 
 def _says_no_password(watched: Watched) -> None:
-    """Neither in its log nor to Flower, which asks all processes about themselves. Celery says no question again: it is asked over a
-    connection that the lost primary never had.
+    """Neither in its log nor to Flower, which asks all processes about themselves. Celery says
+    no question again: it is asked over a connection that the lost primary never had.
     """
     app = make_app("asks", watched.url, Settings(), [])
     with app.connection_for_write() as connection:

@@ -1,5 +1,5 @@
-"""The slots of one worker process, in each pool: all of them at work while work waits, and a long handoff holds its own alone, also at the
-process's end.
+"""The slots of one worker process, in each pool: all of them at work while work waits, and a
+long handoff holds its own alone, also at the process's end.
 """
 
 from __future__ import annotations

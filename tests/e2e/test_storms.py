@@ -1,4 +1,6 @@
-"""A provider that refuses calls and tells nothing of its limits: the fleet holds back together, and one call finds out when it is over."""
+"""A provider that refuses calls and tells nothing of its limits: the fleet holds back
+together, and one call finds out when it is over.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ pytestmark = pytest.mark.slow
 
 WORKERS = 3
 STORM_S = 1.2 * FIRST_DELAY_S
-"""Who waits by itself comes again in it, within the first delay, and once only: the second delay is longer."""
+"""Who waits by itself comes again in it, within the first delay, and once only: the second
+delay is longer.
+"""
 
 
 def test_after_the_calls_that_were_in_the_air_one_at_a_time_finds_out_whether_a_storm_of_429_is_over(

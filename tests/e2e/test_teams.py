@@ -1,4 +1,6 @@
-"""Teams of teams with real processes: answers that travel up, budgets and cancels that travel down, and nothing paid twice."""
+"""Teams of teams with real processes: answers that travel up, budgets and cancels that travel
+down, and nothing paid twice.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ ALL_THE_TIME_S = 90
 
 
 def a_team(fleet: Fleet, name: str, step: str, *, turns: int = 1, **plan: str) -> str:
-    """The step of this plan is done by a sub-supervisor, with this plan of its own. Returns its name."""
+    """The step of this plan is done by a sub-supervisor, with this plan of its own. Returns
+    its name.
+    """
     team = f"{name}-{step}"
     fleet.model.teams[name, step] = team
     fleet.model.plans[team] = plan

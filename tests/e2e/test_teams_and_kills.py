@@ -1,4 +1,6 @@
-"""A supervisor is killed at every moment between a step and its child job, and between that and its parent: one child, one result."""
+"""A supervisor is killed at every moment between a step and its child job, and between that
+and its parent: one child, one result.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def mortal(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def kill_at(points: Path, which: tuple[str, ...], go: Callable[[], None]) -> None:
-    """Whoever first comes to each of these, once it goes on, dies there; the next is armed when the last has fired."""
+    """Whoever first comes to each of these, once it goes on, dies there; the next is armed
+    when the last has fired.
+    """
     for number, point in enumerate(which):
         for fired in points.glob(f"{point}@*"):
             fired.unlink()
@@ -105,7 +109,9 @@ def count(fleet: Fleet, job_id: JobId, kind: type) -> int:
 
 
 def wait_until_noted(fleet: Fleet, child: JobId, times: int) -> None:
-    """A parent goes on as soon as it has been told, whether or not its child's supervisor lives on to note that; another one does."""
+    """A parent goes on as soon as it has been told, whether or not its child's supervisor
+    lives on to note that; another one does.
+    """
     wait_until(
         lambda: count(fleet, child, ParentTold) >= times,
         what="a note that the parent has been told",

@@ -1,4 +1,6 @@
-"""The whole system over TLS, with a CA of one's own and a certificate for those who come; and what is said where it does not fit."""
+"""The whole system over TLS, with a CA of one's own and a certificate for those who come; and
+what is said where it does not fit.
+"""
 
 from __future__ import annotations
 

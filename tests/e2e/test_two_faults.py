@@ -1,4 +1,6 @@
-"""A worker is killed, and then the supervisor that found its handoff, anywhere on the way to a new message: it runs elsewhere in time."""
+"""A worker is killed, and then the supervisor that found its handoff, anywhere on the way to a
+new message: it runs elsewhere in time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A stored result that cannot be read is a failed step. Its job ends, and can be cancelled, retried and deleted."""
+"""A stored result that cannot be read is a failed step. Its job ends, and can be cancelled,
+retried and deleted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Two versions on the same queues: what one cannot read is left to the other, and to a person in the end. Jobs go on meanwhile."""
+"""Two versions on the same queues: what one cannot read is left to the other, and to a person
+in the end. Jobs go on meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Nobody is there who does a step, or looks after a job: whoever watches is told within seconds, and told when it is over."""
+"""Nobody is there who does a step, or looks after a job: whoever watches is told within
+seconds, and told when it is over.
+"""
 
 from __future__ import annotations
 

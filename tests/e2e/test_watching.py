@@ -1,4 +1,6 @@
-"""`handoff watch` over real processes: signs of life of a model that takes its time, a Redis that goes away, and a terminal."""
+"""`handoff watch` over real processes: signs of life of a model that takes its time, a Redis
+that goes away, and a terminal.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @dataclass(frozen=True)
 class Watched:
-    """A job whose step `a` is thinking, and does not say a word, until the test lets it; `b` waits for it."""
+    """A job whose step `a` is thinking, and does not say a word, until the test lets it; `b`
+    waits for it.
+    """
 
     fleet: Fleet
     job_id: JobId

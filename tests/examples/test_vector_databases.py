@@ -1,4 +1,6 @@
-"""The example documents, and the answers that a newcomer sees first: read what these tests print when you change either."""
+"""The example documents, and the answers that a newcomer sees first: read what these tests
+print when you change either.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Each built-in agent's golden request rests on words of its instructions, and every section of them is rested on."""
+"""Each built-in agent's golden request rests on words of its instructions, and every section
+of them is rested on.
+"""
 
 from __future__ import annotations
 

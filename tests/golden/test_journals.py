@@ -1,4 +1,6 @@
-"""Journals that this version wrote: every later version must read them, and find the same job in them. Never change one; add another."""
+"""Journals that this version wrote: every later version must read them, and find the same job
+in them. Never change one; add another.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The installed wheel works in a project that has packages `shared`, `supervisor` and `workers` of its own."""
+"""The installed wheel works in a project that has packages `shared`, `supervisor` and
+`workers` of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A supervisor's parts in this process, on a real ledger, with the offline model; the test does the specialists' work by hand."""
+"""A supervisor's parts in this process, on a real ledger, with the offline model; the test
+does the specialists' work by hand.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ SETTINGS = Settings(offline=True)
 
 
 class DyingDispatcher(Dispatcher):
-    """Publishes until it is told to die: then the process is gone between its commit and its messages."""
+    """Publishes until it is told to die: then the process is gone between its commit and its
+    messages.
+    """
 
     dies = False
     dies_waking = False

@@ -1,4 +1,6 @@
-"""A service with a Celery app of its own imports our client: nothing that is global in its process changes."""
+"""A service with a Celery app of its own imports our client: nothing that is global in its
+process changes.
+"""
 
 from __future__ import annotations
 

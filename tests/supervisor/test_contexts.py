@@ -1,4 +1,6 @@
-"""What the assessor and the synthesizer are shown, to the letter: what they need, and nothing of how it came about."""
+"""What the assessor and the synthesizer are shown, to the letter: what they need, and nothing
+of how it came about.
+"""
 
 from __future__ import annotations
 

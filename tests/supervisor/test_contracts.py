@@ -1,4 +1,6 @@
-"""Whoever does a step keeps what the step was planned with: the output schema, the limits and the effects."""
+"""Whoever does a step keeps what the step was planned with: the output schema, the limits and
+the effects.
+"""
 
 from __future__ import annotations
 

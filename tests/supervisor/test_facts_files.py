@@ -1,4 +1,6 @@
-"""A user's table of facts is read whole, or refused with a line for each thing that is wrong; a SQLite file gets to run nothing."""
+"""A user's table of facts is read whole, or refused with a line for each thing that is wrong;
+a SQLite file gets to run nothing.
+"""
 
 from __future__ import annotations
 

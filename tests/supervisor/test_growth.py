@@ -1,4 +1,6 @@
-"""What a step costs the supervisor does not grow with their number: counted in commands and bytes of Redis, which no other load changes."""
+"""What a step costs the supervisor does not grow with their number: counted in commands and
+bytes of Redis, which no other load changes.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
 def test_a_look_after_one_result_does_with_200_rows_what_it_does_with_20(
     shell: Shell, tmp_path: Path, steps: str
 ) -> None:
-    """One question about all steps, or about all that are out, would be a call for each of them in every look."""
+    """One question about all steps, or about all that are out, would be a call for each of
+    them in every look.
+    """
     asked = workflow(tmp_path, steps, UNREVIEWED)
     calls_of_looks(shell, asked, FEW)  # connections, scripts
 

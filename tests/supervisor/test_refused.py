@@ -1,4 +1,6 @@
-"""What a client refuses to submit, and what Redis refuses of it: in one line, and nothing is left behind."""
+"""What a client refuses to submit, and what Redis refuses of it: in one line, and nothing is
+left behind.
+"""
 
 from __future__ import annotations
 

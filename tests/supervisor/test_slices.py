@@ -1,4 +1,6 @@
-"""A step for each of many rows: handed out in slices, and between two of them it is other jobs' turn."""
+"""A step for each of many rows: handed out in slices, and between two of them it is other
+jobs' turn.
+"""
 
 from __future__ import annotations
 

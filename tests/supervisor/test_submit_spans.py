@@ -1,4 +1,6 @@
-"""What a collector hears of jobs that enter together: how long it took, and which of them were refused."""
+"""What a collector hears of jobs that enter together: how long it took, and which of them were
+refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a team lacks is done by that team, which goes on from where it stood; whoever dies in between, once."""
+"""What a team lacks is done by that team, which goes on from where it stood; whoever dies in
+between, once.
+"""
 
 from __future__ import annotations
 

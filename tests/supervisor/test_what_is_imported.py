@@ -1,4 +1,6 @@
-"""What a process does not import that has no use for it: people type commands all day, and scripts call them in loops."""
+"""What a process does not import that has no use for it: people type commands all day, and
+scripts call them in loops.
+"""
 
 from __future__ import annotations
 

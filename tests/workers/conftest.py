@@ -1,4 +1,6 @@
-"""What tests of the workers share: whoever opens a database closes it, on every Python. Only from 3.13 does Python itself say so."""
+"""What tests of the workers share: whoever opens a database closes it, on every Python. Only
+from 3.13 does Python itself say so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A worker that is asked to stop does so whatever it was doing, and is announced for as long as it serves."""
+"""A worker that is asked to stop does so whatever it was doing, and is announced for as long
+as it serves.
+"""
 
 from __future__ import annotations
 

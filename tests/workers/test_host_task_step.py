@@ -300,7 +300,9 @@ def test_a_worker_without_a_usable_host_is_told_the_setting_and_not_its_value(
 
 
 def test_the_task_is_that_of_the_workers_own_file() -> None:
-    """A job that was planned with another file, or by somebody with access to Redis, cannot choose it."""
+    """A job that was planned with another file, or by somebody with access to Redis, cannot
+    choose it.
+    """
     pinned = a_spec().model_copy(update={"celery_task": "shop.refund_all", "celery_queue": "money"})
     own = a_task_spec(repeatable=False)
 

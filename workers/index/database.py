@@ -1,8 +1,10 @@
-"""The file of the index: opened, checked, replaced when it is no good, and shared by all processes and threads of the host.
+"""The file of the index: opened, checked, replaced when it is no good, and shared by all
+processes and threads of the host.
 
-SQLite in WAL mode: readers never wait. The file is named by a generation number. One that is corrupt, foreign or too large is never
-deleted or moved while somebody may use it (SQLite forbids that): everyone goes on to the next generation, and old ones are deleted once
-no process holds their lock file.
+SQLite in WAL mode: readers never wait. The file is named by a generation number. One that is
+corrupt, foreign or too large is never deleted or moved while somebody may use it (SQLite
+forbids that): everyone goes on to the next generation, and old ones are deleted once no
+process holds their lock file.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _SCHEMA = f"""
     CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
     PRAGMA user_version = {SCHEMA_VERSION};
 """
-"""A passage's id is document << 20 | ordinal, so that the documents of matches are known without a join."""
+"""A passage's id is document << 20 | ordinal, so that the documents of matches are known
+without a join.
+"""
 
 
 class _NoGood(Exception):
@@ -60,10 +64,12 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[tuple[int, sqlite3.Connection]]:
-        """The generation and a connection, for one thread at a time. A file that turns out to be damaged is left behind.
+        """The generation and a connection, for one thread at a time. A file that turns out to
+        be damaged is left behind.
 
         Raises:
-            sqlite3.DatabaseError: the file is damaged (the next call gets a fresh one), or busy, or the disk is full.
+            sqlite3.DatabaseError: the file is damaged (the next call gets a fresh one), or
+            busy, or the disk is full.
             UserError: the cache folder cannot be used.
         """
         generation, connection = self._taken()

@@ -1,4 +1,6 @@
-"""Full-text search over the documents of a job: one index per host, one entry per text, filled when a job first asks."""
+"""Full-text search over the documents of a job: one index per host, one entry per text, filled
+when a job first asks.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class _Scope:
 
 
 class DocumentIndex:
-    """The index of this host. Opens nothing until it is asked; share one between all threads of a process."""
+    """The index of this host. Opens nothing until it is asked; share one between all threads
+    of a process.
+    """
 
     def __init__(self, cache_dir: Path) -> None:
         self._database = Database(cache_dir)
@@ -64,7 +68,8 @@ class DocumentIndex:
     def search(
         self, manifest: Manifest, query: str, *, text_of: Callable[[str], str], limit: int = 8
     ) -> Found:
-        """The best passages of a manifest's documents for any text; whatever isn't indexed yet is fetched with `text_of` and added.
+        """The best passages of a manifest's documents for any text; whatever isn't indexed yet
+        is fetched with `text_of` and added.
 
         Raises:
             UserError: the cache folder cannot be used.
@@ -102,7 +107,9 @@ class DocumentIndex:
         raise sqlite3.DatabaseError("the index was replaced during the search")
 
     def _scope(self, manifest: Manifest, text_of: Callable[[str], str]) -> _Scope:
-        """Make sure that all documents are indexed, and know their ids. Remembered, because 10,000 look-ups take longer than a search."""
+        """Make sure that all documents are indexed, and know their ids. Remembered, because
+        10,000 look-ups take longer than a search.
+        """
         with self._lock:
             known = self._scopes.get(id(manifest))
             if known is not None and known.generation == self._database.generation:

@@ -1,4 +1,6 @@
-"""From any text to an FTS5 query: words quoted (no operator survives), stop words dropped, any word may match."""
+"""From any text to an FTS5 query: words quoted (no operator survives), stop words dropped, any
+word may match.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ MOST_WORDS = 24
 
 _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
-"""Scripts without spaces: each character is made a word of its own, in texts and in queries, so that a phrase finds any run of them."""
+"""Scripts without spaces: each character is made a word of its own, in texts and in queries,
+so that a phrase finds any run of them.
+"""
 
 _FREQUENT = """
     a about above after again all also am an and any are as at be because been before being below between both but by can could did do

@@ -1,4 +1,6 @@
-"""Finding and ranking passages: bm25, with headings and paths counting more, and a second and third try when nothing fits."""
+"""Finding and ranking passages: bm25, with headings and paths counting more, and a second and
+third try when nothing fits.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _CANDIDATES = 100
 _MOST_OF_ONE_DOCUMENT = 3
 """Passages, as long as other documents have something to say too."""
 _FREQUENT = 2_000
-"""Passages with a word that make it add to the rank of others only, unless the others find too little."""
+"""Passages with a word that make it add to the rank of others only, unless the others find too
+little.
+"""
 _FUZZY_VOCABULARY = 5_000
 """Words with the same beginning that a misspelt one is compared to."""
 
@@ -58,7 +62,9 @@ def best(
 def _expressions(
     connection: sqlite3.Connection, words: Sequence[str], limit: int
 ) -> Iterator[tuple[int, str]]:
-    """As typed; words that begin alike; words that are spelt alike. With each, how many matches make the rest needless."""
+    """As typed; words that begin alike; words that are spelt alike. With each, how many
+    matches make the rest needless.
+    """
     frequent = {word for word in words if _is_frequent(connection, word)}
     telling = [word for word in words if word not in frequent]
     if frequent and telling:
@@ -69,7 +75,9 @@ def _expressions(
 
 
 def _is_frequent(connection: sqlite3.Connection, word: str) -> bool:
-    """Ranking each of the many passages that hold it would take most of the time, and tell them apart the least."""
+    """Ranking each of the many passages that hold it would take most of the time, and tell
+    them apart the least.
+    """
     query = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_FREQUENT})"  # noqa: S608 - a constant
     return bool(connection.execute(query, (any_of([word]),)).fetchone()[0] >= _FREQUENT)
 
@@ -88,7 +96,9 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
 def _ranked(
     candidates: list[tuple[int, float]], words: Sequence[str], paths: Mapping[int, str]
 ) -> list[tuple[int, float]]:
-    """Boosted by path; equals in order of path and place, so that the same search always gives the same answer."""
+    """Boosted by path; equals in order of path and place, so that the same search always gives
+    the same answer.
+    """
 
     def boosted(number: int, score: float) -> float:
         named = words_of(paths[number >> ORDINAL_BITS])

@@ -16,7 +16,9 @@ from handoff_queue.workers.index.database import Database
 from handoff_queue.workers.index.queries import spaced
 
 AIM_CHARS = 700
-"""A passage is closed once it is this long: some five sentences, enough to quote from, short enough to show eight."""
+"""A passage is closed once it is this long: some five sentences, enough to quote from, short
+enough to show eight.
+"""
 MOST_CHARS = 1_400
 """A paragraph longer than this is cut at sentences, lines, words, and in the end anywhere."""
 
@@ -112,14 +114,17 @@ BATCH_DOCUMENTS = 250
 BATCH_CHARS = 4_000_000
 """Of one transaction, and held in memory."""
 ORDINAL_BITS = 20
-"""A passage's id is its document's id and its number in it; a million passages are more than the largest document has."""
+"""A passage's id is its document's id and its number in it; a million passages are more than
+the largest document has.
+"""
 
 
 def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) -> None:
     """Index what is not yet. Texts that cannot be had are left out.
 
-    Processes that fill at the same time take batches at random and look again after each: they share the work without knowing of each
-    other, and a process that dies leaves nothing to clean up.
+    Processes that fill at the same time take batches at random and look again after each: they
+    share the work without knowing of each other, and a process that dies leaves nothing to
+    clean up.
     """
     sizes = {document.digest: document.chars for document in manifest.documents}
     unavailable: set[str] = set()

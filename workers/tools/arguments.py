@@ -1,4 +1,6 @@
-"""What a built-in tool takes, as a pydantic type: its schema for the model, and the check of what the model sends."""
+"""What a built-in tool takes, as a pydantic type: its schema for the model, and the check of
+what the model sends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ Given = TypeVar("Given", bound=Arguments)
 def built_in(
     name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]
 ) -> Tool:
-    """A tool out of its parts; wrong arguments become a `ToolFailed` that says what is wrong with them."""
+    """A tool out of its parts; wrong arguments become a `ToolFailed` that says what is wrong
+    with them.
+    """
 
     def checked(given: dict[str, Any], context: ToolContext) -> str:
         try:

@@ -1,7 +1,7 @@
 """`fetch_url`: a public web page as text, kept with the job's documents so that it can be cited.
 
-The model chooses the address, and what it reads may have told it which: so everything about the address is refused unless it is
-known to be harmless.
+The model chooses the address, and what it reads may have told it which: so everything about
+the address is refused unless it is known to be harmless.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
     reached = web or Web()
 
     known: OrderedDict[tuple[str, str], Document] = OrderedDict()
-    """(job, URL as asked for) -> the page as it was kept: a page that changes at each visit must still be read in one piece."""
+    """(job, URL as asked for) -> the page as it was kept: a page that changes at each visit
+    must still be read in one piece.
+    """
     lock = threading.Lock()
 
     def fetch(given: _Fetch, context: ToolContext) -> str:
@@ -211,7 +213,9 @@ def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:
 
 
 def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadline) -> bytes:
-    """The content, as far as the cap. Unpacked here, a little at a time: a kilobyte of gzip can unfold to a megabyte."""
+    """The content, as far as the cap. Unpacked here, a little at a time: a kilobyte of gzip
+    can unfold to a megabyte.
+    """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
         raise ToolFailed(

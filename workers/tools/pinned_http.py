@@ -28,9 +28,13 @@ _NOT_PUBLIC_4 = tuple(
         "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
     )
 )  # fmt: skip
-"""IANA's special-purpose registry, multicast and reserved space; 169.254.169.254, where clouds keep credentials, is in it."""
+"""IANA's special-purpose registry, multicast and reserved space; 169.254.169.254, where clouds
+keep credentials, is in it.
+"""
 _GLOBAL_UNICAST_6 = IPv6Network("2000::/3")
-"""All that IANA has given out; loopback, mapped, local, link-local, site-local and multicast lie outside."""
+"""All that IANA has given out; loopback, mapped, local, link-local, site-local and multicast
+lie outside.
+"""
 _NOT_PUBLIC_6 = tuple(
     IPv6Network(net)
     for net in (
@@ -42,11 +46,15 @@ _NOT_PUBLIC_6 = tuple(
         "3fff::/20",
     )
 )
-"""Teredo and 6to4 carry IPv4 addresses inside; the rest is documentation and protocol space. (NAT64 lies outside 2000::/3.)"""
+"""Teredo and 6to4 carry IPv4 addresses inside; the rest is documentation and protocol space.
+(NAT64 lies outside 2000::/3.)
+"""
 
 
 def is_public(address: Address) -> bool:
-    """The policy of every worker. Both the list and the standard library must agree that it is public."""
+    """The policy of every worker. Both the list and the standard library must agree that it is
+    public.
+    """
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
     if isinstance(address, IPv4Address):
@@ -69,7 +77,8 @@ class AddressRefused(OSError):
 
 
 def allowed_addresses(host: str, port: int, resolver: Resolver, policy: Policy) -> list[str]:
-    """The addresses of a host, all checked. One bad address damns the host: a public one beside it is how the check would be dodged.
+    """The addresses of a host, all checked. One bad address damns the host: a public one
+    beside it is how the check would be dodged.
 
     Raises:
         AddressRefused: not all addresses may be reached, or there are none.
@@ -90,7 +99,9 @@ _CONNECT_S = 5.0
 
 
 class Deadline:
-    """One end for everything that a fetch does: a server that drips a byte a second must not hold a worker's thread."""
+    """One end for everything that a fetch does: a server that drips a byte a second must not
+    hold a worker's thread.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -188,7 +199,9 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         raise httpcore2.ConnectError(f"{host} does not answer on port {port}")
 
     def _resolve_in_time(self, host: str, port: int) -> list[str]:
-        """The operating system's resolver knows no time-out: it is left behind in its thread when it takes too long."""
+        """The operating system's resolver knows no time-out: it is left behind in its thread
+        when it takes too long.
+        """
         answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
 
         def resolve() -> None:

@@ -41,7 +41,8 @@ def _read(given: _Read, context: ToolContext) -> str:
 
 
 def _named(source: str, documents: Sequence[Document]) -> Document:
-    """The document with this path; models add `./` and forget folders, which is no reason to fail if only one can be meant.
+    """The document with this path; models add `./` and forget folders, which is no reason to
+    fail if only one can be meant.
 
     Raises:
         ToolFailed: naming the likeliest.

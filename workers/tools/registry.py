@@ -1,4 +1,6 @@
-"""Every tool that this worker has, by name: the built-in ones, those of installed packages, and those of the user's folders."""
+"""Every tool that this worker has, by name: the built-in ones, those of installed packages,
+and those of the user's folders.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Registry:
 
     tools: Mapping[str, Tool]
     not_offered: Mapping[str, str]
-    """Tools that exist but cannot be used here, and why: a specialist may name them, and goes without."""
+    """Tools that exist but cannot be used here, and why: a specialist may name them, and goes
+    without.
+    """
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""`@tool(...)`: what a user's function can say about itself beyond its signature. A function without it is a tool as well."""
+"""`@tool(...)`: what a user's function can say about itself beyond its signature. A function
+without it is a tool as well.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ LONGEST_TIMEOUT_S = 3_600.0
 def tool(
     *, secrets: Sequence[str] = (), repeatable: bool = True, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
-    """Mark a function: the environment variables that it reads (its secrets), whether it may run again after a crash, and the number of
-    seconds after which a call has failed.
+    """Mark a function: the environment variables that it reads (its secrets), whether it may
+    run again after a crash, and the number of seconds after which a call has failed.
 
-    The mark only sets attributes of the same names, so `my_function.timeout_s = 10` below the function does the same.
+    The mark only sets attributes of the same names, so `my_function.timeout_s = 10` below the
+    function does the same.
     """
 
     def marked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:

@@ -1,6 +1,8 @@
-"""The user's own tools: typed functions in a folder of Python files (`--tools DIR`), or behind the entry point group `handoff.tools`.
+"""The user's own tools: typed functions in a folder of Python files (`--tools DIR`), or behind
+the entry point group `handoff.tools`.
 
-Every public function that a file defines is a tool: its name, its docstring and its types are all that is needed.
+Every public function that a file defines is a tool: its name, its docstring and its types are
+all that is needed.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ _log = log_of(__name__)
 
 
 def load_tools(folder: Path) -> tuple[Tool, ...]:
-    """The tools of all Python files in a folder (not below it; names with a leading `_` or `.` are left alone), sorted by name.
+    """The tools of all Python files in a folder (not below it; names with a leading `_` or `.`
+    are left alone), sorted by name.
 
     Raises:
-        InvalidTool: no such folder, a file that does not load, a function without docstring or types, a name taken twice.
+        InvalidTool: no such folder, a file that does not load, a function without docstring or
+        types, a name taken twice.
     """
     folder = expanded(folder, "--tools")
     if not folder.is_dir():
@@ -111,8 +115,9 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the tools that a module defines itself, by name: its public functions, also behind a decorator such as `functools.cache`, and
-    other callables that bear the mark of `@tool`. Imported functions are left out.
+    """Yield the tools that a module defines itself, by name: its public functions, also behind
+    a decorator such as `functools.cache`, and other callables that bear the mark of `@tool`.
+    Imported functions are left out.
     """
     seen = set[int]()
     for name, member in sorted(vars(module).items()):
@@ -141,9 +146,11 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
 
 
 def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
-    """The tool, run only when its secrets are there, and with their values blacked out of whatever it says.
+    """The tool, run only when its secrets are there, and with their values blacked out of
+    whatever it says.
 
-    Of what it raises only `ToolFailed` speaks to the model, in words that its author chose; of anything else the loop tells the type.
+    Of what it raises only `ToolFailed` speaks to the model, in words that its author chose; of
+    anything else the loop tells the type.
     """
     run = tool.run
     assert run is not None

@@ -7,7 +7,9 @@ from handoff_queue.shared.agent.tool import Tool
 MAX_USES = 5
 """Searches in one model call; each is paid."""
 SERVER_TYPE = "web_search_20250305"
-"""The plain form: no code execution needed. Newer ones (…_20260209, …_20260318) filter results by running code, which is another price."""
+"""The plain form: no code execution needed. Newer ones (…_20260209, …_20260318) filter results
+by running code, which is another price.
+"""
 _DESCRIPTION = (
     "Search the web. What it finds can be cited only after fetch_url has read the page. Runs on the model provider's side, so it needs a "
     "real model: it is not offered with the offline model."

@@ -1,1 +1,3 @@
-"""Spans for an OpenTelemetry collector. The only importer of opentelemetry; loaded only where spans are sent."""
+"""Spans for an OpenTelemetry collector. The only importer of opentelemetry; loaded only where
+spans are sent.
+"""

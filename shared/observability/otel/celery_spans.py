@@ -1,5 +1,6 @@
-"""Celery's own spans, by OpenTelemetry's instrumentation of it: `apply_async/TASK` where a message is published, `run/TASK` where it is
-run, and the `traceparent` in its headers that joins the two. Mended where it would do harm here.
+"""Celery's own spans, by OpenTelemetry's instrumentation of it: `apply_async/TASK` where a
+message is published, `run/TASK` where it is run, and the `traceparent` in its headers that
+joins the two. Mended where it would do harm here.
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ _JOB = re.compile(r"j-[0-9a-f]{12}")
 class CelerySpans(CeleryInstrumentor):
     """The instrumentation, for our tasks only, with less in its spans.
 
-    Celery's signals reach every receiver of the process: a host service that uses our client has tasks of its own.
+    Celery's signals reach every receiver of the process: a host service that uses our client
+    has tasks of its own.
     """
 
     _instance = None
     _is_instrumented_by_opentelemetry = False
-    """OpenTelemetry allows one instrumentor of a class. The host may use Celery's, which is another."""
+    """OpenTelemetry allows one instrumentor of a class. The host may use Celery's, which is
+    another.
+    """
 
     def __init__(self, traceparent_of: Callable[[JobId], str | None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._traceparent_of = traceparent_of
 
     def _trace_prerun(self, *args: Any, **kwargs: Any) -> None:
-        """A message that says nothing of a trace (a process without telemetry has sent it) belongs to its job's all the same."""
+        """A message that says nothing of a trace (a process without telemetry has sent it)
+        belongs to its job's all the same.
+        """
         if not _is_ours(kwargs.get("task")):
             return
         request = kwargs["task"].request
@@ -80,8 +86,9 @@ def _is_ours(task: Any) -> bool:
 
 
 def _of_this_copy(sent: dict[str, Any]) -> dict[str, Any]:
-    """What runs in this thread is told from another copy of the same message in another one: what was taken for lost is sent again. The
-    instrumentation would end the span of the one with that of the other.
+    """What runs in this thread is told from another copy of the same message in another one:
+    what was taken for lost is sent again. The instrumentation would end the span of the one
+    with that of the other.
     """
     return {**sent, "task_id": f"{sent.get('task_id')} {threading.get_ident()}"}
 

@@ -26,7 +26,9 @@ _SAYS_OF_EACH = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_interna
 _SAYS_WHAT_IS_WRONG = BatchSpanProcessor.__module__
 """The SDK's logger that says which OTEL_BSP_* is no number, and that it goes on with its own."""
 END_WITHIN_S = 10.0
-"""The longest that a process stays for what is left to send when it stops, whatever the collector does."""
+"""The longest that a process stays for what is left to send when it stops, whatever the
+collector does.
+"""
 _SAYS_WHICH_HEADER = parse_env_headers.__module__
 """Its logger that quotes a header that it cannot read."""
 _NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood, and a part is left out: write name=value,name=value"
@@ -49,7 +51,9 @@ class Ids(RandomIdGenerator):
 
     @contextmanager
     def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:
-        """A span that this thread starts here has this id; and its trace that one, where it is a root."""
+        """A span that this thread starts here has this id; and its trace that one, where it is
+        a root.
+        """
         self._asked.for_span, self._asked.for_trace = span_id, trace_id
         try:
             yield
@@ -71,7 +75,9 @@ class _Before(SpanExporter):
 
 
 class Redacting(_Before):
-    """Takes secrets out of everything, and the texts of errors, whoever made the span: Celery's instrumentation, a user's tool."""
+    """Takes secrets out of everything, and the texts of errors, whoever made the span:
+    Celery's instrumentation, a user's tool.
+    """
 
     def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
         super().__init__(exporter)
@@ -123,7 +129,9 @@ class OneLine:
 
 
 class SayingOnce(_Before):
-    """Where a person waits: the SDK says nothing, and the first batch that could not be sent is one line."""
+    """Where a person waits: the SDK says nothing, and the first batch that could not be sent
+    is one line.
+    """
 
     def __init__(self, exporter: SpanExporter, line: OneLine) -> None:
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
@@ -139,7 +147,9 @@ class SayingOnce(_Before):
 
 
 class Sparing(logging.Filter):
-    """Of a service, whose batches go on to fail as long as it works: each thing that the SDK says of that once a minute."""
+    """Of a service, whose batches go on to fail as long as it works: each thing that the SDK
+    says of that once a minute.
+    """
 
     EVERY_S = 60.0
 
@@ -174,7 +184,9 @@ class InOurWords(logging.Filter):
 
 
 class Batches(BatchSpanProcessor):
-    """Stays within its time when it stops: an export that is under way may take as long as the last one, and the SDK waits for both."""
+    """Stays within its time when it stops: an export that is under way may take as long as the
+    last one, and the SDK waits for both.
+    """
 
     def __init__(
         self, exporter: SpanExporter, end_within_s: float, line: OneLine | None = None
@@ -221,7 +233,9 @@ def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
 def make_provider(
     service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None
 ) -> TracerProvider:
-    """Everything else as the OTEL_* variables say. What is left is sent when the process ends, as far as the collector takes it in time."""
+    """Everything else as the OTEL_* variables say. What is left is sent when the process ends,
+    as far as the collector takes it in time.
+    """
     named = Resource.create()
     if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         named = named.merge(Resource({SERVICE_NAME: service}))

@@ -1,6 +1,8 @@
-"""What a span says of a handoff, a model call and a tool call, in the words of OpenTelemetry's conventions for generative AI
-(https://github.com/open-telemetry/semantic-conventions-genai, as of November 2026). Pure. What the conventions have no word for is below
-`handoff.`; nothing that a person, a model or a tool has written is in it, but for `content_*`, which are asked for only on request.
+"""What a span says of a handoff, a model call and a tool call, in the words of OpenTelemetry's
+conventions for generative AI (https://github.com/open-telemetry/semantic-conventions-genai, as
+of November 2026). Pure. What the conventions have no word for is below `handoff.`; nothing
+that a person, a model or a tool has written is in it, but for `content_*`, which are asked for
+only on request.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ _FINISHED = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-"""The server's stop reasons in the words that the conventions have for the messages of all providers."""
+"""The server's stop reasons in the words that the conventions have for the messages of all
+providers.
+"""
 
 
 def provider_of(settings: Settings) -> str:

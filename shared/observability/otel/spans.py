@@ -1,4 +1,6 @@
-"""The form of telemetry that tells: one trace a job, whatever processes have worked on it. See docs/decisions/0013-one-trace.md."""
+"""The form of telemetry that tells: one trace a job, whatever processes have worked on it. See
+docs/decisions/0013-one-trace.md.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,9 @@ KNOWN_JOBS = 10_000
 def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> Telemetry:
     """Start to send spans, and return how.
 
-    In a supervisor or a worker, the provider becomes the global one if there is none yet: spans of a user's tools join the trace. A client
-    (`flush_s` is given) leaves the global provider alone.
+    In a supervisor or a worker, the provider becomes the global one if there is none yet:
+    spans of a user's tools join the trace. A client (`flush_s` is given) leaves the global
+    provider alone.
     """
     captures = os.environ.get(gen_ai.CAPTURE, "").strip().lower() in gen_ai.CAPTURES
     ids = Ids()
@@ -90,7 +93,9 @@ class _Told(Span):
 
 
 class _Claimed(Span):
-    """A claim of a handoff, and what came of that: a result, or nobody wants one any more, or, of most, another claim."""
+    """A claim of a handoff, and what came of that: a result, or nobody wants one any more, or,
+    of most, another claim.
+    """
 
     def __init__(self) -> None:
         self.result: HandoffResult | None = None
@@ -173,7 +178,9 @@ class OpenTelemetry(Telemetry):
     def handoff(
         self, handoff: AgentHandoff, model: str | None, started_at: float | None
     ) -> Iterator[Span]:
-        """What is done is below the handoff's span from the first claim on; the span itself is told once, by whoever ends the handoff."""
+        """What is done is below the handoff's span from the first claim on; the span itself is
+        told once, by whoever ends the handoff.
+        """
         place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _Claimed()
         current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
         above = (
@@ -217,7 +224,9 @@ class OpenTelemetry(Telemetry):
             yield _Told(span, captures=self._captures)
 
     def job_ended(self, life: Lifetime) -> None:
-        """The span that all others of the job are below. One that ends again, after a retry, has another one for that, below the first."""
+        """The span that all others of the job are below. One that ends again, after a retry,
+        has another one for that, below the first.
+        """
         place = self._place(life.job_id)
         own_id, above = (
             (job_span(life.job_id), place.parent_id)
@@ -251,7 +260,9 @@ class OpenTelemetry(Telemetry):
     def _working(
         self, name: str, kind: SpanKind, attributes: gen_ai.Attributes
     ) -> Iterator[trace.Span]:
-        """A span for as long as the block takes. Of an error its kind: the text may quote a payload."""
+        """A span for as long as the block takes. Of an error its kind: the text may quote a
+        payload.
+        """
         with self._tracer.start_as_current_span(
             name,
             kind=kind,
@@ -276,7 +287,9 @@ class OpenTelemetry(Telemetry):
         return self._decided(place_of(job_id, self._kept))
 
     def _decided(self, place: Place) -> Place:
-        """With the sampler's word where nobody has decided: by the trace's id, so that all processes say the same."""
+        """With the sampler's word where nobody has decided: by the trace's id, so that all
+        processes say the same.
+        """
         if place.is_sampled is not None:
             return place
         decision = self._provider.sampler.should_sample(None, place.trace_id, "submit").decision
@@ -284,7 +297,9 @@ class OpenTelemetry(Telemetry):
 
 
 def _is_open_since(started_at: float | None) -> bool:
-    """Whether the span that is current here was open at that time: that of a later claim was not when the handoff was begun."""
+    """Whether the span that is current here was open at that time: that of a later claim was
+    not when the handoff was begun.
+    """
     began_ns = getattr(trace.get_current_span(), "start_time", None)
     return not started_at or began_ns is None or began_ns < (started_at + CLOCKS_APART_S) * 1e9
 

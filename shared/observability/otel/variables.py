@@ -50,7 +50,9 @@ _CHECKS: Mapping[str, Callable[[str], None]] = {
 
 
 def problems_of_exporter(environment: Mapping[str, str]) -> Iterator[str]:
-    """Name each variable that cannot be used, and what is wrong with its value. No text holds a value."""
+    """Name each variable that cannot be used, and what is wrong with its value. No text holds
+    a value.
+    """
     for part, check in _CHECKS.items():
         names = (f"OTEL_EXPORTER_OTLP_TRACES_{part}", f"OTEL_EXPORTER_OTLP_{part}")
         used = next((name for name in names if environment.get(name)), None)

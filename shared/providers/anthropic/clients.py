@@ -1,4 +1,6 @@
-"""Which model a process uses, out of its settings. The only place where a client of a provider is built."""
+"""Which model a process uses, out of its settings. The only place where a client of a provider
+is built.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,8 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
 
 
 def _most_connections() -> int:
-    """A process makes as many calls at once as it has slots, and none of them waits for a connection (the SDK's own limit is 1,000), but
+    """A process makes as many calls at once as it has slots, and none of them waits for a
+    connection (the SDK's own limit is 1,000), but
     where the system does not let it open so many: who is beyond waits for one.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -112,7 +115,8 @@ def _most_connections() -> int:
 def _http_client() -> httpx2.AsyncClient:
     """Return a client over aiohttp, whose compiled parser reads streams faster.
 
-    The client follows no redirect: httpx would send the key to the other address, and a POST would become a GET.
+    The client follows no redirect: httpx would send the key to the other address, and a POST
+    would become a GET.
     """
     limits = httpx2.Limits(max_connections=_most_connections())
     return WatchedClient(limits=limits, follow_redirects=False)
@@ -147,7 +151,9 @@ def _of_provider(name: str, build: Callable[[], Client]) -> Client:
 
 
 def _no_address(provider: str) -> UserError:
-    """Return the error of a region or a resource that makes no address. It does not quote the value."""
+    """Return the error of a region or a resource that makes no address. It does not quote the
+    value.
+    """
     return UserError(
         f"HANDOFF_MODEL_PROVIDER={provider}: its server has no valid address: correct {_PLACES[provider]}"
     )

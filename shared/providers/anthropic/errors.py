@@ -36,8 +36,9 @@ _PREFIX = "anthropic-ratelimit-"
 
 
 def limits_of(headers: Mapping[str, str]) -> RateLimits:
-    """`anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`. The `-reset` headers are not needed: the provider
-    refills its buckets all the time, by their limit per window.
+    """`anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`. The
+    `-reset` headers are not needed: the provider refills its buckets all the time, by their
+    limit per window.
     """
     return RateLimits(
         _allowance(headers, "requests"),
@@ -69,7 +70,9 @@ _MAY_PASS = re.compile(
     r"api_error|overload|rate_?limit|time_?d?_?out|unavailable|server|internal|busy|capacity|^(408|409|429|5\d\d)$",
     re.IGNORECASE,
 )
-"""In the type or code of an error that may not come again: those of the provider, of OpenAI's protocol and of llama.cpp."""
+"""In the type or code of an error that may not come again: those of the provider, of OpenAI's
+protocol and of llama.cpp.
+"""
 _WORDS = ("message", "detail", "msg")
 """Fields of an error in which servers say what is wrong."""
 _BROKEN = (anthropic.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError)
@@ -87,8 +90,10 @@ _NOT_UNDERSTOOD = (
 def as_ours(sending: Sending, settings: ClientSettings) -> Iterator[None]:
     """Raise a `ModelError` for each exception of the SDK and its HTTP client.
 
-    A stream of nonsense fails in many ways inside the SDK's decoder (JSON, lookups, attributes): all of them mean that the server cannot
-    be understood, which may pass. An exception from before the first byte was sent is about credentials, the request or the connection.
+    A stream of nonsense fails in many ways inside the SDK's decoder (JSON, lookups,
+    attributes): all of them mean that the server cannot be understood, which may pass. An
+    exception from before the first byte was sent is about credentials, the request or the
+    connection.
     """
     try:
         yield
@@ -186,7 +191,8 @@ def error_of_event(data: str) -> ModelError:
 
 
 def _of_stream_event(kind: str, said: str) -> ModelError:
-    """Return the error that came with status 200: only its type or code tells whether another try may help.
+    """Return the error that came with status 200: only its type or code tells whether another
+    try may help.
 
     An error without either, such as "model not loaded" of a local server, would come again.
     """
@@ -200,7 +206,9 @@ def _of_stream_event(kind: str, said: str) -> ModelError:
 
 
 def _said(body: Any) -> str:
-    """What the server says, in one line, redacted. Some servers leave out the outer object, some send text."""
+    """What the server says, in one line, redacted. Some servers leave out the outer object,
+    some send text.
+    """
     message = body
     if isinstance(body, dict):
         message = body.get("error") or body.get("errors") or body
@@ -220,7 +228,9 @@ def redacted(text: str) -> str:
 
 
 def _retry_after_s(headers: Any) -> float | None:
-    """Return the seconds to wait, which `retry-after` gives as a number or as a date (RFC 9110, section 10.2.3)."""
+    """Return the seconds to wait, which `retry-after` gives as a number or as a date (RFC
+    9110, section 10.2.3).
+    """
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             wait_s = float(headers[name]) * unit_s

@@ -1,4 +1,6 @@
-"""An event loop in a thread of its own, for threads that wait for what comes over hundreds of connections."""
+"""An event loop in a thread of its own, for threads that wait for what comes over hundreds of
+connections.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ END_WITHIN_S = 5.0
 
 
 BREATH_S = 0.0004
-"""After each connection that had something: of 500 that stream, each is read five times a second, and not for each of its words."""
+"""After each connection that had something: of 500 that stream, each is read five times a
+second, and not for each of its words.
+"""
 LONGEST_BREATH_S = 0.2
 """What it may keep a reply waiting; words are shown no more often than that."""
 
 
 class Unhurried(selectors.DefaultSelector):
-    """Looks less often the more it finds, so that what comes meanwhile over a connection is read in one go: ten words cost little more than
-    one. With a few connections, it looks at once.
+    """Looks less often the more it finds, so that what comes meanwhile over a connection is
+    read in one go: ten words cost little more than one. With a few connections, it looks at
+    once.
     """
 
     def __init__(
@@ -55,7 +60,8 @@ class Unhurried(selectors.DefaultSelector):
 class EventLoop:
     """Begins with the first piece of work, in the process that has it, and ends with the process.
 
-    One is enough for a process, and the most where threads are greenlets: those are one thread, in which one loop can run.
+    One is enough for a process, and the most where threads are greenlets: those are one
+    thread, in which one loop can run.
     """
 
     def __init__(self, name: str) -> None:
@@ -65,7 +71,8 @@ class EventLoop:
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def run(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Have the loop do this, in the caller's context. Who cancels what is given back cancels the work at once.
+        """Have the loop do this, in the caller's context. Who cancels what is given back
+        cancels the work at once.
 
         Raises:
             RuntimeError: there are as many threads as there may be.

@@ -14,9 +14,11 @@ import httpx2
 
 
 def parted(base_url: str) -> tuple[str, dict[str, str]]:
-    """`https://user:password@host/path` as an address that may be shown, and the header that says the rest (RFC 7617).
+    """`https://user:password@host/path` as an address that may be shown, and the header that
+    says the rest (RFC 7617).
 
-    aiohttp sends no request whose URL has them where there is such a header, too, which the SDK sets.
+    aiohttp sends no request whose URL has them where there is such a header, too, which the
+    SDK sets.
     """
     try:
         parts = urlsplit(base_url)
@@ -37,7 +39,8 @@ class Sending:
     """The requests of one asyncio task."""
 
     has_begun: bool = False
-    """Whether a connection to the server was open, and the first bytes of a request went into it."""
+    """Whether a connection to the server was open, and the first bytes of a request went into it.
+    """
 
 
 _CURRENT: ContextVar[Sending | None] = ContextVar("sending", default=None)
@@ -53,8 +56,8 @@ def watch_sending() -> Sending:
 class WatchedClient(anthropic.DefaultAioHttpClient):
     """The SDK's client over aiohttp. It marks each request that it sends in `watch_sending`.
 
-    aiohttp reports the first part of a request's body just before it writes it, together with the headers. A CONNECT
-    request to a proxy is not reported.
+    aiohttp reports the first part of a request's body just before it writes it, together with
+    the headers. A CONNECT request to a proxy is not reported.
     """
 
     def _init_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:

@@ -1,4 +1,6 @@
-"""The `Model` over the official client: always streamed, never retried here, interruptible at any moment."""
+"""The `Model` over the official client: always streamed, never retried here, interruptible at
+any moment.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse
 
 CONNECT_TIMEOUT_S = 10.0
 REST_WITHIN_S = 2 * LONGEST_BREATH_S
-"""How long a whole reply is kept back for the end of its body, which the next call's connection depends on: it is there already as a rule,
-and a new connection is not much cheaper.
+"""How long a whole reply is kept back for the end of its body, which the next call's
+connection depends on: it is there already as a rule, and a new connection is not much cheaper.
 """
 CLOSE_WITHIN_S = 5.0
 """So long is waited for connections to be given back."""
@@ -56,10 +58,12 @@ Client = (
 
 
 class AnthropicModel:
-    """One client, shared by all threads of a process: it costs tens of megabytes, a connection pool and a TLS context.
+    """One client, shared by all threads of a process: it costs tens of megabytes, a connection
+    pool and a TLS context.
 
-    All replies are read by one event loop, while each caller's thread pulses: a thread for every stream, woken by every word, costs several
-    times as much, and a blocked read could not be interrupted.
+    All replies are read by one event loop, while each caller's thread pulses: a thread for
+    every stream, woken by every word, costs several times as much, and a blocked read could
+    not be interrupted.
     """
 
     def __init__(self, client: Client) -> None:
@@ -102,7 +106,9 @@ class AnthropicModel:
                 READING.run(self._client.close()).result(CLOSE_WITHIN_S)
 
     def _open(self) -> None:
-        """Once there are connections, they are given back when the process ends: before what reads them does."""
+        """Once there are connections, they are given back when the process ends: before what
+        reads them does.
+        """
         if not self._is_open:
             self._is_open = True
             atexit.register(self.close)
@@ -157,7 +163,9 @@ class _Exchange:
         self._awake.put(None)
 
     async def read(self, client: Client) -> None:
-        """Pass the reply or the error on to the thread that waits. A cancelled call closes its connection."""
+        """Pass the reply or the error on to the thread that waits. A cancelled call closes its
+        connection.
+        """
         sending = watch_sending()
         try:
             with as_ours(sending, settings_of(client)):
@@ -203,7 +211,9 @@ class _Exchange:
         return self._reply
 
     async def _take_all(self, events: AsyncIterator[dict[str, Any]], gathering: Gathering) -> None:
-        """Who waits is woken for what is paid, and sees words when its clock wakes it: to be woken costs as much as to read a word."""
+        """Who waits is woken for what is paid, and sees words when its clock wakes it: to be
+        woken costs as much as to read a word.
+        """
         async for event in events:
             gathering.take(event)
             if gathering.is_over:
@@ -213,8 +223,9 @@ class _Exchange:
 
 
 async def _posted(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
-    """The stream of the reply. The provider's own client, and Foundry's, which is one, get the request as text: of one that comes in parts
-    it first copies each part. Bedrock's and Vertex's change the parts.
+    """The stream of the reply. The provider's own client, and Foundry's, which is one, get the
+    request as text: of one that comes in parts it first copies each part. Bedrock's and
+    Vertex's change the parts.
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)

@@ -1,4 +1,6 @@
-"""A `ModelCall` as the keyword arguments of `client.messages.create`: what is cached, and how strictly schemas bind."""
+"""A `ModelCall` as the keyword arguments of `client.messages.create`: what is cached, and how
+strictly schemas bind.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,15 @@ _LOOSE = (
     "$dynamicRef",
     "definitions",
 )
-"""Keywords that strict output does not know, or that change what a schema means when they are dropped."""
+"""Keywords that strict output does not know, or that change what a schema means when they are
+dropped.
+"""
 
 
 def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:
-    """The request. `plainly`: without strictness, for servers that refuse `output_config` or `strict`."""
+    """The request. `plainly`: without strictness, for servers that refuse `output_config` or
+    `strict`.
+    """
     request: dict[str, Any] = {
         "model": call.model,
         "max_tokens": call.max_output_tokens,
@@ -50,7 +56,9 @@ def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The schema as the provider enforces it, None if enforcing would change its meaning (an object with free keys)."""
+    """The schema as the provider enforces it, None if enforcing would change its meaning (an
+    object with free keys).
+    """
     return _strict(json.dumps(schema))
 
 
@@ -117,7 +125,9 @@ def _tool(marked: tuple[dict[str, Any], bool], plainly: bool) -> dict[str, Any]:
 
 
 def _with_cached_end(messages: tuple[MessageParam, ...]) -> list[MessageParam]:
-    """The last block marked as a cache breakpoint: the next turn of the loop repeats everything up to here."""
+    """The last block marked as a cache breakpoint: the next turn of the loop repeats
+    everything up to here.
+    """
     if not messages:
         return []
     *before, last = messages

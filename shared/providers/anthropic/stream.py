@@ -1,4 +1,6 @@
-"""The events of one streamed reply, gathered: by hand and leniently, because servers other than the provider's leave fields out."""
+"""The events of one streamed reply, gathered: by hand and leniently, because servers other
+than the provider's leave fields out.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ _MOST_TOKENS = 10**9
 async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
     """Yield the events of a stream that the SDK has opened, as the server sent them.
 
-    The SDK's own model of each event costs more than the reading. The type of an event is in its data: some servers send no `event:` line.
+    The SDK's own model of each event costs more than the reading. The type of an event is in
+    its data: some servers send no `event:` line.
 
     Raises:
         ModelError: an event says that the server has failed.
@@ -84,7 +87,8 @@ def _check_no_error(body: bytes) -> None:
 
 
 class Gathering:
-    """What has come of a reply so far, written by one thread and looked at by another. Blocks stay as the server wrote them, known type or
+    """What has come of a reply so far, written by one thread and looked at by another. Blocks
+    stay as the server wrote them, known type or
     not: they are sent back in the next turn.
 
     What is added is checked as it comes, so that whoever looks finds texts where texts belong.
@@ -105,7 +109,9 @@ class Gathering:
         """Events so far: who looks sees by it whether anything has come since."""
 
     def take(self, event: dict[str, Any]) -> None:
-        """Add one event. Raises: LookupError, TypeError, ValueError: the server does not know what it says."""
+        """Add one event. Raises: LookupError, TypeError, ValueError: the server does not know
+        what it says.
+        """
         with self._lock:
             self.taken += 1
             self._add(event)
@@ -216,7 +222,9 @@ class Gathering:
 
 
 def usage_of(reported: dict[str, Any]) -> Usage:
-    """Our usage out of the provider's: there the cached parts are apart, here they are parts of the input. Absent fields count as none."""
+    """Our usage out of the provider's: there the cached parts are apart, here they are parts
+    of the input. Absent fields count as none.
+    """
     read, written = (
         _count(reported, "cache_read_input_tokens"),
         _count(reported, "cache_creation_input_tokens"),
@@ -257,7 +265,9 @@ def _place(value: object) -> int:
 
 
 def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return the blocks in whole characters. Raise ValueError if a block could not be stored and read again."""
+    """Return the blocks in whole characters. Raise ValueError if a block could not be stored
+    and read again.
+    """
     try:
         _check_blocks(content)
     except ValueError:
@@ -283,7 +293,9 @@ def _known(usage: object) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> Any:
-    """A call's arguments. What does not parse stays a string: the loop's check of the schema tells the model."""
+    """A call's arguments. What does not parse stays a string: the loop's check of the schema
+    tells the model.
+    """
     if not text.strip():
         return {}
     try:

@@ -1,4 +1,6 @@
-"""A user's typed Python function as a `Tool`: its schema comes out of signature and docstring through the SDK's own helper."""
+"""A user's typed Python function as a `Tool`: its schema comes out of signature and docstring
+through the SDK's own helper.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,14 @@ def tool_from(
 ) -> Tool:
     """The function as a tool, called `name` or like the function.
 
-    Its docstring is the description; each parameter needs a type. What it returns is shown to the model as `output_of` says. An attribute
-    `repeatable = False` on the function (or the argument) says that it must not run again after a crash. A parameter of the type
+    Its docstring is the description; each parameter needs a type. What it returns is shown to
+    the model as `output_of` says. An attribute `repeatable = False` on the function (or the
+    argument) says that it must not run again after a crash. A parameter of the type
     `CallContext` is filled in by the worker.
 
     Raises:
-        InvalidTool: no docstring, no types, a generator, or something that the Messages API does not take.
+        InvalidTool: no docstring, no types, a generator, or something that the Messages API
+        does not take.
     """
     name = str(name or getattr(function, "__name__", ""))
     if not _NAME.fullmatch(name):
@@ -134,7 +138,9 @@ class _Signature:
 
 
 def _described(function: Callable[..., Any]) -> tuple[Any, frozenset[str]]:
-    """Return what has the docstring and the types of a callable, and the parameters that a `functools.partial` has filled in."""
+    """Return what has the docstring and the types of a callable, and the parameters that a
+    `functools.partial` has filled in.
+    """
     fixed = set[str]()
     while isinstance(function, partial) and "__wrapped__" not in vars(function):
         fixed |= function.keywords.keys()
@@ -157,7 +163,9 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], nam
 
 
 def _is_context(hint: Any) -> bool:
-    """Whether a parameter of this type is filled in by the worker: `CallContext`, or `CallContext | None`."""
+    """Whether a parameter of this type is filled in by the worker: `CallContext`, or
+    `CallContext | None`.
+    """
     if get_origin(hint) is Union or isinstance(hint, type(int | None)):
         return CallContext in get_args(hint)
     return hint is CallContext

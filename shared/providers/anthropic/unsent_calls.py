@@ -26,7 +26,8 @@ _PASSING_PROXY_STATUSES = (408, 425, 429)
 _NETWORK_ERRORS = frozenset(
     {"ConnectionError", "TimeoutError", "HTTPClientError", "TransportError", "gaierror"}
 )
-"""Classes of errors that may pass by themselves: Python's, botocore's, google-auth's and httpx's."""
+"""Classes of errors that may pass by themselves: Python's, botocore's, google-auth's and httpx's.
+"""
 _UNUSABLE_REQUESTS = (
     httpx2.UnsupportedProtocol,
     httpx2.LocalProtocolError,
@@ -66,7 +67,9 @@ def settings_of(client: object) -> ClientSettings:
 
 
 def unsent(error: Exception, settings: ClientSettings) -> ModelError:
-    """Return our error for an exception that was raised before the first byte of the request was sent."""
+    """Return our error for an exception that was raised before the first byte of the request
+    was sent.
+    """
     causes = tuple(_causes(error))
     for cause in causes:
         if isinstance(cause, aiohttp.ClientHttpProxyError):
@@ -181,7 +184,9 @@ def _way(settings: ClientSettings) -> str:
 
 
 def _address_variable(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> str:
-    """Return the variable that holds the address of a failed TLS connection: the server's or a proxy's."""
+    """Return the variable that holds the address of a failed TLS connection: the server's or a
+    proxy's.
+    """
     for scheme in ("https", "http"):
         name, host = _proxy(scheme)
         if host == f"{error.host}:{error.port}":
@@ -190,7 +195,9 @@ def _address_variable(error: aiohttp.ClientConnectorError, settings: ClientSetti
 
 
 def _proxy(scheme: str) -> tuple[str, str]:
-    """Return the variable that names the proxy for servers of this scheme, and the proxy's host and port."""
+    """Return the variable that names the proxy for servers of this scheme, and the proxy's
+    host and port.
+    """
     name, url = proxy_of(scheme, os.environ) or (f"{scheme.upper()}_PROXY", "")
     parts = urlsplit(url if "://" in url else f"http://{url}")
     host = parts.hostname or ""

@@ -1,4 +1,6 @@
-"""Aspects that people ask for, and the words by which documents speak of them: a small thesaurus, and stems for the rest."""
+"""Aspects that people ask for, and the words by which documents speak of them: a small
+thesaurus, and stems for the rest.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _STRONG_WEIGHT, _WEAK_WEIGHT = 2.0, 1.0
 
 _AMOUNT = r"\d[\d.,]*\s?"
 
-# name: (words that name the aspect, words that hint at it); each a regular expression that starts at a word
+# name: (words that name the aspect, words that hint at it); each a regular expression that
+# starts at a word
 _THESAURUS: dict[str, tuple[str, str]] = {
     "filtering": (r"filter\w*", r"predicates?|where clauses?|metadata|payloads?|conditions?"),
     "persistence": (

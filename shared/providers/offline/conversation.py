@@ -1,4 +1,6 @@
-"""A Messages-API request as the offline model understands it: the handoff's tags, the tools offered, what was called so far."""
+"""A Messages-API request as the offline model understands it: the handoff's tags, the tools
+offered, what was called so far.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class Conversation:
     schema: Mapping[str, Any] | None = None
     """JSON Schema of the final text."""
     output_format: Mapping[str, Any] | None = None
-    """JSON Schema of the envelope's output as the handoff has it: strict schemas lose their limits on the way."""
+    """JSON Schema of the envelope's output as the handoff has it: strict schemas lose their
+    limits on the way.
+    """
     last_answer: str | None = None
     """The final text that was not accepted, if this turn is a repair."""
     prompts: tuple[str, ...] = ()
@@ -225,7 +229,9 @@ def _document_count(text: str) -> int | None:
 
 
 def _schema(asked: Mapping[str, Any], system: str) -> Mapping[str, Any] | None:
-    """As `output_config.format` sends it; or in words, which is how a schema comes that cannot be enforced."""
+    """As `output_config.format` sends it; or in words, which is how a schema comes that cannot
+    be enforced.
+    """
     sent = ((asked.get("output_config") or {}).get("format") or {}).get("schema")
     said = system.rpartition("matches this JSON Schema: ")
     found = sent or (json_in(said[2]) if said[1] else None)

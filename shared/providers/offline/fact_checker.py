@@ -1,4 +1,6 @@
-"""The fact-checker's part. It cannot judge: it looks whether the figures of each claim stand in the quotes behind it."""
+"""The fact-checker's part. It cannot judge: it looks whether the figures of each claim stand
+in the quotes behind it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def is_asked_to_check(conversation: Conversation) -> bool:
 
 
 def checks(conversation: Conversation) -> dict[str, Any]:
-    """The envelope: a claim with a figure that no quote of it has is wrong; where no claim has a quote, nothing can be said."""
+    """The envelope: a claim with a figure that no quote of it has is wrong; where no claim has
+    a quote, nothing can be said.
+    """
     claims = [claim for result in conversation.results for claim in result.claims if claim.quotes]
     wrong = [
         {"statement": claim.text, "why": f"no quote has {', '.join(odd)}"}

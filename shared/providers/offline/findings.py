@@ -50,7 +50,9 @@ class Finding:
 
 
 def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Finding], list[str]]:
-    """Findings in the order in which to state them, and the labels of aspects that nothing was found for."""
+    """Findings in the order in which to state them, and the labels of aspects that nothing was
+    found for.
+    """
     if topic.thing:
         return _about_thing(topic, topic.thing, sentences)
     return _about_question(topic, sentences), []
@@ -110,7 +112,9 @@ def _about_thing(
 
 
 def _per_aspect(topic: Topic) -> int:
-    """A table of many aspects needs one sentence each; who asks about one thing only wants to know more."""
+    """A table of many aspects needs one sentence each; who asks about one thing only wants to
+    know more.
+    """
     if not topic.aspects:
         return 1
     return _PER_ASPECT if topic.wants_advice else _PER_ASPECT + 1
@@ -158,9 +162,11 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> list[Finding
 
 
 def _placed(sentence: Sentence, chosen: Sequence[Sentence], topic: Topic) -> Sentence:
-    """With what it is about in front, where others answer differently and it does not say: "2 March: 1,240 orders were lost".
+    """With what it is about in front, where others answer differently and it does not say: "2
+    March: 1,240 orders were lost".
 
-    That is the heading of its section; where things are asked for ("Which laptop ..."), the title of its document.
+    That is the heading of its section; where things are asked for ("Which laptop ..."), the
+    title of its document.
     """
     headings = {each.heading for each in chosen if each.source == sentence.source}
     place = sentence.heading if len(headings) > 1 and sentence.heading != sentence.title else ""
@@ -171,7 +177,9 @@ def _placed(sentence: Sentence, chosen: Sequence[Sentence], topic: Topic) -> Sen
 
 
 def _overview(topic: Topic, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """How each section begins of the documents that the subject names by their titles or paths; of all, if it names nothing at all."""
+    """How each section begins of the documents that the subject names by their titles or
+    paths; of all, if it names nothing at all.
+    """
     about = [
         each
         for each in sentences
@@ -189,7 +197,9 @@ def _overview(topic: Topic, sentences: Sequence[Sentence]) -> list[Sentence]:
 
 
 def _share(topic: Topic, sentence: Sentence, rarity: Mapping[str, float]) -> float:
-    """How much of the question's words a sentence has, by their rarity; those in its headings count less. 0.0 without any of its own."""
+    """How much of the question's words a sentence has, by their rarity; those in its headings
+    count less. 0.0 without any of its own.
+    """
     said = {s for s in topic.stems if has_stem(s, stems_of(sentence.text))}
     near = {
         s for s in topic.stems if has_stem(s, stems_of(f"{sentence.title} {sentence.heading}"))
@@ -199,7 +209,9 @@ def _share(topic: Topic, sentence: Sentence, rarity: Mapping[str, float]) -> flo
 
 
 def _bonus(topic: Topic, sentence: Sentence) -> float:
-    """For saying what the thing asked about is, for having it as the subject or in the document's title, and for aspects asked about."""
+    """For saying what the thing asked about is, for having it as the subject or in the
+    document's title, and for aspects asked about.
+    """
     subjects = topic.names or (topic.question.rstrip("?."),)
     opening = stems_of(" ".join(sentence.text.split()[:2]))
     begins = any(has_stem(s, opening) for s in topic.stems)
@@ -216,7 +228,9 @@ def _bonus(topic: Topic, sentence: Sentence) -> float:
 
 
 def _rarities(topic: Topic, sentences: Sequence[Sentence]) -> dict[str, float]:
-    """A word that few sentences have tells more than one that all have; one that none has counts like one that a single one has."""
+    """A word that few sentences have tells more than one that all have; one that none has
+    counts like one that a single one has.
+    """
     bags = [stems_of(each.text) for each in sentences]
     return {
         s: math.log(1 + len(sentences) / max(1, sum(has_stem(s, bag) for bag in bags))) ** 2

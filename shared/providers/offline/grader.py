@@ -1,4 +1,6 @@
-"""The part of who scores answers. It cannot judge: it counts how many words of a right answer, or of the request, an answer has."""
+"""The part of who scores answers. It cannot judge: it counts how many words of a right answer,
+or of the request, an answer has.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,18 @@ _LOWEST, _HIGHEST = 1, 5
 
 
 def is_asked_to_score(conversation: Conversation) -> bool:
-    """Told by the form of the answer, a list of scores by criteria, and by the answers that are shown."""
+    """Told by the form of the answer, a list of scores by criteria, and by the answers that
+    are shown.
+    """
     return '\n{"answer":' in conversation.task and "criterion" in _score_in(conversation).get(
         "properties", {}
     )
 
 
 def grades(conversation: Conversation) -> dict[str, Any]:
-    """The envelope with every criterion scored alike; of two answers, the one with more of the words is better."""
+    """The envelope with every criterion scored alike; of two answers, the one with more of the
+    words is better.
+    """
     shown = [json.loads(line) for line in conversation.task.splitlines() if line.startswith("{")]
     answers = [one for one in shown if "text" in one]
     wanted = next(

@@ -1,4 +1,6 @@
-"""The judge's part: of claims that contradict each other, the one with more sources stands; where none has, it stays disputed."""
+"""The judge's part: of claims that contradict each other, the one with more sources stands;
+where none has, it stays disputed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ def judge(conversation: Conversation) -> dict[str, Any]:
 
 
 def rule(conversation: Conversation) -> dict[str, Any]:
-    """Who is right about a text takes a reader: every point of the brief, one a line, is left undecided."""
+    """Who is right about a text takes a reader: every point of the brief, one a line, is left
+    undecided.
+    """
     points = [
         json.loads(line)["point"] for line in conversation.task.splitlines() if line.startswith("{")
     ]

@@ -1,4 +1,6 @@
-"""Reading JSON out of texts that were written for a language model: wrapped in tags, followed by prose, or cut in the middle."""
+"""Reading JSON out of texts that were written for a language model: wrapped in tags, followed
+by prose, or cut in the middle.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def text_of(content: Any) -> str:
 
 
 def claims_and_output(data: str) -> tuple[Any, list[dict[str, Any]]]:
-    """A result's data: one JSON object with `output` and `claims`, perhaps cut; anything else is an output without claims."""
+    """A result's data: one JSON object with `output` and `claims`, perhaps cut; anything else
+    is an output without claims.
+    """
     data = data.strip()
     whole = _parsed(data)
     if isinstance(whole, dict) and ("output" in whole or "claims" in whole):
@@ -39,7 +43,9 @@ def json_in(text: str) -> Any:
 
 
 def hits_in(text: str) -> tuple[list[dict[str, Any]], int | None]:
-    """The hits of a search_documents result, and how many documents were searched; what can be saved of a result that was cut."""
+    """The hits of a search_documents result, and how many documents were searched; what can be
+    saved of a result that was cut.
+    """
     whole = json_in(text)
     if isinstance(whole, dict) and isinstance(whole.get("hits"), list):
         hits, searched = (
@@ -53,7 +59,9 @@ def hits_in(text: str) -> tuple[list[dict[str, Any]], int | None]:
 
 
 def page_in(text: str) -> tuple[str, int, int, str] | None:
-    """(source, offset, total_chars, text) of a read_document result; of one that was cut, the text up to the cut."""
+    """(source, offset, total_chars, text) of a read_document result; of one that was cut, the
+    text up to the cut.
+    """
     whole = json_in(text)
     if (
         isinstance(whole, dict)

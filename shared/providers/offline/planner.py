@@ -1,4 +1,6 @@
-"""The planner's part: one research step per thing compared or question asked, and a writer who has them all."""
+"""The planner's part: one research step per thing compared or question asked, and a writer who
+has them all.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,8 @@ def plan(conversation: Conversation) -> dict[str, Any]:
 
 
 def give_up(conversation: Conversation) -> dict[str, Any]:
-    """The planner's second job: what steps lack cannot be had, since there are only the documents, and those they have searched. So no
-    other step would find it either.
+    """The planner's second job: what steps lack cannot be had, since there are only the
+    documents, and those they have searched. So no other step would find it either.
     """
     schema = conversation.schema or {}
     item = resolve(property_schema(schema, "resolutions").get("items", {}), schema)
@@ -114,7 +116,9 @@ def _known_in(task: str) -> list[str]:
 
 
 def _out_of(known: list[str], asking: Asking, names: list[str]) -> list[dict[str, Any]]:
-    """A request that follows on another is about what that one has found: nothing is looked for again."""
+    """A request that follows on another is about what that one has found: nothing is looked
+    for again.
+    """
     writer = next((name for name in _WRITERS if name in names), names[0])
     return [
         {

@@ -1,4 +1,6 @@
-"""The replanner's part: one more step where a specialist came back without what it was to find, and somebody else can search for it too."""
+"""The replanner's part: one more step where a specialist came back without what it was to
+find, and somebody else can search for it too.
+"""
 
 from __future__ import annotations
 

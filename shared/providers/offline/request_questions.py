@@ -1,4 +1,6 @@
-"""What a request in plain words asks for: things to compare, aspects, or questions to answer one by one."""
+"""What a request in plain words asks for: things to compare, aspects, or questions to answer
+one by one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ _ASPECT_CUE = (
 )
 _MOST_NAME_WORDS = 5
 _MOST_CHARS = 4_000
-"""Of a request that are looked at: what is wanted stands at its beginning, and reading stays fast."""
+"""Of a request that are looked at: what is wanted stands at its beginning, and reading stays fast.
+"""
 _QUESTION = r"^(?:how|what|why|when|where|which|who|does|do|is|are|can|should)\b"
 _IMPERATIVE = (
     r"^(?:(?:and|then|also|finally|please),?\s+)*(?:(?:can|could|would) you\s+(?:please\s+)?)?"
@@ -30,7 +33,9 @@ _IMPERATIVE = (
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A request, understood. `things` has two or more names if it is a comparison; `topics` is what to answer otherwise."""
+    """A request, understood. `things` has two or more names if it is a comparison; `topics` is
+    what to answer otherwise.
+    """
 
     text: str
     things: tuple[str, ...] = ()
@@ -120,13 +125,17 @@ def _names(text: str) -> list[str]:
 
 
 def _name_of(words: list[str]) -> str:
-    """Of a long item that begins like a proper name, only the name: "Milvus store their data" -> "Milvus"."""
+    """Of a long item that begins like a proper name, only the name: "Milvus store their data"
+    -> "Milvus".
+    """
     named = list(takewhile(lambda word: any(ch.isupper() or ch.isdigit() for ch in word), words))
     return " ".join(named if named and len(words) > 2 else words)
 
 
 def _aspects_in(text: str) -> list[str]:
-    """Aspects: what stands after a cue ("needs filtering and durable storage"), then what the thesaurus finds elsewhere."""
+    """Aspects: what stands after a cue ("needs filtering and durable storage"), then what the
+    thesaurus finds elsewhere.
+    """
     found: dict[str, str] = {}
     for cue in re.finditer(rf"{_ASPECT_CUE}\s+(?:the\s+)?([^.?!:]+)", text, re.IGNORECASE):
         for item in listed(cue.group(1)):
@@ -142,7 +151,9 @@ def _aspects_in(text: str) -> list[str]:
 
 
 def _topics(text: str) -> list[str]:
-    """The questions of a request: its lines, its sentences that ask or order something, the items of "explain a, b and c"."""
+    """The questions of a request: its lines, its sentences that ask or order something, the
+    items of "explain a, b and c".
+    """
     items = [
         re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line).strip() for line in text.splitlines()
     ]
@@ -167,7 +178,9 @@ def _wanted(item: str) -> list[str]:
 
 
 def _questions(sentences: list[str]) -> list[str]:
-    """ "How does A work, and how does B?" -> both, each a question of its own; one that leans on the last ("does it ...") stays with it."""
+    """ "How does A work, and how does B?" -> both, each a question of its own; one that leans
+    on the last ("does it ...") stays with it.
+    """
     parts: list[str] = []
     for sentence in sentences:
         for part in re.split(

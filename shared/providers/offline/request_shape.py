@@ -72,7 +72,9 @@ def is_fixed(request: str) -> bool:
 
 
 def plain(request: str) -> str:
-    """Without names of files and quoted texts: they are material, and say nothing about what is to be done."""
+    """Without names of files and quoted texts: they are material, and say nothing about what
+    is to be done.
+    """
     unquoted = re.sub(r"\"[^\"]*\"|“[^”]*”|«[^»]*»", " ", request)
     return re.sub(r"(?<![\w/-])[\w/-]+\.[a-z]\w{1,4}\b|(?<![\w-])[\w-]+/(?=\W|$)", " ", unquoted)
 
@@ -108,7 +110,9 @@ def things_in(request: str) -> tuple[str, ...]:
 
 
 def questions_in(request: str) -> int:
-    """How many questions there are that are worth a run of their own: a list of them, or those of a report."""
+    """How many questions there are that are worth a run of their own: a list of them, or those
+    of a report.
+    """
     items = _ITEM.findall(request)
     if items:
         return len(set(items))
@@ -125,7 +129,9 @@ def questions_in(request: str) -> int:
 
 
 def _items(sentence: str) -> tuple[str, ...]:
-    """The items of its list: names where things are looked into, anything where they are held against each other."""
+    """The items of its list: names where things are looked into, anything where they are held
+    against each other.
+    """
     if not _LOOKS_INTO.search(sentence) and not _AGAINST.search(sentence):
         return ()
     found: tuple[str, ...] = ()
@@ -149,7 +155,9 @@ def _items(sentence: str) -> tuple[str, ...]:
 
 
 def _named(item: str, *, is_first: bool) -> str:
-    """The proper name in an item; of the first one, behind what leads to it: "our competitors Acme" -> "Acme"."""
+    """The proper name in an item; of the first one, behind what leads to it: "our competitors
+    Acme" -> "Acme".
+    """
     names: list[str] = re.findall(r"(?:(?<=\s)|^)[A-Z0-9][\w.+#-]*(?: [A-Z0-9][\w.+#-]*)*", item)
     if is_first:
         return names[-1] if names else ""

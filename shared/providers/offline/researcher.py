@@ -1,4 +1,6 @@
-"""The researcher's part: search for the thing and each aspect at once, read the best hits, then state what they say, verbatim."""
+"""The researcher's part: search for the thing and each aspect at once, read the best hits,
+then state what they say, verbatim.
+"""
 
 from __future__ import annotations
 
@@ -232,7 +234,9 @@ def _pages(conversation: Conversation, topic: Topic) -> list[tuple[str, int]]:
 
 
 def _is_named(path: str, topic: Topic) -> bool:
-    """Whether a subject that is no question names a document; one without words of its own ("the documents") names them all."""
+    """Whether a subject that is no question names a document; one without words of its own
+    ("the documents") names them all.
+    """
     return not topic.question.endswith("?") and all(
         has_stem(each, stems_of(title_of(path))) for each in topic.stems
     )
@@ -287,7 +291,9 @@ def _refused_quotes(conversation: Conversation) -> list[str]:
 def _section(
     topic: Topic, findings: Sequence[Finding], gaps: Sequence[str], ids: Mapping[Sentence, str]
 ) -> str:
-    """A list under a heading for each aspect, or, for a question, just a list; then what was not found."""
+    """A list under a heading for each aspect, or, for a question, just a list; then what was
+    not found.
+    """
     if not findings:
         return not_found([topic.gap])
     parts = []

@@ -1,4 +1,5 @@
-"""The reviewer's part: code looks for statements without sources and for parts of the request that are not covered.
+"""The reviewer's part: code looks for statements without sources and for parts of the request
+that are not covered.
 
 It judges nothing, and gives no scores.
 """
@@ -24,7 +25,9 @@ _QUOTED_CHARS = 160
 
 
 def review(conversation: Conversation) -> dict[str, Any]:
-    """PASS, or REVISE with each step and its problem; what another round cannot mend is an open point."""
+    """PASS, or REVISE with each step and its problem; what another round cannot mend is an
+    open point.
+    """
     asking = understand(request_in(conversation.task))
     revisions: dict[str, list[str]] = {}
     open_points: list[str] = []

@@ -36,7 +36,9 @@ _ROLES: Mapping[tuple[str, ...], Callable[[Conversation], dict[str, Any]]] = {
 
 
 def reply_to(conversation: Conversation) -> list[Block]:
-    """The content blocks of the reply: tool calls while something is to be found out, otherwise the final text."""
+    """The content blocks of the reply: tool calls while something is to be found out,
+    otherwise the final text.
+    """
     schema = conversation.schema or {}
     has = resolve(schema, schema).get("properties", {})
     for marks, role in _ROLES.items():
@@ -66,14 +68,18 @@ def reply_to(conversation: Conversation) -> list[Block]:
 
 
 def _is_synthesizer(conversation: Conversation) -> bool:
-    """Told by its instructions: it answers like a specialist, but merges results instead of drafting from claims."""
+    """Told by its instructions: it answers like a specialist, but merges results instead of
+    drafting from claims.
+    """
     return re.search(
         r"\bsynthesi[sz](?:er|e the)\b", conversation.system[:400], re.IGNORECASE
     ) is not None or conversation.task.startswith("Write the one answer to the request")
 
 
 def _goes_on_searching(conversation: Conversation) -> bool:
-    """A researcher may be given results to go on from; whoever can search and is told to research does that."""
+    """A researcher may be given results to go on from; whoever can search and is told to
+    research does that.
+    """
     can_search = research.SEARCH in conversation.tools or any(
         call.name == research.SEARCH for call in conversation.calls
     )
@@ -87,7 +93,9 @@ def _goes_on_searching(conversation: Conversation) -> bool:
 
 
 def _final(conversation: Conversation, envelope: dict[str, Any]) -> Block:
-    """The envelope with its output in the form that is wanted; or, if the schema is none of ours, the form alone, and valid."""
+    """The envelope with its output in the form that is wanted; or, if the schema is none of
+    ours, the form alone, and valid.
+    """
     schema = conversation.schema
     if schema is None:
         return {"type": "text", "text": envelope["output"]}
@@ -116,7 +124,9 @@ def _filled(
 
 
 def _in_form(envelope: dict[str, Any], filled: Filled) -> dict[str, Any]:
-    """With the claims that the form was filled from, since a number has no place for a marker; what they do not say makes it partial."""
+    """With the claims that the form was filled from, since a number has no place for a marker;
+    what they do not say makes it partial.
+    """
     own = {claim["id"]: claim for claim in envelope["claims"]}
     claims = [own.get(used, {"id": used, "text": used, "sources": []}) for used in filled.used]
     changed = {**envelope, "output": filled.value, "claims": claims}

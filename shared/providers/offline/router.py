@@ -1,4 +1,6 @@
-"""The router's part: a team for what can be worked on side by side or needs different experts, otherwise one, and which."""
+"""The router's part: a team for what can be worked on side by side or needs different experts,
+otherwise one, and which.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _CRAFTS = frozenset({"researcher", "analyst", "writer", "reviewer", "coder"})
 _MANY = 3
 """Things or questions from which a team is worth its cost."""
 _MOST_CHARS = 4_000
-"""Of a request that are looked at: what is wanted stands at its beginning, and reading stays fast."""
+"""Of a request that are looked at: what is wanted stands at its beginning, and reading stays fast.
+"""
 
 
 def route(conversation: Conversation) -> dict[str, Any]:

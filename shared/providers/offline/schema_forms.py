@@ -1,4 +1,6 @@
-"""Filling the form that a JSON Schema asks for out of claims: what they do not say is left out, or null where that is allowed."""
+"""Filling the form that a JSON Schema asks for out of claims: what they do not say is left
+out, or null where that is allowed.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def fill_in(
     *,
     root: Schema | None = None,
 ) -> Filled:
-    """The form, filled. It is valid against the schema if nothing is missing; what is missing is not in it."""
+    """The form, filled. It is valid against the schema if nothing is missing; what is missing
+    is not in it.
+    """
     form = _Form(root if root is not None else schema, tuple(subjects))
     filled = form.value(schema, _Scope((), tuple(claims)))
     if filled.is_there and not filled.missing and not is_valid(filled.value, schema, form.root):
@@ -206,7 +210,9 @@ class _Form:
         )
 
     def _narrowed(self, name: str, scope: _Scope) -> _Scope:
-        """Below a property that is called like one of the subjects, only what is said of that one counts."""
+        """Below a property that is called like one of the subjects, only what is said of that
+        one counts.
+        """
         subject = next(
             (each for each in self._subjects if _folded(each.name) == _folded(name)), None
         )

@@ -1,4 +1,6 @@
-"""The least that is valid against a JSON Schema: what a server must send that is held to a schema, and has nothing to say."""
+"""The least that is valid against a JSON Schema: what a server must send that is held to a
+schema, and has nothing to say.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sentences of Markdown and plain text, each verbatim, with the headings above it: what the offline model is able to say."""
+"""Sentences of Markdown and plain text, each verbatim, with the headings above it: what the
+offline model is able to say.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Sentence:
     heading: str
     order: int
     said: str = ""
-    """What a row of a table says in words: "Price: $499", "Ember: Price $499, Weight 1.9 kg"; empty: what is quoted says it."""
+    """What a row of a table says in words: "Price: $499", "Ember: Price $499, Weight 1.9 kg";
+    empty: what is quoted says it.
+    """
     is_verbatim: bool = False
     """Whether the document holds no Markdown: the text of the sentence is the quote."""
 
@@ -79,7 +83,9 @@ class Sentence:
 
     @property
     def standing_alone(self) -> str:
-        """The text with its document's title in front when it leans on it: "Vespa: it is written in Java"."""
+        """The text with its document's title in front when it leans on it: "Vespa: it is
+        written in Java".
+        """
         text = self.text
         if self.title.lower() in text.lower() or (
             self.heading and text.startswith(f"{self.heading}: ")
@@ -95,7 +101,9 @@ class Sentence:
 def sentences_of(
     text: str, source: str, *, starts_whole: bool = True, ends_whole: bool = True
 ) -> tuple[Sentence, ...]:
-    """Every whole sentence of running text, list items and rows of tables; not of headings and code. A cut edge loses its fragment."""
+    """Every whole sentence of running text, list items and rows of tables; not of headings and
+    code. A cut edge loses its fragment.
+    """
     if delimiter := delimiter_of(source, text):
         rows = rows_of_file(text, delimiter, starts_whole=starts_whole, ends_whole=ends_whole)
         return tuple(
@@ -151,7 +159,9 @@ def words_of(text: str) -> list[str]:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
-    """("heading" | "item" | "text" | "row", folded text, what a row says), without code and front matter."""
+    """("heading" | "item" | "text" | "row", folded text, what a row says), without code and
+    front matter.
+    """
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     text = re.sub(r"^(```|~~~).*?(^\1\s*$|\Z)", "\n", text, flags=re.DOTALL | re.MULTILINE)
     kind, lines = "text", list[str]()
@@ -184,7 +194,9 @@ def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _item_in(line: str) -> str | None:
-    """What a line says that begins something new without a blank line before it: a list's item, a labelled value, a line of a log."""
+    """What a line says that begins something new without a blank line before it: a list's
+    item, a labelled value, a line of a log.
+    """
     item = re.match(r"(?:[-*+]|\d{1,2}[.)])\s+(.*)", line)
     if item:
         return item.group(1)
@@ -231,7 +243,9 @@ def split(block: str) -> list[str]:
 
 
 def _is_open(before: str) -> bool:
-    """Whether the full stop belongs to an abbreviation, a number or an initial. "It is written in C." ends; "Donald E." does not."""
+    """Whether the full stop belongs to an abbreviation, a number or an initial. "It is written
+    in C." ends; "Donald E." does not.
+    """
     *others, last = before.split(" ")
     plain = last.lower().lstrip("(")
     is_initial = re.fullmatch(r"\(?[A-Z]\.", last) is not None and (

@@ -1,4 +1,6 @@
-"""Which specialist's field a request lies in: its words held against their descriptions, and against words of the same trades."""
+"""Which specialist's field a request lies in: its words held against their descriptions, and
+against words of the same trades.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,13 @@ _NOT_THEIRS = re.compile(
 )
 """From where on a description says what it is not for."""
 _TELLING, _HINTING = 1.3, 0.6
-"""Weights of a trade's words beside those of a description itself, of which one that nobody else has weighs 2."""
+"""Weights of a trade's words beside those of a description itself, of which one that nobody
+else has weighs 2.
+"""
 _ENOUGH = 1.1
-"""The weight from which a request is said to lie in a field: one telling word, or two that hint at it."""
+"""The weight from which a request is said to lie in a field: one telling word, or two that
+hint at it.
+"""
 _WHATEVER = frozenset(
     stem(word)
     for word in """every help need read right rule trade want use add alone already answer ask beginning below call carry cause
@@ -80,7 +86,9 @@ _TRADES: tuple[tuple[str, str, str], ...] = (
     ),
     ("article letter tone", "article", "letter tone warm polite friendly newsletter"),
 )
-"""Words by which a description shows its trade (two of them); those that tell it in a request, and those that only hint at it."""
+"""Words by which a description shows its trade (two of them); those that tell it in a request,
+and those that only hint at it.
+"""
 _SHOWN_BY = 2
 
 
@@ -132,7 +140,9 @@ def fields_in(brief: str, names: Sequence[str]) -> tuple[Field, ...]:
 
 
 def best(text: str, fields: Iterable[Field]) -> Field | None:
-    """The field that a text lies in most surely; None: in none for sure. The first by name of several."""
+    """The field that a text lies in most surely; None: in none for sure. The first by name of
+    several.
+    """
     known = sorted(fields, key=lambda field: field.name)
     count = Counter(word for field in known for word in field.own)
     asked = _stems(text)
@@ -144,7 +154,9 @@ def best(text: str, fields: Iterable[Field]) -> Field | None:
 
 
 def _weight(word: str, field: Field, count: Counter[str], among: int) -> float:
-    """How much a word speaks for a field: a word of its description the more, the fewer of the others have it."""
+    """How much a word speaks for a field: a word of its description the more, the fewer of the
+    others have it.
+    """
     own = (
         2 * log((1 + among) / max(1, count[word])) / log(1 + among)
         if has_stem(word, field.own)

@@ -1,4 +1,6 @@
-"""Writing one message as the Messages API's server-sent events, in the order in which the real API sends them."""
+"""Writing one message as the Messages API's server-sent events, in the order in which the real
+API sends them.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 _PIECE_CHARS = 240
-"""Characters of one delta: small enough that a draft is seen to grow, large enough to cost nothing."""
+"""Characters of one delta: small enough that a draft is seen to grow, large enough to cost nothing.
+"""
 
 
 def events(message: dict[str, Any]) -> Iterator[bytes]:
-    """message_start, then each block's start, deltas and stop, then message_delta with the final usage, then message_stop."""
+    """message_start, then each block's start, deltas and stop, then message_delta with the
+    final usage, then message_stop.
+    """
     opening = {
         **message,
         "content": [],

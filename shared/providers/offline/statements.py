@@ -1,4 +1,6 @@
-"""Statements of an output: giving them their markers, finding those that have none, and the line that names gaps."""
+"""Statements of an output: giving them their markers, finding those that have none, and the
+line that names gaps.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _UNCITED_MAY_BE_SHORTER_THAN = 4
 
 
 def marked(text: str, marker: str) -> str:
-    """A statement with its marker before the full stop, so that whoever splits sentences keeps the two together."""
+    """A statement with its marker before the full stop, so that whoever splits sentences keeps
+    the two together.
+    """
     text = text.strip()
     end = re.search(rf"[.!][{re.escape(CLOSING)}]*$", text)
     return f"{text[: end.start()]} [{marker}]{end.group()}" if end else f"{text} [{marker}]."

@@ -1,4 +1,6 @@
-"""The synthesizer's part: results merged with their markers kept, what is said twice said once, contradictions named."""
+"""The synthesizer's part: results merged with their markers kept, what is said twice said
+once, contradictions named.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def _qualified(text: str, step: str) -> str:
 
 
 def _without_repeats(text: str, said: set[str]) -> str:
-    """A text without the lines that an earlier one has said, the gaps (named once, at the end) and headings left empty."""
+    """A text without the lines that an earlier one has said, the gaps (named once, at the end)
+    and headings left empty.
+    """
     kept: list[str] = []
     for line in text.splitlines():
         key = " ".join(words_of(re.sub(r"\[[^\]]*\]", "", line)))
@@ -102,7 +106,9 @@ def _without_empty_sections(text: str) -> str:
 
 
 def _conflicts(claims: Sequence[KnownClaim]) -> list[tuple[KnownClaim, KnownClaim]]:
-    """Pairs from different sources that speak of the same thing, with other numbers or the other way round."""
+    """Pairs from different sources that speak of the same thing, with other numbers or the
+    other way round.
+    """
     return [
         (one, other)
         for one, other in combinations(claims, 2)

@@ -1,4 +1,6 @@
-"""Token counts: a plain estimate, four characters a token, since there is no tokenizer here and nothing is paid for."""
+"""Token counts: a plain estimate, four characters a token, since there is no tokenizer here
+and nothing is paid for.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def estimate_input(asked: dict[str, Any]) -> int:
 
 
 def cut_to(content: list[dict[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
-    """What fits into max_tokens: the real API too stops in the middle of a word, and sends no half tool call that could be run."""
+    """What fits into max_tokens: the real API too stops in the middle of a word, and sends no
+    half tool call that could be run.
+    """
     left, kept = max_tokens * _CHARS_PER_TOKEN, []
     for block in content:
         if block["type"] != "text" or left <= 0:

@@ -96,7 +96,9 @@ class Topic:
 
 
 def topics_of(task: str) -> tuple[Topic, ...]:
-    """Read a task, as our own planner writes it or as anybody does. A comparison has a topic for each thing."""
+    """Read a task, as our own planner writes it or as anybody does. A comparison has a topic
+    for each thing.
+    """
     words = request_in(task)
     first = words.splitlines()[0].strip() if words else ""
     ours = re.match(
@@ -142,7 +144,9 @@ def subject_score(name: str, sentence: Sentence) -> float:
 
 
 def is_subject(name: str, sentence: Sentence) -> bool:
-    """Whether a sentence is about a thing rather than merely naming it: it begins with it, or stands in a document about it."""
+    """Whether a sentence is about a thing rather than merely naming it: it begins with it, or
+    stands in a document about it.
+    """
     return subject_score(name, sentence) in (1.0, 3.0) or mentions(name, sentence.title)
 
 

@@ -1,6 +1,8 @@
-"""The offline model as a transport of the SDK's HTTP client: a request of the Messages API in, the API's own answer out, no socket.
+"""The offline model as a transport of the SDK's HTTP client: a request of the Messages API in,
+the API's own answer out, no socket.
 
-anthropic.Anthropic(api_key="offline", http_client=anthropic.DefaultHttpxClient(transport=OfflineTransport()))
+anthropic.Anthropic(api_key="offline",
+http_client=anthropic.DefaultHttpxClient(transport=OfflineTransport()))
 
 or AsyncAnthropic, with DefaultAsyncHttpxClient.
 """
@@ -24,7 +26,9 @@ _ERROR_TYPES = {400: "invalid_request_error", 404: "not_found_error", 405: "inva
 
 
 class OfflineTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-    """Stateless and thread-safe: the same request always gives the same bytes. Awaited, it is computed where it is awaited."""
+    """Stateless and thread-safe: the same request always gives the same bytes. Awaited, it is
+    computed where it is awaited.
+    """
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         return self._answer(request, request.read())

@@ -1,4 +1,6 @@
-"""One value out of one statement: a number, a choice, a yes or no, a date. None: the statement does not say."""
+"""One value out of one statement: a number, a choice, a yes or no, a date. None: the statement
+does not say.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def wanted_by(name: str) -> Wanted:
 
 
 def number_in(text: str, wanted: Wanted) -> int | float | None:
-    """The number beside the unit that the name asks for; without a unit, the one nearest to what the name asks for."""
+    """The number beside the unit that the name asks for; without a unit, the one nearest to
+    what the name asks for.
+    """
     found = list(_NUMBER.finditer(text))
     if wanted.unit:
         beside = rf"(?:{wanted.unit})"
@@ -119,7 +123,9 @@ def yes_or_no_in(text: str) -> bool:
 
 
 def choices_in(text: str, values: Sequence[Any]) -> list[Any]:
-    """Those of the values that a statement names, in its order; none of a statement that denies something."""
+    """Those of the values that a statement names, in its order; none of a statement that
+    denies something.
+    """
     if _NEGATED.search(text):
         return []
     found: list[tuple[int, int, int, Any]] = []

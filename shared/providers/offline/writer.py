@@ -1,4 +1,6 @@
-"""The writer's part: an answer made of the context's claims, each with its marker; nothing is said that no claim says."""
+"""The writer's part: an answer made of the context's claims, each with its marker; nothing is
+said that no claim says.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Section:
 
 
 def envelope(conversation: Conversation) -> dict[str, Any]:
-    """The answer envelope, with `output` as Markdown. It makes no claims of its own: its markers point to the context's."""
+    """The answer envelope, with `output` as Markdown. It makes no claims of its own: its
+    markers point to the context's.
+    """
     text, silent = draft(conversation), _silent_things(conversation)
     unusable = [result.step for result in conversation.results if not result.claims]
     confidence = (
@@ -105,7 +109,8 @@ def draft(conversation: Conversation) -> str:
 def subjects_of(
     conversation: Conversation, own: Sequence[Mapping[str, Any]]
 ) -> tuple[list[KnownClaim], list[Subject]]:
-    """What a form can be filled from: the claims (`own`: of a researcher, who has no context's), and those of each thing compared.
+    """What a form can be filled from: the claims (`own`: of a researcher, who has no
+    context's), and those of each thing compared.
 
     Where nothing is compared and several documents speak, each of them is a subject.
     """
@@ -224,7 +229,9 @@ def _common_aspects(sections: Sequence[Section]) -> list[Aspect]:
 
 
 def _table(sections: Sequence[Section], aspects: Sequence[Aspect]) -> tuple[str, set[str]]:
-    """A table by aspect (of many things: by thing), and the claims that it uses; a claim stands twice only where nothing else does."""
+    """A table by aspect (of many things: by thing), and the claims that it uses; a claim
+    stands twice only where nothing else does.
+    """
     used: set[str] = set()
     rows = [["", *(section.name for section in sections)]]
     for wanted in aspects:
@@ -263,7 +270,9 @@ def _suits_cell(wanted: Aspect, thing: str, claim: KnownClaim) -> float:
 
 
 def _cell(thing: str, label: str, claim: KnownClaim | None) -> str:
-    """A claim in a cell: the table names its subject and the aspect, so the sentence goes on from there."""
+    """A claim in a cell: the table names its subject and the aspect, so the sentence goes on
+    from there.
+    """
     if claim is None:
         return _NONE
     text = claim.text.rstrip(".").removeprefix(f"{thing}: ")
@@ -283,12 +292,16 @@ def _aligned(rows: list[list[str]]) -> str:
 
 
 def _width(cell: str) -> int:
-    """Characters of a cell once its markers are the numbers of the final answer, which is where people see the table."""
+    """Characters of a cell once its markers are the numbers of the final answer, which is
+    where people see the table.
+    """
     return len(MARKER.sub("[1]", cell))
 
 
 def _explanation(asking: Asking, conversation: Conversation, claims: list[KnownClaim]) -> list[str]:
-    """An answer to questions: one section each, a paragraph per document, the one that says most first."""
+    """An answer to questions: one section each, a paragraph per document, the one that says
+    most first.
+    """
     topics = list(asking.topics)
     by_step = [
         Section(result.step, tuple(c for c in claims if c.id.split(".")[0] == result.step))
@@ -325,7 +338,9 @@ def _paragraphs(claims: Sequence[KnownClaim]) -> list[str]:
 
 
 def _paragraph(claims: Sequence[KnownClaim], about: str = "") -> str:
-    """Claims in a row. Under a heading that names what they are about, none but the first needs to name it again."""
+    """Claims in a row. Under a heading that names what they are about, none but the first
+    needs to name it again.
+    """
     first, *others = claims
     rest = [claim.text.removeprefix(f"{about}: ") if about else claim.text for claim in others]
     return " ".join(

@@ -28,8 +28,9 @@ UNBOUNDED = 2**31
 
 
 def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
-    """A client that has connected to nothing yet. `timeout_s`: how long Redis may be silent. `most`: connections that it may have open
-    at once; who needs one more waits for it. None, and with sentinels: as many as are needed.
+    """A client that has connected to nothing yet. `timeout_s`: how long Redis may be silent.
+    `most`: connections that it may have open at once; who needs one more waits for it. None,
+    and with sentinels: as many as are needed.
 
     Raises:
         UserError: the URL is none, or names files that cannot be used.

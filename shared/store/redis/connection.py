@@ -30,11 +30,17 @@ ScriptCall = tuple[list[str], list[Any]]
 SOCKET_TIMEOUT_S = 30.0
 """A dead socket is noticed after this; no script takes a tenth of it."""
 COMMAND_TIMEOUT_S = 10.0
-"""The same of a command that a person or a script waits for: longer than a disk, or a script, holds Redis up."""
+"""The same of a command that a person or a script waits for: longer than a disk, or a script,
+holds Redis up.
+"""
 ONLOOKER_TIMEOUT_S = 4.0
-"""The same where a person looks on, who is to be told within 5 s that nothing comes; what is asked there may be asked again."""
+"""The same where a person looks on, who is to be told within 5 s that nothing comes; what is
+asked there may be asked again.
+"""
 MAX_CONNECTIONS = 64
-"""Per process; threads beyond it wait for one. Those that wait for news do it on connections of their own."""
+"""Per process; threads beyond it wait for one. Those that wait for news do it on connections
+of their own.
+"""
 NO_CONNECTION_LEFT = "No connection available"
 """redis-py's words for a pool that stayed exhausted for its timeout."""
 CLOCK_GOOD_FOR_S = 60.0
@@ -80,8 +86,8 @@ CODES = (
 """The same for Redis's own codes."""
 CLUSTER = "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL, or its sentinels"
 OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
-"""What only Redis in cluster mode says: before its slots are given out, of commands that touch several, of keys that another node has, of
-SELECT.
+"""What only Redis in cluster mode says: before its slots are given out, of commands that touch
+several, of keys that another node has, of SELECT.
 """
 NO_DATABASE = (
     "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
@@ -110,9 +116,13 @@ class Connection:
         """`timeout_s`: how long Redis may be silent."""
         self.url = url
         self.redis: Any = client_for(url, timeout_s, MAX_CONNECTIONS)
-        """redis-py's client; Any, because its types are unions over protocols and versions that we do not use."""
+        """redis-py's client; Any, because its types are unions over protocols and versions
+        that we do not use.
+        """
         self.waiting: Any = client_for(url, timeout_s, None)
-        """The same for calls that wait for news: each holds a connection all the while, so these are as many as are needed."""
+        """The same for calls that wait for news: each holds a connection all the while, so
+        these are as many as are needed.
+        """
         self.prefix = read_address(url).prefix
         """In front of every key in Redis. Callers name keys without it."""
         self._clock_offset: float | None = None
@@ -137,7 +147,8 @@ class Connection:
             raise _in_our_words(error) from error
 
     def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run `scripts/<name>.lua` once for each keys and args, all in one round trip, which brings the script along.
+        """Run `scripts/<name>.lua` once for each keys and args, all in one round trip, which
+        brings the script along.
 
         An answer may be a `LedgerError`: that call failed, and the others did not.
 
@@ -159,7 +170,9 @@ class Connection:
         ]
 
     def now(self) -> float:
-        """Unix time in seconds by Redis's clock: asked once a minute, in between this host's monotonic clock carries it on."""
+        """Unix time in seconds by Redis's clock: asked once a minute, in between this host's
+        monotonic clock carries it on.
+        """
         asked_at = time.monotonic()
         if asked_at >= self._clock_until:
             try:
@@ -173,8 +186,9 @@ class Connection:
         return time.monotonic() + (self._clock_offset or 0.0)
 
     def _ask_the_clock(self) -> float:
-        """How far Redis's clock is ahead of this host's monotonic one, in seconds, by the quickest of a few answers: each is off by up to
-        half of its round trip, and the first may have had a connection to open.
+        """How far Redis's clock is ahead of this host's monotonic one, in seconds, by the
+        quickest of a few answers: each is off by up to half of its round trip, and the first
+        may have had a connection to open.
         """
         quickest, offset = float("inf"), 0.0
         for _ in range(CLOCK_ASKED_AT_MOST):
@@ -206,7 +220,8 @@ def script_of(name: str) -> Script:
 
 
 def insisted(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
-    """What Redis answers, if need be after it was away for a while. Only for what may be said twice.
+    """What Redis answers, if need be after it was away for a while. Only for what may be said
+    twice.
 
     Raises:
         LedgerUnavailable: it is not worth waiting any longer.
@@ -225,7 +240,8 @@ def in_our_words() -> Iterator[None]:
     """Redis's errors as one line that says how to mend it.
 
     Raises:
-        LedgerUnavailable: Redis is gone or is something else, refuses the password, is loading, read-only, full, or busy with itself.
+        LedgerUnavailable: Redis is gone or is something else, refuses the password, is
+        loading, read-only, full, or busy with itself.
         UnusableRedis: it has no database of the number in its address, or is a cluster.
         LedgerError: it refused a command; a defect of ours.
     """

@@ -1,8 +1,11 @@
-"""redis-py's client, pool and packer on the shortest way to the socket: without what redis-py notes about itself at each command.
+"""redis-py's client, pool and packer on the shortest way to the socket: without what redis-py
+notes about itself at each command.
 
-All that is hard stays redis-py's: to open a connection, to say a command again, health checks, parsing, errors, and what is said to whom
-sentinels name. A round trip takes about half of its processor time, and a job makes some twenty. Without TLS it lets go of the interpreter
-lock twice and not five times (`shared/store/redis/kernel_timeout_socket.py`): beside other threads each time is one more wait until it is had again.
+All that is hard stays redis-py's: to open a connection, to say a command again, health checks,
+parsing, errors, and what is said to whom sentinels name. A round trip takes about half of its
+processor time, and a job makes some twenty. Without TLS it lets go of the interpreter lock
+twice and not five times (`shared/store/redis/kernel_timeout_socket.py`): beside other threads
+each time is one more wait until it is had again.
 """
 
 from __future__ import annotations
@@ -26,8 +29,10 @@ from handoff_queue.shared.store.redis.versions import (
 )
 
 FRESH_S = 0.05
-"""A connection whose last answer is no older is taken as it is, without a look whether the server has closed it since. Where it has, that
-call fails, as does what is on its way at such a moment, and the next one opens another; a server that went away is not back so soon."""
+"""A connection whose last answer is no older is taken as it is, without a look whether the
+server has closed it since. Where it has, that call fails, as does what is on its way at such a
+moment, and the next one opens another; a server that went away is not back so soon.
+"""
 
 
 class _Patient:
@@ -43,7 +48,9 @@ class DirectConnection(_Patient, redis.Connection):
 
 
 class _NamedBySentinels(SentinelManagedConnection):
-    """redis-py's keeps the socket when whoever waits for an answer is interrupted: the next command would have that answer."""
+    """redis-py's keeps the socket when whoever waits for an answer is interrupted: the next
+    command would have that answer.
+    """
 
     def read_response(self, *how: Any, disconnect_on_error: bool | None = True, **more: Any) -> Any:
         plain: Any = super()
@@ -119,7 +126,9 @@ def _answer_at_once(connection: Any, command: Sequence[Any]) -> Any:
 
 
 class DirectPool(redis.BlockingConnectionPool):
-    """Hands out a connection that is ready, and takes it back; all else is redis-py's: to open one, to wait for one, a fork."""
+    """Hands out a connection that is ready, and takes it back; all else is redis-py's: to open
+    one, to wait for one, a fork.
+    """
 
     def __init__(self, most: int, timeout_s: float, connection_class: Any, **options: Any) -> None:
         slots: Any = _Slots
@@ -164,8 +173,9 @@ def _is_fresh(connection: Any) -> bool:
 
 
 class _Slots:
-    """The part of `queue.LifoQueue` that the pool uses, on what C does in one step: who was put back last leaves first, and a slot of which
-    no connection has been made, as None, after all others.
+    """The part of `queue.LifoQueue` that the pool uses, on what C does in one step: who was
+    put back last leaves first, and a slot of which no connection has been made, as None, after
+    all others.
     """
 
     def __init__(self, most: int) -> None:
@@ -191,7 +201,9 @@ class _Slots:
 
 
 class DirectPacker(HiredisRespSerializer):
-    """Looks at no argument; what hiredis does not take is left to redis-py, and so are commands of two words."""
+    """Looks at no argument; what hiredis does not take is left to redis-py, and so are
+    commands of two words.
+    """
 
     def pack(self, *command: Any) -> list[bytes]:
         try:

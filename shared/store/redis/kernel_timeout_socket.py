@@ -1,7 +1,8 @@
 """A socket whose timeouts are the system's.
 
-Python keeps those of a socket itself: before each read and each write it waits in a system call of its own until the socket is ready, and
-lets go of the interpreter lock for it. In a process of many threads another one takes the lock each time, and to have it back takes the
+Python keeps those of a socket itself: before each read and each write it waits in a system
+call of its own until the socket is ready, and lets go of the interpreter lock for it. In a
+process of many threads another one takes the lock each time, and to have it back takes the
 processor longer than the call. The system's own timeouts cost nothing until they run out.
 """
 
@@ -19,7 +20,9 @@ _NOT_WAITING = int(
 
 
 class PatientSocket(socket.socket):
-    """For `recv_into` and `sendall`, with which redis-py reads and writes. A signal that Python handles begins a read's time anew."""
+    """For `recv_into` and `sendall`, with which redis-py reads and writes. A signal that
+    Python handles begins a read's time anew.
+    """
 
     _seconds: float | None = None
     """How long the other end may be silent; None: for ever."""
@@ -45,7 +48,8 @@ class PatientSocket(socket.socket):
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         """Raises:
-        TimeoutError: not all was taken in time. What the system does not take at once is left to Python, whose time is for all of it.
+        TimeoutError: not all was taken in time. What the system does not take at once is left
+        to Python, whose time is for all of it.
         """
         if self._seconds == 0:
             super().sendall(data, flags)
@@ -64,8 +68,9 @@ class PatientSocket(socket.socket):
 
 
 def patient(plain: socket.socket) -> socket.socket:
-    """The same connection, with the timeout that it has; itself, where it is not to wait, is not Python's (gevent's and eventlet's wait in
-    a loop of their own), or the system takes no timeout.
+    """The same connection, with the timeout that it has; itself, where it is not to wait, is
+    not Python's (gevent's and eventlet's wait in a loop of their own), or the system takes no
+    timeout.
     """
     seconds = plain.gettimeout()
     if seconds == 0 or os.name != "posix" or not isinstance(plain, _socket.socket):

@@ -1,7 +1,9 @@
-"""Keys that begin with a prefix of the fleet, so that several fleets and other applications share one Redis database.
+"""Keys that begin with a prefix of the fleet, so that several fleets and other applications
+share one Redis database.
 
-All of our code, and every script, names keys without the prefix. It is added where a command is packed for the socket (`PrefixPacker`) and
-where a script calls a command (`shared/store/redis/script.py`).
+All of our code, and every script, names keys without the prefix. It is added where a command
+is packed for the socket (`PrefixPacker`) and where a script calls a command
+(`shared/store/redis/script.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ NO_KEY = frozenset(
         "UNWATCH",
     }
 )
-"""Commands without a key. `Script` adds the prefix to the keys of EVALSHA. With any other command, the first argument is a key."""
+"""Commands without a key. `Script` adds the prefix to the keys of EVALSHA. With any other
+command, the first argument is a key.
+"""
 ONLY_KEYS = frozenset({"DEL", "EXISTS", "MGET", "UNLINK", "WATCH"})
 """Commands with nothing but keys."""
 

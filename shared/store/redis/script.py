@@ -1,6 +1,7 @@
 """Lua scripts: their sources, and how they are called.
 
-Whenever a script runs, all that stands in front of it runs, too, and makes its functions: what nobody asks for would take its time there.
+Whenever a script runs, all that stands in front of it runs, too, and makes its functions: what
+nobody asks for would take its time there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ PARTS = (
     "finishing",
     "dequeuing",
 )
-"""In the order in which they build on one another. Each is definitions and nothing else; what is inside of one is indented."""
+"""In the order in which they build on one another. Each is definitions and nothing else; what
+is inside of one is indented.
+"""
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
 DEFINED = re.compile(r"local (?:function )?([\w, ]+)")
@@ -87,16 +90,20 @@ local redis = (function(plain)
   return { call = prefixed(plain.call), pcall = prefixed(plain.pcall) }
 end)(redis)
 """
-"""Lua in front of a script: the script names keys without the prefix, and Redis sees them with it."""
+"""Lua in front of a script: the script names keys without the prefix, and Redis sees them with it.
+"""
 
 
 class Script:
-    """Loaded where the server does not know it yet, and run by its digest; who may do both need not be allowed EVAL. redis-py's own
-    `Script` asks at each call what kind of client it was given, which takes as long as the rest of the call.
+    """Loaded where the server does not know it yet, and run by its digest; who may do both
+    need not be allowed EVAL. redis-py's own `Script` asks at each call what kind of client it
+    was given, which takes as long as the rest of the call.
     """
 
     def __init__(self, text: str, prefix: str = "") -> None:
-        """`prefix`: in front of every key that the script uses. Letters, digits and `.:_-`: it becomes part of Lua's text."""
+        """`prefix`: in front of every key that the script uses. Letters, digits and `.:_-`: it
+        becomes part of Lua's text.
+        """
         header = _HEADER % {"prefix": prefix, "length": len(prefix)} if prefix else ""
         self._plain = text
         self._prefix = prefix
@@ -123,7 +130,9 @@ class Script:
             return client.execute_command("EVALSHA", self.digest, *self._real(order))
 
     def run_over(self, connection: Any, order: Sequence[Any]) -> Any:
-        """Over a connection that nobody else uses just now, and once: where it breaks, a client would say it again over another."""
+        """Over a connection that nobody else uses just now, and once: where it breaks, a
+        client would say it again over another.
+        """
         try:
             return _asked(connection, "EVALSHA", self.digest, *self._real(order))
         except NoScriptError:

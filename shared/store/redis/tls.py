@@ -1,10 +1,12 @@
 """TLS contexts of connections to Redis, made once a process and not once a connection.
 
-redis-py makes a context for each connection. That takes about 50 ms of processor time, because redis-py reads the system's CAs.
-Behind sentinels, a process that lost its connection opens several to find another primary. A process of many threads then could not renew
-its leases, and its watchdog ended it.
+redis-py makes a context for each connection. That takes about 50 ms of processor time, because
+redis-py reads the system's CAs. Behind sentinels, a process that lost its connection opens
+several to find another primary. A process of many threads then could not renew its leases, and
+its watchdog ended it.
 
-Only our pools share contexts. Other connections in the process keep the contexts that redis-py makes.
+Only our pools share contexts. Other connections in the process keep the contexts that redis-py
+makes.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ class _SharesContexts:
 
 
 def share_contexts(pool: Any) -> None:
-    """Let the TLS connections of this pool, and those to its sentinels, share contexts. Without TLS, nothing changes.
+    """Let the TLS connections of this pool, and those to its sentinels, share contexts.
+    Without TLS, nothing changes.
 
-    Before the pool has connected. redis-py, kombu and Celery take no class for their connections to sentinels.
+    Before the pool has connected. redis-py, kombu and Celery take no class for their
+    connections to sentinels.
     """
     sentinels = getattr(getattr(pool, "sentinel_manager", None), "sentinels", ())
     for each in (pool, *(sentinel.connection_pool for sentinel in sentinels)):
@@ -69,7 +73,9 @@ def _context(
     checks_host: bool,
     _as_of: tuple[int, ...],
 ) -> ssl.SSLContext:
-    """Return the context. `_as_of`: modification times of the files, so that a new certificate needs no restart."""
+    """Return the context. `_as_of`: modification times of the files, so that a new certificate
+    needs no restart.
+    """
     context = ssl.create_default_context(cafile=ca_certs, capath=ca_path)
     context.check_hostname = checks_host and wanted != ssl.CERT_NONE
     context.verify_mode = wanted

@@ -12,9 +12,13 @@ from handoff_queue.supervisor.cli.display.job_view import View
 from handoff_queue.supervisor.cli.display.terminal import figures, short
 
 EVERY_S = 4.5
-"""Between two of them in a log: with a tick of the view, less than the 5 s in which there is to be one of every handoff that runs."""
+"""Between two of them in a log: with a tick of the view, less than the 5 s in which there is
+to be one of every handoff that runs.
+"""
 SILENT_AFTER_S = 5.0
-"""Without a word for longer, its process or its Redis is in trouble: `shared.store.leases` gives one more often."""
+"""Without a word for longer, its process or its Redis is in trouble: `shared.store.leases`
+gives one more often.
+"""
 MOST_AT_WORK = 12
 """In one line; the silent ones are always among them."""
 

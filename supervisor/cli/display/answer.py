@@ -52,7 +52,8 @@ def _is_markdown(result: JobResult) -> bool:
 
 
 def print_answer(result: JobResult, streamed: str = "") -> None:
-    """What is not on the screen yet of the answer, then its sources. `streamed`: what was shown while it was written.
+    """What is not on the screen yet of the answer, then its sources. `streamed`: what was
+    shown while it was written.
 
     Of an answer in a form of the user's own, stdout gets the JSON value alone.
     """
@@ -79,7 +80,9 @@ def sources_of(result: JobResult) -> str:
 
 
 def print_account(result: JobResult, console: Console, *, is_private: bool = False) -> None:
-    """Print plan, handoffs, verdicts, notes, totals. `is_private`: no other command reaches the job."""
+    """Print plan, handoffs, verdicts, notes, totals. `is_private`: no other command reaches
+    the job.
+    """
     console.print(account(result, is_private=is_private))
 
 
@@ -227,7 +230,9 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Handoffs:
-    """A table where it fits the screen, else two lines a handoff: an id that is cut cannot be looked up."""
+    """A table where it fits the screen, else two lines a handoff: an id that is cut cannot be
+    looked up.
+    """
 
     result: JobResult
     is_private: bool = False

@@ -1,4 +1,6 @@
-"""What a command makes for a person: on stdout, or a file that is whole, or as it was before. Always UTF-8, whatever the locale is."""
+"""What a command makes for a person: on stdout, or a file that is whole, or as it was before.
+Always UTF-8, whatever the locale is.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def _write_file(target: Path, text: str) -> None:
 
 
 def _is_plain(target: Path) -> bool:
-    """Whether it can be replaced: no device, no pipe, and nothing that somebody holds open (`/dev/stdout`)."""
+    """Whether it can be replaced: no device, no pipe, and nothing that somebody holds open
+    (`/dev/stdout`).
+    """
     return (target.is_file() or not target.exists()) and not any(
         target.is_relative_to(one) for one in _DEVICES
     )

@@ -1,4 +1,6 @@
-"""The answer while it is written: the synthesizer's draft, numbered the way the finished answer will be."""
+"""The answer while it is written: the synthesizer's draft, numbered the way the finished
+answer will be.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def _is_form(view: View) -> bool:
 
 
 def settled_part(draft: str, claims: dict[str, Claim]) -> str:
-    """As much of a draft as will not change: up to a marker that is not whole, or whose claim is the writer's own. Its markers numbered."""
+    """As much of a draft as will not change: up to a marker that is not whole, or whose claim
+    is the writer's own. Its markers numbered.
+    """
     start = draft.rfind("[")
     if start >= 0 and "]" not in draft[start:]:
         draft = draft[:start]

@@ -105,7 +105,9 @@ def unmeasured(done: Done) -> list[str]:
 
 
 def report_json(done: Done, golden: Path) -> dict[str, Any]:
-    """{run, golden, rows, kinds, trials, not_run, not_judged, judge, cost_usd, advice}: docs/evaluation.md."""
+    """{run, golden, rows, kinds, trials, not_run, not_judged, judge, cost_usd, advice}:
+    docs/evaluation.md.
+    """
     judge = took_together(one.judging_took for one in done.outcomes)
     return {
         "run": done.plan.name,

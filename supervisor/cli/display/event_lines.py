@@ -57,7 +57,9 @@ from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
 def lines_of(moment: Moment, before: JobState | None = None) -> Iterator[str]:
-    """What is new, in words. `before`: the job before these events, as a plan among them needs it; None: they are its first."""
+    """What is new, in words. `before`: the job before these events, as a plan among them needs
+    it; None: they are its first.
+    """
     for number, recorded in enumerate(moment.events, start=1):
         view = moment.view
         if isinstance(
@@ -103,7 +105,9 @@ def claimed(before: View, after: View) -> Iterator[str]:
 
 
 def held_up(before: View, after: View) -> Iterator[str]:
-    """Who has begun to wait in the middle of its work, for what and for how long: for the provider's rate limits, say."""
+    """Who has begun to wait in the middle of its work, for what and for how long: for the
+    provider's rate limits, say.
+    """
     issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
         doing, earlier = _doing(standing), before.standings.get(handoff_id)

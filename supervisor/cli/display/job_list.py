@@ -1,4 +1,6 @@
-"""The lines of `handoff list`: one line a job on a wide screen, a few short lines on a narrow one. Pure."""
+"""The lines of `handoff list`: one line a job on a wide screen, a few short lines on a narrow
+one. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.terminal import AT_MOST, clock, figures, money, short
 
 LINE_COLUMNS = 120
-"""The narrowest screen that shows a job in one line, in characters. A narrower screen has no room for the title."""
+"""The narrowest screen that shows a job in one line, in characters. A narrower screen has no
+room for the title.
+"""
 _MOST_TITLE_CHARS = 60
 _NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
 _WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"

@@ -1,4 +1,6 @@
-"""How a job stands, in figures: what it has taken, against its budget and against what was quoted. Pure."""
+"""How a job stands, in figures: what it has taken, against its budget and against what was
+quoted. Pure.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,12 @@ def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
 
 
 def against_quote(view: View) -> str | None:
-    """`12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`, and `over` instead of `at most` where it is.
+    """`12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`, and
+    `over` instead of `at most` where it is.
 
-    Of a job that was retried the quote spoke of the first run, and stands beside what the run that goes on has taken by itself:
-    `the first run likely 30 s, at most 45 s; likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
+    Of a job that was retried the quote spoke of the first run, and stands beside what the run
+    that goes on has taken by itself: `the first run likely 30 s, at most 45 s; likely $0.0200,
+    at most $0.0310; since the retry 4.0 s, $0.0021`.
 
     None: nothing was quoted.
     """

@@ -47,7 +47,9 @@ class Copies(Generic[_One]):
 
 
 def folded(things: Sequence[_One], name_of: Callable[[_One], str]) -> Iterator[_One | Copies[_One]]:
-    """Each thing; where there are more than fit a screen, all that belong to copies of one step as one, in the place of its first."""
+    """Each thing; where there are more than fit a screen, all that belong to copies of one
+    step as one, in the place of its first.
+    """
     if len(things) <= MOST_ROWS:
         yield from things
         return
@@ -125,8 +127,9 @@ class View:
         )
 
     def spent(self, done: HandoffFinished) -> tuple[int, int, bool]:
-        """Turns and tokens that the budget counted for an ended handoff, and whether they are an upper bound. Its result knows nothing of
-        calls that were in the air when an earlier process of it was killed.
+        """Turns and tokens that the budget counted for an ended handoff, and whether they are
+        an upper bound. Its result knows nothing of calls that were in the air when an earlier
+        process of it was killed.
         """
         books = self.standings.get(done.handoff_id)
         if books is None or books.state != "done":
@@ -135,7 +138,9 @@ class View:
 
 
 def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
-    """The view after these events, with the words that belong to them; a round trip only where there are any."""
+    """The view after these events, with the words that belong to them; a round trip only where
+    there are any.
+    """
     said = (ref.digest for one in events for ref in said_by(one.event))
     new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
     words = (
@@ -147,7 +152,9 @@ def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
 
 
 def look(jobs: Client, view: View) -> View:
-    """Return the view with fresh standings of the handoffs that run. Without books: there is no such job now."""
+    """Return the view with fresh standings of the handoffs that run. Without books: there is
+    no such job now.
+    """
     settled = {
         handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED
     }
@@ -188,7 +195,9 @@ def moment_of(view: View, news: News) -> Moment:
 
 
 def look_below(jobs: Client, view: View) -> tuple[View, News]:
-    """Return the view with fresh child jobs, in two round trips for each child job that runs. A deleted child job keeps its last view."""
+    """Return the view with fresh child jobs, in two round trips for each child job that runs.
+    A deleted child job keeps its last view.
+    """
     children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
     for job_id, event in view.teams.items():
         if (
@@ -221,7 +230,8 @@ def follow(
     check: Callable[[], None] = lambda: None,
     reconnect_for_s: float = RECONNECT_FOR_S,
 ) -> Iterator[Moment]:
-    """The job from its beginning to its end, moment by moment. A Redis that comes back within `reconnect_for_s` costs nothing.
+    """The job from its beginning to its end, moment by moment. A Redis that comes back within
+    `reconnect_for_s` costs nothing.
 
     `check` is called at each moment, and may raise what ends the waiting.
 

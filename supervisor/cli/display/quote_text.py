@@ -11,7 +11,8 @@ NO_PAST = "nothing is known to go by yet: no handoff has ended on this broker"
 
 
 def told(quote: Quote) -> str:
-    """`likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120 handoffs here, and how 45 quotes turned out)`.
+    """`likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120 handoffs
+    here, and how 45 quotes turned out)`.
 
     While few have turned out, `at most` alone: how often that holds is not known.
     """

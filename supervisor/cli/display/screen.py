@@ -1,4 +1,6 @@
-"""What a person sees while a job goes on: a live tree on a terminal, lines in a log, and the answer as it is written."""
+"""What a person sees while a job goes on: a live tree on a terminal, lines in a log, and the
+answer as it is written.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _FRAMES_PER_S = 8
 
 
 class Screen:
-    """`with Screen(draft) as screen: screen.show(moment)`. `draft` None: the answer is not shown while it is written."""
+    """`with Screen(draft) as screen: screen.show(moment)`. `draft` None: the answer is not
+    shown while it is written.
+    """
 
     def __init__(self, draft: Draft | None) -> None:
         self._draft = draft
@@ -30,7 +34,9 @@ class Screen:
         self._before: View | None = None
         self._in_trouble = False
         self._signed_at: float | None = None
-        """When somebody who reads a log was told last who is at work. Unix time in seconds, by Redis's clock."""
+        """When somebody who reads a log was told last who is at work. Unix time in seconds, by
+        Redis's clock.
+        """
 
     def __enter__(self) -> Self:
         console = stderr()

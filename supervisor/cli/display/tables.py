@@ -39,7 +39,9 @@ def middle(text: str, most: int) -> str:
 
 
 def name_cut(who: str, most: int) -> str:
-    """`step (role)` in so many characters: of the step as much as there is room for, its role only where that leaves half of them."""
+    """`step (role)` in so many characters: of the step as much as there is room for, its role
+    only where that leaves half of them.
+    """
     if len(who) <= most:
         return who
     step, bracket, rest = who.partition(" (")
@@ -52,7 +54,9 @@ def name_cut(who: str, most: int) -> str:
 
 
 def words_cut(what: str, most: int) -> str:
-    """Parts with two spaces between them, in so many characters: figures of less weight go first, then the end of the longest part."""
+    """Parts with two spaces between them, in so many characters: figures of less weight go
+    first, then the end of the longest part.
+    """
     parts = what.split("  ")
     while len("  ".join(parts)) > most and (
         less := [part for part in parts if part.endswith(_SECONDARY)]
@@ -66,10 +70,11 @@ def words_cut(what: str, most: int) -> str:
 
 
 def chosen(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[int]:
-    """Which of these rows are shown, in which order, where there is room for so many: those of low rank first, else as they stand.
+    """Which of these rows are shown, in which order, where there is room for so many: those of
+    low rank first, else as they stand.
 
-    `heads`: of each row the number of the one that it stands below, or its own; they stay together. Those of rank 0 take no more than half
-    of the room from those of rank 1.
+    `heads`: of each row the number of the one that it stands below, or its own; they stay
+    together. Those of rank 0 take no more than half of the room from those of rank 1.
     """
     of_head: dict[int, int] = {}
     for rank, head in zip(ranks, heads, strict=True):

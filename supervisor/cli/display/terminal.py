@@ -154,7 +154,9 @@ def stdout() -> Console:
 
 
 def _console(stream: TextIO) -> Console:
-    """A terminal is what is one: FORCE_COLOR, which jobs of CI set, asks for colours in a log, but for no picture that is drawn anew."""
+    """A terminal is what is one: FORCE_COLOR, which jobs of CI set, asks for colours in a log,
+    but for no picture that is drawn anew.
+    """
     is_there = stream.isatty()
     return Console(
         file=stream,
@@ -215,7 +217,9 @@ def figures(count: int, word: str, *, at_most: bool = False) -> str:
 
 
 def money(usd: float | None, *, at_most: bool = False) -> str:
-    """Never zero for unknown, nor for little: four decimals, or as many as show two digits. `≤ $0.0123` for an upper bound."""
+    """Never zero for unknown, nor for little: four decimals, or as many as show two digits. `≤
+    $0.0123` for an upper bound.
+    """
     if usd is None:
         return "cost unknown"
     if not usd:

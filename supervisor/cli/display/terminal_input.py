@@ -19,8 +19,8 @@ _LONGEST_SEQUENCE = 16
 
 @contextmanager
 def key_presses() -> Iterator[Callable[[float], str]]:
-    """Gives `read(timeout_s)`: the key that was pressed, '' for none, `GONE` where nobody can press one any more. Ctrl-C stays what it is.
-    The terminal is as it was afterwards.
+    """Gives `read(timeout_s)`: the key that was pressed, '' for none, `GONE` where nobody can
+    press one any more. Ctrl-C stays what it is. The terminal is as it was afterwards.
     """
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)

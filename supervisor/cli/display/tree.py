@@ -1,4 +1,6 @@
-"""A job as a picture: a tree for a terminal, a line an event for everything else. Pure: a view in, text out."""
+"""A job as a picture: a tree for a terminal, a line an event for everything else. Pure: a view
+in, text out.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ class Row:
 class Picture:
     """The tree of one moment.
 
-    It is no higher than a terminal: where not all rows fit, what has failed, runs or waits comes first, and the rest is counted.
+    It is no higher than a terminal: where not all rows fit, what has failed, runs or waits
+    comes first, and the rest is counted.
     """
 
     headline: str
@@ -154,7 +157,9 @@ def _one_line(line: Text) -> Text:
 
 
 def rows_of(view: View) -> Iterator[Row]:
-    """Planner, if there is or will be one, steps in the plan's order, then the other roles in the order of their work."""
+    """Planner, if there is or will be one, steps in the plan's order, then the other roles in
+    the order of their work.
+    """
     state = view.state
     if state is None:
         return
@@ -179,7 +184,9 @@ def rows_of(view: View) -> Iterator[Row]:
 
 
 def _will_be_planned(state: JobState) -> bool:
-    """By a planner: code makes the plan of one agent and of a workflow, and what ended without a plan gets none."""
+    """By a planner: code makes the plan of one agent and of a workflow, and what ended without
+    a plan gets none.
+    """
     return state.mode in (Mode.TEAM, Mode.ADAPTIVE) and state.plan is None and state.ended is None
 
 

@@ -1,4 +1,6 @@
-"""Replies to streamed calls over real sockets: a connection that has brought one whole brings the next one too."""
+"""Replies to streamed calls over real sockets: a connection that has brought one whole brings
+the next one too.
+"""
 
 from __future__ import annotations
 

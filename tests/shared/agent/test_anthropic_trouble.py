@@ -1,4 +1,6 @@
-"""A model's server that keeps a connection and says nothing of use: a call ends in time, and takes its connection with it."""
+"""A model's server that keeps a connection and says nothing of use: a call ends in time, and
+takes its connection with it.
+"""
 
 from __future__ import annotations
 

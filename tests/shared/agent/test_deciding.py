@@ -1,4 +1,6 @@
-"""Who answers with tool calls: they are not run, all of a reply are one decision, and what is wrong with them costs one turn."""
+"""Who answers with tool calls: they are not run, all of a reply are one decision, and what is
+wrong with them costs one turn.
+"""
 
 from __future__ import annotations
 

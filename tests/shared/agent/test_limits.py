@@ -1,4 +1,6 @@
-"""The loop at its limits: turns, tokens, time, money, a model that fails, an interruption. What is left is never nothing."""
+"""The loop at its limits: turns, tokens, time, money, a model that fails, an interruption.
+What is left is never nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A handoff whose process dies anywhere goes on elsewhere with the same conversation, and pays for nothing twice."""
+"""A handoff whose process dies anywhere goes on elsewhere with the same conversation, and pays
+for nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Died(BaseException):
 
 
 def start(turns: MemoryTurns, ran: list[str]) -> Run:
-    """A run that goes on where the turns are: the model answers by how many replies the conversation already holds."""
+    """A run that goes on where the turns are: the model answers by how many replies the
+    conversation already holds.
+    """
 
     def reply(call: Any) -> Reply:
         said = sum(message["role"] == "assistant" for message in call.messages)

@@ -1,4 +1,6 @@
-"""Replies that are not what the Messages API promises: what can be read is read, and what cannot is the server's, and may pass."""
+"""Replies that are not what the Messages API promises: what can be read is read, and what
+cannot is the server's, and may pass.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tool calls run side by side in a bounded number of threads, and each ends in a result, whatever the tool does."""
+"""Tool calls run side by side in a bounded number of threads, and each ends in a result,
+whatever the tool does.
+"""
 
 from __future__ import annotations
 

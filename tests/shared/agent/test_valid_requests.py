@@ -147,7 +147,9 @@ pieces = st.one_of(texts.map(lambda block: [block]), own_calls.map(lambda block:
 
 @st.composite
 def replies(draw: st.DrawFn) -> Reply:
-    """A reply of any blocks, with a stop reason that fits them. Only a turn with a provider's tool is ever paused."""
+    """A reply of any blocks, with a stop reason that fits them. Only a turn with a provider's
+    tool is ever paused.
+    """
     blocks = [dict(THINKING)] if draw(st.booleans()) else []
     for piece in draw(st.lists(pieces, max_size=5)):
         blocks += piece

@@ -1,4 +1,6 @@
-"""The settings hold where it matters: at the publisher, in a running worker, and for every kind of URL."""
+"""The settings hold where it matters: at the publisher, in a running worker, and for every
+kind of URL.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,9 @@ def test_a_process_that_cannot_begin_its_work_ends(
 
 @pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0"])
 def test_a_channel_whose_connection_is_closed_fails_as_a_connection_does(url: str) -> None:
-    """An error that Celery connects again after. Without a connection there is nothing that it could be sent to."""
+    """An error that Celery connects again after. Without a connection there is nothing that it
+    could be sent to.
+    """
     connection = make_app("t", url, Settings(), []).connection()
     transport = connection.transport
     channel = object.__new__(transport.Channel)

@@ -1,4 +1,6 @@
-"""A chord's parts are results in the ledger: its body leaves behind the last of them, and Celery counts nothing."""
+"""A chord's parts are results in the ledger: its body leaves behind the last of them, and
+Celery counts nothing.
+"""
 
 from __future__ import annotations
 

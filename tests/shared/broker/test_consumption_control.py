@@ -1,4 +1,6 @@
-"""A worker that leaves a queue out for a while asks Redis anew soon: who waits for one of several queues cannot be told of another."""
+"""A worker that leaves a queue out for a while asks Redis anew soon: who waits for one of
+several queues cannot be told of another.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A message of ours is the one that Celery would send, and leaves once for each time that it may not have left."""
+"""A message of ours is the one that Celery would send, and leaves once for each time that it
+may not have left.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""No task of ours ends in a way for which Celery's pools have no end, and a slot that is lost all the same is seen."""
+"""No task of ours ends in a way for which Celery's pools have no end, and a slot that is lost
+all the same is seen.
+"""
 
 from __future__ import annotations
 

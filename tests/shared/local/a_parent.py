@@ -1,4 +1,6 @@
-"""A program that starts children and waits to be killed; prints their process ids once all are ready."""
+"""A program that starts children and waits to be killed; prints their process ids once all are
+ready.
+"""
 
 from __future__ import annotations
 

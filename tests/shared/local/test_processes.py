@@ -93,7 +93,9 @@ def test_where_the_kernel_does_not_help_a_watcher_does(tmp_path: Path) -> None:
 
 
 def test_a_child_that_was_started_in_a_short_lived_thread_stays(processes: Processes) -> None:
-    """The kernel's signal fires when the starting *thread* ends; a web backend starts things in threads."""
+    """The kernel's signal fires when the starting *thread* ends; a web backend starts things
+    in threads.
+    """
     starter = threading.Thread(target=processes.start, args=(waiting_child("one"),))
     starter.start()
     starter.join()

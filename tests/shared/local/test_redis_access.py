@@ -1,4 +1,6 @@
-"""Port and password that stay: kept for their owner's eyes only, and taken again where that is possible."""
+"""Port and password that stay: kept for their owner's eyes only, and taken again where that is
+possible.
+"""
 
 from __future__ import annotations
 

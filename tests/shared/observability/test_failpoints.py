@@ -1,4 +1,6 @@
-"""A failpoint fires once over all processes, does what its file says, and costs nothing where there is none."""
+"""A failpoint fires once over all processes, does what its file says, and costs nothing where
+there is none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Nothing is told, loaded or paid for unless it was asked for; and what is missing for it is one line."""
+"""Nothing is told, loaded or paid for unless it was asked for; and what is missing for it is
+one line.
+"""
 
 from __future__ import annotations
 

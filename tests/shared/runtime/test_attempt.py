@@ -1,4 +1,6 @@
-"""However an attempt goes wrong, its handoff ends: with a result that says why, and not by being tried for ever."""
+"""However an attempt goes wrong, its handoff ends: with a result that says why, and not by
+being tried for ever.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +157,9 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
 
 
 def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts: Attempts) -> None:
-    """What a model was told and said would stay in memory until that comes by, and to look for it costs all threads."""
+    """What a model was told and said would stay in memory until that comes by, and to look for
+    it costs all threads.
+    """
     handoffs = [handed_out(ledger) for _ in range(2)]
     attempts.attempt(handoffs[0].to_json(), handoffs[0], fit)  # what is made once
     gc.collect()

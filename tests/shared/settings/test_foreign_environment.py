@@ -1,4 +1,6 @@
-"""No environment variable of another program changes how our processes run, and a release of Celery cannot add one unnoticed."""
+"""No environment variable of another program changes how our processes run, and a release of
+Celery cannot add one unnoticed.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ def names_of(requirements: list[str]) -> set[str]:
 
 
 def declared_in(extra: str) -> set[str]:
-    """Return the distributions of an extra that the base install lacks, with those of the extras that it includes."""
+    """Return the distributions of an extra that the base install lacks, with those of the
+    extras that it includes.
+    """
     requirements = DECLARED["optional-dependencies"][extra]
     names = names_of(requirements) - names_of(DECLARED["dependencies"]) - {OWN}
     for requirement in requirements:

@@ -1,4 +1,6 @@
-"""Reading specialists' files: what is taken, and the one line that says what is wrong with the rest."""
+"""Reading specialists' files: what is taken, and the one line that says what is wrong with the
+rest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whatever happens to the handoffs of any jobs, in whatever order: the books balance at every level, and no cap is overspent by a cent."""
+"""Whatever happens to the handoffs of any jobs, in whatever order: the books balance at every
+level, and no cap is overspent by a cent.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ Name = tuple[int, str]
 
 
 class Books(RuleBasedStateMachine):
-    """Handoffs of several jobs and tenants reserve, settle, die, are handed back, dropped and finished in any order."""
+    """Handoffs of several jobs and tenants reserve, settle, die, are handed back, dropped and
+    finished in any order.
+    """
 
     ledger: Ledger
 
@@ -246,7 +250,9 @@ class Books(RuleBasedStateMachine):
         ]
 
     def levels(self, job: int, handoff: str) -> list[tuple[str, dict[str, int]]]:
-        """The keys and limits of a handoff, its job and those above it, its tenant's day and the day."""
+        """The keys and limits of a handoff, its job and those above it, its tenant's day and
+        the day.
+        """
         tenant, jobs = TENANTS[job], [job]
         while jobs[-1] in PARENTS:
             jobs.append(PARENTS[jobs[-1]])

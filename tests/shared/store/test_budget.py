@@ -1,4 +1,6 @@
-"""A job's budget holds over all processes: the worst case is set aside before a call, what it used is settled after, the books balance."""
+"""A job's budget holds over all processes: the worst case is set aside before a call, what it
+used is settled after, the books balance.
+"""
 
 from __future__ import annotations
 

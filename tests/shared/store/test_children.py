@@ -1,4 +1,6 @@
-"""A child job does a handoff of its parent: begun once, counted at every level, stopped from above, and heard of once."""
+"""A child job does a handoff of its parent: begun once, counted at every level, stopped from
+above, and heard of once.
+"""
 
 from __future__ import annotations
 

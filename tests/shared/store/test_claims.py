@@ -1,4 +1,6 @@
-"""A claim is the exclusive right to run a handoff while its lease lasts; its fence keeps out whoever had it before."""
+"""A claim is the exclusive right to run a handoff while its lease lasts; its fence keeps out
+whoever had it before.
+"""
 
 from __future__ import annotations
 

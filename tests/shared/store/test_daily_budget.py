@@ -1,4 +1,6 @@
-"""Above a job stand its tenant's day and the installation's: caps hold over all jobs, and a call belongs to the day it was made in."""
+"""Above a job stand its tenant's day and the installation's: caps hold over all jobs, and a
+call belongs to the day it was made in.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,9 @@ FUTURE = HandoffId("find.1")
 
 
 def a_future_handoff(ledger: Ledger, task: str = "") -> tuple[JobId, str]:
-    """Issued by a newer version: this one cannot read its message, which was published and taken a while ago."""
+    """Issued by a newer version: this one cannot read its message, which was published and
+    taken a while ago.
+    """
     job_id = a_job(ledger)
     text = json.dumps(
         {"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": task}

@@ -1,5 +1,5 @@
-"""The end of a handoff, the decision on its result and the claim of the next one are one step; and the end stands, whatever becomes of
-the decision.
+"""The end of a handoff, the decision on its result and the claim of the next one are one step;
+and the end stands, whatever becomes of the decision.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(
 def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(
     ledger: Ledger, job_id: JobId, held: Claim
 ) -> None:
-    """Whoever was woken by them has found nothing to do while the role was out: they have to be part of a decision."""
+    """Whoever was woken by them has found nothing to do while the role was out: they have to
+    be part of a decision.
+    """
     order = replace(next_role(ledger, job_id), events=[issued("write.1", group="g2")])
     finish(granted(ledger, job_id, STEP))
 

@@ -1,4 +1,6 @@
-"""Looks at a job: noted when they begin, struck out when they end; so many in a row that never end are too many."""
+"""Looks at a job: noted when they begin, struck out when they end; so many in a row that never
+end are too many.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from tests.waiting import wait_until
 GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0
 """Of any ledger here."""
 LONG_AGO = tuple(GIVEN_UP_S * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
-"""As often as may be, each after the one before was given up, a look that was not heard of again."""
+"""As often as may be, each after the one before was given up, a look that was not heard of again.
+"""
 
 
 def heard_of(ledger: Ledger, job_id: JobId) -> dict[str, int]:
@@ -192,7 +195,9 @@ def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(
 def test_looks_that_began_before_the_first_was_given_up_count_as_one(
     ledger: Ledger, job_id: JobId
 ) -> None:
-    """As when processes are killed in quick succession, or a machine with all of them is switched off."""
+    """As when processes are killed in quick succession, or a machine with all of them is
+    switched off.
+    """
     looks_begun_ago(ledger, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
 
     assert ledger.looks.at(job_id).begin()

@@ -1,4 +1,6 @@
-"""The fair order of a queue's messages: what is taken next, what that costs, where processes die, and beside those that know no order."""
+"""The fair order of a queue's messages: what is taken next, what that costs, where processes
+die, and beside those that know no order.
+"""
 
 from __future__ import annotations
 
@@ -106,8 +108,9 @@ def queue(redis_url: str) -> Iterator[Queue]:
 
 
 class Model:
-    """Start-time fair queueing as its paper has it, but that the virtual time is that of the first who waits: nothing is ever forgotten
-    while a class has messages, and all of it when it has none.
+    """Start-time fair queueing as its paper has it, but that the virtual time is that of the
+    first who waits: nothing is ever forgotten while a class has messages, and all of it when
+    it has none.
     """
 
     def __init__(self) -> None:
@@ -142,8 +145,9 @@ PUT = st.tuples(
 def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
     redis_server: str, deeds: list[tuple[list[tuple[str, Priority]], bool] | int]
 ) -> None:
-    """A tenant's own are taken in their order, too: no two of them have the same place, but those that go ahead. And what is put there at
-    once has the places that it would have one by one.
+    """A tenant's own are taken in their order, too: no two of them have the same place, but
+    those that go ahead. And what is put there at once has the places that it would have one by
+    one.
 
     Deeds: what is put there at once, or how many are taken at once; 0: one, in two steps.
     """
@@ -242,7 +246,9 @@ def test_thousands_of_batch_are_not_taken_while_one_waits_whose_user_does(queue:
 def test_a_handoff_that_a_worker_of_the_version_before_has_put_back_is_on_nobodys_hands_once_its_element_is_popped(
     queue: Queue,
 ) -> None:
-    """Such a worker pops an element as it comes, and puts it back without a place; what waits before it is taken in its stead."""
+    """Such a worker pops an element as it comes, and puts it back without a place; what waits
+    before it is taken in its stead.
+    """
     mine, theirs = "j-ann/a.1", queue.put("bob")
     queue.put("bob")
     element = json.dumps(message_for(mine, "put back")).encode()

@@ -1,4 +1,6 @@
-"""While many messages wait, some are popped and taken in one round trip; and whatever stands in the list beside them is taken, too."""
+"""While many messages wait, some are popped and taken in one round trip; and whatever stands
+in the list beside them is taken, too.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_while_many_wait_a_quarter_of_them_is_popped_and_taken_in_a_round_trip(
 
 @contextmanager
 def delivering(app: Celery, queue: str, to: Callable[[Any], None], slots: int = 0) -> Iterator[Any]:
-    """A consumer as a worker's: what it takes is given to this function. `slots`: how much it may have in its hands; 0: any number."""
+    """A consumer as a worker's: what it takes is given to this function. `slots`: how much it
+    may have in its hands; 0: any number.
+    """
     with (
         app.connection_for_read() as connection,
         app.amqp.TaskConsumer(
@@ -171,7 +175,9 @@ CUT = '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delive
 def test_what_no_version_of_ours_has_written_is_taken_too(
     element: str, place: int, app: Celery, ledger: Ledger
 ) -> None:
-    """Wherever it stands among messages that have places: whoever runs it sees what is wrong with it."""
+    """Wherever it stands among messages that have places: whoever runs it sees what is wrong
+    with it.
+    """
     client = ledger.connection.redis
     send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
     others = client.lrange(QUEUE, 0, -1)

@@ -1,4 +1,6 @@
-"""What a worker has of the fair order: messages that are out, come back, died with their processes, or know of no order."""
+"""What a worker has of the fair order: messages that are out, come back, died with their
+processes, or know of no order.
+"""
 
 from __future__ import annotations
 

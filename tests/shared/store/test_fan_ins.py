@@ -1,4 +1,6 @@
-"""Usable results are counted where they end, so that a supervisor is woken as soon as a fan-in may go on, and not before."""
+"""Usable results are counted where they end, so that a supervisor is woken as soon as a fan-in
+may go on, and not before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Garbage in a key that is only statistics stops no job: a handoff is claimed, makes a call, and ends."""
+"""Garbage in a key that is only statistics stops no job: a handoff is claimed, makes a call,
+and ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A journal is the one truth about a job: a decision enters it whole or not at all, facts enter it whatever the version."""
+"""A journal is the one truth about a job: a decision enters it whole or not at all, facts
+enter it whatever the version.
+"""
 
 from __future__ import annotations
 
@@ -259,7 +261,9 @@ def test_times_are_those_of_redis(ledger: Ledger) -> None:
 
 
 def test_when_to_look_again_is_not_set_on_what_has_changed_since(ledger: Ledger) -> None:
-    """A result that came in the meantime has asked for a look in a few seconds: that must not be put off."""
+    """A result that came in the meantime has asked for a look in a few seconds: that must not
+    be put off.
+    """
     job_id = a_job(ledger)
     issue(ledger, job_id, "find.1")
     decided_on = version_of(ledger, job_id)

@@ -1,4 +1,6 @@
-"""What a lease is worth, and the one thread that renews every lease of its process; Redis may be away for longer than that."""
+"""What a lease is worth, and the one thread that renews every lease of its process; Redis may
+be away for longer than that.
+"""
 
 from __future__ import annotations
 

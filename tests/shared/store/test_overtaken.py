@@ -1,5 +1,5 @@
-"""A decision that only hands steps out stands, though results of others have come since it was made, and so does an end that is insisted
-on. Any other decision does not.
+"""A decision that only hands steps out stands, though results of others have come since it was
+made, and so does an end that is insisted on. Any other decision does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A paused role is granted nothing; what it was to do is held, counts as no claim, and goes on when the role is resumed."""
+"""A paused role is granted nothing; what it was to do is held, counts as no claim, and goes on
+when the role is resumed.
+"""
 
 from __future__ import annotations
 

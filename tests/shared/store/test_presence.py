@@ -1,4 +1,6 @@
-"""Workers announce what they serve; who dies is forgotten, and where workers differ, most of them decide."""
+"""Workers announce what they serve; who dies is forgotten, and where workers differ, most of
+them decide.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Messages in queues that nobody serves go with their jobs, a piece at a time; everything else stays."""
+"""Messages in queues that nobody serves go with their jobs, a piece at a time; everything else
+stays.
+"""
 
 from __future__ import annotations
 

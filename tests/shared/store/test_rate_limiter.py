@@ -1,4 +1,6 @@
-"""The pace of a lane in the ledger: its buckets, its line, and who dies in it. The rest is in tests/contracts/test_pace.py."""
+"""The pace of a lane in the ledger: its buckets, its line, and who dies in it. The rest is in
+tests/contracts/test_pace.py.
+"""
 
 from __future__ import annotations
 

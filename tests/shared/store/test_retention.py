@@ -1,4 +1,6 @@
-"""Retention begins when a job's time is over; a job that was deleted stays deleted, whoever still works for it."""
+"""Retention begins when a job's time is over; a job that was deleted stays deleted, whoever
+still works for it.
+"""
 
 from __future__ import annotations
 

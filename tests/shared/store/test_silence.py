@@ -1,4 +1,6 @@
-"""Time in which nobody could speak to Redis does not count against a lease, whoever speaks first; and no longer than the living need."""
+"""Time in which nobody could speak to Redis does not count against a lease, whoever speaks
+first; and no longer than the living need.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,9 @@ def test_who_was_dead_before_the_silence_is_found_at_once(ledger: Ledger, job_id
 def test_one_silence_after_the_other_is_one_and_three_are_the_most(
     ledger: Ledger, job_id: JobId
 ) -> None:
-    """Each before the living had the time to renew. A Redis that is asked too rarely does not keep the dead for ever."""
+    """Each before the living had the time to renew. A Redis that is asked too rarely does not
+    keep the dead for ever.
+    """
     held = held_through_a_silence(ledger, job_id)
     ended_ms = int((ledger.connection.now() - SILENCE_S / 2) * 1000)
     ledger.connection.redis.hset(keys.handoff(job_id, held.handoff_id), "lease", ended_ms)

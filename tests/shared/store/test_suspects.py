@@ -1,4 +1,6 @@
-"""What a sweep has found, it finds again until somebody has acted: a wake-up may die with its sender, on its way, or with who took it."""
+"""What a sweep has found, it finds again until somebody has acted: a wake-up may die with its
+sender, on its way, or with who took it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ SUSPECT = HandoffId("a.1")
 
 @pytest.fixture
 def job_id(ledger: Ledger) -> JobId:
-    """A job whose first handoff was with a worker that has died. Thousands of messages wait in its queue."""
+    """A job whose first handoff was with a worker that has died. Thousands of messages wait in
+    its queue.
+    """
     job_id = a_job(ledger)
     issue(ledger, job_id, "a.1", "b.1", "c.1")
     published(ledger, *(f"message {number}" for number in range(10_000)))

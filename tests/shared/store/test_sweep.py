@@ -1,4 +1,6 @@
-"""The sweep finds what time or a lost message has left behind, once among any number of sweepers, and nothing that merely waits."""
+"""The sweep finds what time or a lost message has left behind, once among any number of
+sweepers, and nothing that merely waits.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,9 @@ def test_a_job_is_due_soon_when_something_happened_while_it_was_looked_at(
 def test_what_a_dead_worker_had_set_aside_is_booked_when_its_lease_is_found_to_have_run_out(
     ledger: Ledger,
 ) -> None:
-    """Its siblings wait for that budget, and may hold every slot in which it could be claimed again."""
+    """Its siblings wait for that budget, and may hold every slot in which it could be claimed
+    again.
+    """
     job_id = a_job(ledger, max_turns=2)
     issue(ledger, job_id, "a.1", "b.1")
     worst = WorstCase(input_tokens=100, output_tokens=50, microusd=7)

@@ -1,4 +1,6 @@
-"""A last reply may wait for its result: one round trip for both, and whatever else is said of the handoff takes it along."""
+"""A last reply may wait for its result: one round trip for both, and whatever else is said of
+the handoff takes it along.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def test_who_hands_the_handoff_back_leaves_it_to_the_next_one(
 
 
 def test_after_a_claim_that_was_lost_nothing_waits(ledger: Ledger, job_id: JobId) -> None:
-    """What a reply leads to may be what took down the process before: the next one is to find it, and not to pay again."""
+    """What a reply leads to may be what took down the process before: the next one is to find
+    it, and not to pay again.
+    """
     let_lease_run_out(ledger, granted(ledger, job_id, ONE))
     with_a_waiting_reply(granted(ledger, job_id, ONE))
 

@@ -1,4 +1,6 @@
-"""Redis may come back with what it knew a second ago: a claim, a checkpoint or a decision of the lost time is refused, not built upon."""
+"""Redis may come back with what it knew a second ago: a claim, a checkpoint or a decision of
+the lost time is refused, not built upon.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_a_claim_whose_checkpoints_are_gone_adds_none_after_the_hole(
 
 
 def redis_time(ledger: Ledger) -> float:
-    """As the scripts see it: `Connection.now` is off by up to half of the round trip in which it asked."""
+    """As the scripts see it: `Connection.now` is off by up to half of the round trip in which
+    it asked.
+    """
     seconds, micros = ledger.connection.redis.time()
     return float(seconds) + float(micros) / 1e6
 

@@ -1,4 +1,6 @@
-"""What is written of a wait is read back as it was meant, and a countdown tells nobody anything new."""
+"""What is written of a wait is read back as it was meant, and a countdown tells nobody
+anything new.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What does not parse says where and what, and repeats nothing: neither our own error nor the one behind it in a log's traceback."""
+"""What does not parse says where and what, and repeats nothing: neither our own error nor the
+one behind it in a log's traceback.
+"""
 
 from __future__ import annotations
 

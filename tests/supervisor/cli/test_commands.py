@@ -85,7 +85,9 @@ BY_LIMITS = {
     "max_depth",
     "approve_above_usd",
 }
-"""Options whose bounds `supervisor.cli.request_options` checks, with those of `shared.types.limits`."""
+"""Options whose bounds `supervisor.cli.request_options` checks, with those of
+`shared.types.limits`.
+"""
 
 
 def numbers() -> Iterator[tuple[str, str, Any]]:

@@ -1,4 +1,6 @@
-"""A plan that a person has written instead of the job's own: what cannot be one is refused in its words."""
+"""A plan that a person has written instead of the job's own: what cannot be one is refused in
+its words.
+"""
 
 from __future__ import annotations
 

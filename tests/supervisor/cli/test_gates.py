@@ -1,4 +1,6 @@
-"""A file of gates is taken whole, or refused in one line: a check that is dropped in silence is none."""
+"""A file of gates is taken whole, or refused in one line: a check that is dropped in silence
+is none.
+"""
 
 from __future__ import annotations
 

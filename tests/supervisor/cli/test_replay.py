@@ -1,4 +1,6 @@
-"""Whoever comes back sees what he would have seen: the tree is made of the events alone, wherever they were cut."""
+"""Whoever comes back sees what he would have seen: the tree is made of the events alone,
+wherever they were cut.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ USED = Usage(input_tokens=10_000, output_tokens=100)
 
 
 def have_done(ledger: Ledger, role: str, model: str, limits: RateLimits) -> None:
-    """One call to this model took a handoff a good hundred seconds, and told the limits; thirty more of this role wait."""
+    """One call to this model took a handoff a good hundred seconds, and told the limits;
+    thirty more of this role wait.
+    """
     job_id, expected = a_job(ledger), Expected(f"account:{model}", 400, 500)
     issue(ledger, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
     claimed = granted(ledger, job_id, "a.1")

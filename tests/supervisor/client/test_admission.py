@@ -1,4 +1,6 @@
-"""What only Redis knows of a request, before it becomes a job: whether anybody can do what it names."""
+"""What only Redis knows of a request, before it becomes a job: whether anybody can do what it
+names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A person's answer on a real ledger: what is checked, what is kept, and what a job that waits holds of the system."""
+"""A person's answer on a real ledger: what is checked, what is kept, and what a job that waits
+holds of the system.
+"""
 
 from __future__ import annotations
 

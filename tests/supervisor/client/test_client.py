@@ -1,4 +1,6 @@
-"""The door to the queue: what it takes, what it refuses in one line, and what stays when a job goes."""
+"""The door to the queue: what it takes, what it refuses in one line, and what stays when a job
+goes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the supervisor publishes: chords whose ids are fixed, so that what is published twice counts once."""
+"""What the supervisor publishes: chords whose ids are fixed, so that what is published twice
+counts once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Limits that several roles share: none is exceeded, and nobody could have more but from one who has no more."""
+"""Limits that several roles share: none is exceeded, and nobody could have more but from one
+who has no more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is read of a job of many handoffs is bounded, and right. Commands and bytes of Redis are counted: no other load changes them."""
+"""What is read of a job of many handoffs is bounded, and right. Commands and bytes of Redis
+are counted: no other load changes them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whose gates a job has: its own, or else its workflow's, or else those of the settings; never two of them together."""
+"""Whose gates a job has: its own, or else its workflow's, or else those of the settings; never
+two of them together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Many jobs through one door: in order, in few round trips, and as if each had been submitted in its turn."""
+"""Many jobs through one door: in order, in few round trips, and as if each had been submitted
+in its turn.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,9 @@ def test_jobs_whose_answer_was_lost_are_there_once_and_announced(jobs: Client, a
 
 
 def test_what_redis_has_no_room_for_is_the_end_of_what_is_enqueued(jobs: Client) -> None:
-    """What was sent together takes room, too, which comes back as it is worked off: a later job may fit where one did not."""
+    """What was sent together takes room, too, which comes back as it is worked off: a later
+    job may fit where one did not.
+    """
     redis, found = jobs.ledger.connection.redis, list[JobId]()
     texts = [Random(number).randbytes(20_000 if number % 2 else 20).hex() for number in range(120)]
     many = [Request(text, idempotency_key=str(number)) for number, text in enumerate(texts)]

@@ -1,4 +1,6 @@
-"""Child jobs: whoever dies in between, each step of a sub-supervisor has one job, and its parent hears of it once."""
+"""Child jobs: whoever dies in between, each step of a sub-supervisor has one job, and its
+parent hears of it once.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +176,9 @@ def test_a_child_that_is_cancelled_by_itself_is_a_gap_of_its_parent(
 def test_what_dies_before_its_children_have_begun_is_taken_up_by_another(
     shell: Shell, tmp_path: Path
 ) -> None:
-    """A second look finds the handoff without its job: here a supervisor has recorded it and never got any further."""
+    """A second look finds the handoff without its job: here a supervisor has recorded it and
+    never got any further.
+    """
     job_id = submit(shell, tmp_path)
     shell.dispatcher.dies_waking = True
     with pytest.raises(KeyboardInterrupt):

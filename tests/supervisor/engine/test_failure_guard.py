@@ -1,4 +1,6 @@
-"""A job at which supervisors freeze: no look at it comes to its end, and so many in a row end the job, by a path that decides nothing."""
+"""A job at which supervisors freeze: no look at it comes to its end, and so many in a row end
+the job, by a path that decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def test_what_follows_from_a_roles_result_is_decided_under_its_claim(
 def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a handoff that has nothing to do with it would be given up, and its call paid for each time."""
+    """Or a handoff that has nothing to do with it would be given up, and its call paid for
+    each time.
+    """
     job_id = shell.submit()
     dies_of_a_plan(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
@@ -196,7 +200,9 @@ def test_a_job_that_was_ended_so_can_be_tried_again(shell: Shell) -> None:
 
 
 def written_meanwhile(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """So often does somebody ask for the job's cancelling between the reading of its journal and the commit of its end."""
+    """So often does somebody ask for the job's cancelling between the reading of its journal
+    and the commit of its end.
+    """
     commit, left = shell.ledger.journal.commit, [CancelRequested()] * times
 
     def later(order: Commit) -> list[Recorded]:

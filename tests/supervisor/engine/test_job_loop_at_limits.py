@@ -1,4 +1,6 @@
-"""A job that meets a limit in the middle ends with what it has; one that our own code cannot carry on ends with that reason."""
+"""A job that meets a limit in the middle ends with what it has; one that our own code cannot
+carry on ends with that reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Wake-ups of one job that come close upon one another are few looks, and nothing that was there when one came goes unseen."""
+"""Wake-ups of one job that come close upon one another are few looks, and nothing that was
+there when one came goes unseen.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def test_where_one_fails_the_next_one_looks() -> None:
 
 
 def test_what_was_written_before_a_wake_up_is_seen_by_a_look_that_begins_after_it() -> None:
-    """Many threads, each of which writes and wakes: whatever their order, when all have come back, everything was read."""
+    """Many threads, each of which writes and wakes: whatever their order, when all have come
+    back, everything was read.
+    """
     together, written, read, looks, lock = (
         Together(),
         list[int](),

@@ -1,4 +1,6 @@
-"""One sentence of advice, by pure code: whom to take for what the figures show, and no difference where chance may explain it."""
+"""One sentence of advice, by pure code: whom to take for what the figures show, and no
+difference where chance may explain it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A judge sees answers and not who made them, in both orders; what it says is read leniently, and only what holds in both counts."""
+"""A judge sees answers and not who made them, in both orders; what it says is read leniently,
+and only what holds in both counts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A golden set is read whole, or refused with its line; and the one in `examples/` measures what it says."""
+"""A golden set is read whole, or refused with its line; and the one in `examples/` measures
+what it says.
+"""
 
 from __future__ import annotations
 

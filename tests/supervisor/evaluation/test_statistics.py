@@ -1,4 +1,6 @@
-"""What is said of a rate or a mean is what the formulas say, and never more than so few trials allow."""
+"""What is said of a rate or a mean is what the formulas say, and never more than so few trials
+allow.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from handoff_queue.supervisor.evaluation.figures import mean, rate
     ],
 )
 def test_an_interval_of_a_rate_is_wilsons(good: int, n: int, low: float, high: float) -> None:
-    """The last three are method 3 of table I in Newcombe (1998), https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E."""
+    """The last three are method 3 of table I in Newcombe (1998),
+    https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E.
+    """
     found = rate(good, n)
     assert found is not None
     assert found.low == pytest.approx(low, abs=5e-5)

@@ -1,4 +1,6 @@
-"""Whatever a replanner proposes, and however late it comes: the job ends, within its caps, and no step waits for the thinking."""
+"""Whatever a replanner proposes, and however late it comes: the job ends, within its caps, and
+no step waits for the thinking.
+"""
 
 from __future__ import annotations
 

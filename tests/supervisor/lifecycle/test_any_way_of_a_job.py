@@ -1,4 +1,6 @@
-"""Whatever is planned, answered, lost, doubled, late or killed: every job ends, once, and keeps its rules on the way."""
+"""Whatever is planned, answered, lost, doubled, late or killed: every job ends, once, and
+keeps its rules on the way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A person has a say: what is asked and when, what an answer changes, and what becomes of a job that nobody answers."""
+"""A person has a say: what is asked and when, what an answer changes, and what becomes of a
+job that nobody answers.
+"""
 
 from __future__ import annotations
 

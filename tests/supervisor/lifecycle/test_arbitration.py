@@ -1,4 +1,6 @@
-"""A writer and a reviewer who can't agree: the judge is asked once, sees the point, the result and its evidence, and his word is told."""
+"""A writer and a reviewer who can't agree: the judge is asked once, sees the point, the result
+and its evidence, and his word is told.
+"""
 
 from __future__ import annotations
 

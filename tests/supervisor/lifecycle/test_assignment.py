@@ -1,4 +1,6 @@
-"""Where several can do a step, the less busy one gets it; where one has failed at it, another of the same capability does."""
+"""Where several can do a step, the less busy one gets it; where one has failed at it, another
+of the same capability does.
+"""
 
 from __future__ import annotations
 

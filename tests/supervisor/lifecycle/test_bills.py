@@ -1,4 +1,6 @@
-"""What a plan with sub-teams leads to, said before it runs: how many there may be, what each gets, and whether that is too little."""
+"""What a plan with sub-teams leads to, said before it runs: how many there may be, what each
+gets, and whether that is too little.
+"""
 
 from __future__ import annotations
 

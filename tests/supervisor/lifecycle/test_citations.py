@@ -1,4 +1,6 @@
-"""Of an answer that has to be cited, each sentence with a figure points to a source; what states nothing need not."""
+"""Of an answer that has to be cited, each sentence with a figure points to a source; what
+states nothing need not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A step with a condition begins if it is met, is skipped if not, and fails if the results do not decide it."""
+"""A step with a condition begins if it is met, is skipped if not, and fails if the results do
+not decide it.
+"""
 
 from __future__ import annotations
 

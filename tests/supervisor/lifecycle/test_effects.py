@@ -1,4 +1,6 @@
-"""A step with an effect begins after the review or the approval that covers it, and is not done twice."""
+"""A step with an effect begins after the review or the approval that covers it, and is not
+done twice.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ ACTING = frozenset({"mailer"})
 
 
 def a_mail(*, write_first: bool = True, **marks: Any) -> Plan:
-    """Return a plan: `write`, then `send` by a specialist with an effect. `marks`: fields of `send`."""
+    """Return a plan: `write`, then `send` by a specialist with an effect. `marks`: fields of
+    `send`.
+    """
     plan = a_plan(write="", send="write" if write_first else "")
     marked = plan.by_id[StepId("send")].model_copy(
         update={"specialist": "mailer", "on_failure": OnFailure.RETRY, **marks}

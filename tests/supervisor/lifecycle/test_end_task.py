@@ -1,4 +1,6 @@
-"""The host's task is sent when the job has ended: at once, again after a failure, and once more for the end of a retry."""
+"""The host's task is sent when the job has ended: at once, again after a failure, and once
+more for the end of a retry.
+"""
 
 from __future__ import annotations
 

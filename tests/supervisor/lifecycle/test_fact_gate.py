@@ -1,4 +1,6 @@
-"""A specialist looks at an answer's facts before it leaves: its veto goes back, and what it did not check is said."""
+"""A specialist looks at an answer's facts before it leaves: its veto goes back, and what it
+did not check is said.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`handoff finish` fills gaps: what builds on one is paid for again only if something else came of it."""
+"""`handoff finish` fills gaps: what builds on one is paid for again only if something else
+came of it.
+"""
 
 from __future__ import annotations
 

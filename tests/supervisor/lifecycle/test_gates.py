@@ -1,4 +1,6 @@
-"""What an answer has to be before it leaves: code looks at it, sends it back with what is wrong, and says what it could not have mended."""
+"""What an answer has to be before it leaves: code looks at it, sends it back with what is
+wrong, and says what it could not have mended.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def test_a_pattern_that_would_freeze_another_engine_takes_no_time(text: str) -> 
 
 @pytest.mark.parametrize("gates", [{"numbers": (7.0,)}, {"sections": ("Risks",)}, {"min_words": 1}])
 def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any]) -> None:
-    """With the cube of them it would be hours, in a process that holds its interpreter lock meanwhile."""
+    """With the cube of them it would be hours, in a process that holds its interpreter lock
+    meanwhile.
+    """
     vetoes("# a" + " " * 100_000 + "x 7", **gates)
 
 

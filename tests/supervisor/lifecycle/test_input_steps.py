@@ -1,4 +1,6 @@
-"""What a step needs, another step finds out: the planner adds it, and the step in need waits for it."""
+"""What a step needs, another step finds out: the planner adds it, and the step in need waits
+for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A fan-in goes on with what its join needs; what is late is given up, and what cannot come to that is not waited for."""
+"""A fan-in goes on with what its join needs; what is late is given up, and what cannot come to
+that is not waited for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The state of a job of very many steps: what it costs to tell it from the journal, and that what was told before stays as it was."""
+"""The state of a job of very many steps: what it costs to tell it from the journal, and that
+what was told before stays as it was.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def seconds_a_step(events: list[Recorded], steps: int) -> float:
 
 @pytest.mark.slow
 def test_a_step_costs_as_much_in_a_job_of_ten_thousand_as_in_one_of_a_thousand() -> None:
-    """But for what caches make of it. A copy of all steps for each event would make it ten times as much."""
+    """But for what caches make of it. A copy of all steps for each event would make it ten
+    times as much.
+    """
     few, many = journal_of(1_000), journal_of(10_000)
 
     assert seconds_a_step(many, 10_000) < 2 * seconds_a_step(few, 1_000)

@@ -1,4 +1,6 @@
-"""Who does a job, and by what plan: one specialist, a workflow's steps, or a team; and who decides that."""
+"""Who does a job, and by what plan: one specialist, a workflow's steps, or a team; and who
+decides that.
+"""
 
 from __future__ import annotations
 

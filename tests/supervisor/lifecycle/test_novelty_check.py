@@ -1,4 +1,6 @@
-"""What an added step has found is news, or all of it was there; and rounds of added steps that bring no news have an end."""
+"""What an added step has found is news, or all of it was there; and rounds of added steps that
+bring no news have an end.
+"""
 
 from __future__ import annotations
 
@@ -291,7 +293,9 @@ def a_job() -> Life:
 
 
 def comes_to(life: Life, patch: Patch, **results: Any) -> list[Any]:
-    """The replanner wants this, and the steps that it adds find that. What follows on the last of it."""
+    """The replanner wants this, and the steps that it adds find that. What follows on the last
+    of it.
+    """
     life.replans(patch)
     followed = life.goes_on()
     for step, result in results.items():

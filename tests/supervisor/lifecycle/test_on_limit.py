@@ -1,4 +1,6 @@
-"""What becomes of a job whose budget is spent: it stops, it wraps up, or it asks. `a` is the step whose next call did not fit."""
+"""What becomes of a job whose budget is spent: it stops, it wraps up, or it asks. `a` is the
+step whose next call did not fit.
+"""
 
 from __future__ import annotations
 

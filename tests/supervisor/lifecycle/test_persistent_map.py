@@ -1,4 +1,6 @@
-"""A dict that never changes: whatever becomes of its versions, each is what a dict would be, and knows what another has otherwise."""
+"""A dict that never changes: whatever becomes of its versions, each is what a dict would be,
+and knows what another has otherwise.
+"""
 
 from __future__ import annotations
 

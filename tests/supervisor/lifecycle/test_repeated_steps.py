@@ -1,4 +1,6 @@
-"""Who asks again for what was asked for already is found, whatever the words; who fans out, or wants something else, is not."""
+"""Who asks again for what was asked for already is found, whatever the words; who fans out, or
+wants something else, is not.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ PLANS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("repeats.y
 MISTAKEN: dict[str, str | None] = dict.fromkeys(
     ("milvus_details", "bicycle_past", "rules", "find_bug", "adult_dosage")
 )
-"""What is wrong, and known: repeats that have a word more ("the hosted service" after "hosted pricing"), or leave out what may narrow
-("the checkout code" after "the code of the checkout service"; "children" after "children over six"). The second, third and last are held
-out."""
+"""What is wrong, and known: repeats that have a word more ("the hosted service" after "hosted
+pricing"), or leave out what may narrow ("the checkout code" after "the code of the checkout
+service"; "children" after "children over six"). The second, third and last are held out.
+"""
 PAIRS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("reworded.yaml").read_text())
 MISSED = {"Try again to write the introduction to the annual report."}
 """Of the held out ones. One more was when they were measured: "once again"."""

@@ -1,4 +1,6 @@
-"""An adaptive job: when its plan is looked at again, what a patch changes, and when that has an end."""
+"""An adaptive job: when its plan is looked at again, what a patch changes, and when that has
+an end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An adaptive job that has ended and goes on: what its replanner can change while results of before stand, and what it is not asked."""
+"""An adaptive job that has ended and goes on: what its replanner can change while results of
+before stand, and what it is not asked.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def with_a_gap() -> Life:
 
 
 def ends(life: Life, *failing: str) -> list[str]:
-    """The steps and roles that are handed over on the way, but for the replanner, which leaves the plan as it is."""
+    """The steps and roles that are handed over on the way, but for the replanner, which leaves
+    the plan as it is.
+    """
     before = len(life.events(HandoffIssued))
     while not life.state.ended:
         for one in sorted(life.out):

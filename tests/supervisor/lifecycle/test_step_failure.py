@@ -1,4 +1,6 @@
-"""A step that fails is tried again, told why; then somebody else tries it; then the job goes on without it."""
+"""A step that fails is tried again, told why; then somebody else tries it; then the job goes
+on without it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What there is to decide about is known without a look at the steps that there is nothing to decide about."""
+"""What there is to decide about is known without a look at the steps that there is nothing to
+decide about.
+"""
 
 from __future__ import annotations
 

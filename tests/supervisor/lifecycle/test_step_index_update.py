@@ -1,4 +1,6 @@
-"""What is asked of all steps is folded on with what happens; looked for in all of them, it is the same, whatever has happened."""
+"""What is asked of all steps is folded on with what happens; looked for in all of them, it is
+the same, whatever has happened.
+"""
 
 from __future__ import annotations
 

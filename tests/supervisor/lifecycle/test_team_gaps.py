@@ -1,4 +1,6 @@
-"""A team that has done a part of its step goes on with its gaps; one that would begin with something else is a new one."""
+"""A team that has done a part of its step goes on with its gaps; one that would begin with
+something else is a new one.
+"""
 
 from __future__ import annotations
 

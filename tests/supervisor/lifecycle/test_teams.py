@@ -1,4 +1,6 @@
-"""Teams of teams: who may have a child job, what it may spend, when it begins, and what its parent hears."""
+"""Teams of teams: who may have a child job, what it may spend, when it begins, and what its
+parent hears.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a quote's time is held against: seconds of work. What a job waited for a person is none, nor is the time after its end."""
+"""What a quote's time is held against: seconds of work. What a job waited for a person is
+none, nor is the time after its end.
+"""
 
 from __future__ import annotations
 

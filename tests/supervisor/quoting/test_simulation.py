@@ -1,4 +1,6 @@
-"""A quote comes from the plan and from what was before; what nine of ten jobs stay below, about nine of ten stay below."""
+"""A quote comes from the plan and from what was before; what nine of ten jobs stay below,
+about nine of ten stay below.
+"""
 
 from __future__ import annotations
 

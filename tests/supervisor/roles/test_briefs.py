@@ -1,4 +1,6 @@
-"""What roles are asked: the request word for word at the end, and nothing above it that could pass for one."""
+"""What roles are asked: the request word for word at the end, and nothing above it that could
+pass for one.
+"""
 
 from __future__ import annotations
 

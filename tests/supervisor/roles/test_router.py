@@ -1,4 +1,6 @@
-"""The router's answer: read leniently, strict about the way and about who exists; and how often it is right."""
+"""The router's answer: read leniently, strict about the way and about who exists; and how
+often it is right.
+"""
 
 from __future__ import annotations
 

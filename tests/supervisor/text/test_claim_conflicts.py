@@ -1,4 +1,6 @@
-"""Contradicting claims are found by code, whatever their units, dates and words; consistent ones are left alone."""
+"""Contradicting claims are found by code, whatever their units, dates and words; consistent
+ones are left alone.
+"""
 
 from __future__ import annotations
 

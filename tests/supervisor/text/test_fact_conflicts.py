@@ -1,4 +1,6 @@
-"""Claims are held against what the user knows: what contradicts it is named with claim, fact and source, and nothing else is."""
+"""Claims are held against what the user knows: what contradicts it is named with claim, fact
+and source, and nothing else is.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,9 @@ class Ran:
         self._handoff(name, name, at, "", attempt, is_a_role=True, **said)
 
     def left(self, name: str, *spells: tuple[float, float, Left], again_at: float | None) -> None:
-        """Of a step's first attempt: these processes have left it without a result, and `again_at` the last one had it."""
+        """Of a step's first attempt: these processes have left it without a result, and
+        `again_at` the last one had it.
+        """
         own, lost = handoff_id(StepId(name), 1), sum(how is Left.LOST for _, _, how in spells)
         stints = tuple(
             Stint(f"w{n}@host:6", began, ended, how)
@@ -74,7 +76,9 @@ class Ran:
         )
 
     def cut(self, name: str, *, calls: int, tokens: int) -> None:
-        """Of a step's first attempt: so many of its calls were cut, and are booked at so many tokens."""
+        """Of a step's first attempt: so many of its calls were cut, and are booked at so many
+        tokens.
+        """
         own = handoff_id(StepId(name), 1)
         self.standings[own] = replace(self.standings[own], cut_calls=calls, cut_tokens=tokens)
 

@@ -1,4 +1,6 @@
-"""Answers as HTML: rendered, with links to their sources, and with nothing in them that a browser would run or load."""
+"""Answers as HTML: rendered, with links to their sources, and with nothing in them that a
+browser would run or load.
+"""
 
 from __future__ import annotations
 

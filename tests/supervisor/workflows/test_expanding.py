@@ -1,4 +1,6 @@
-"""A workflow becomes a sound plan, with one copy of a repeated step for each item, or a line says why it cannot."""
+"""A workflow becomes a sound plan, with one copy of a repeated step for each item, or a line
+says why it cannot.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A workflow's author says what a fan-in needs, in numbers or in parts of however many there will be."""
+"""A workflow's author says what a fan-in needs, in numbers or in parts of however many there
+will be.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A workflow file is one that can be carried out, or one line says where it is wrong and how to mend it."""
+"""A workflow file is one that can be carried out, or one line says where it is wrong and how
+to mend it.
+"""
 
 from __future__ import annotations
 

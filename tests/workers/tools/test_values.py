@@ -1,4 +1,6 @@
-"""What a user's tool returns reaches the model as text, as JSON or as an image, and never as the `repr` of an object."""
+"""What a user's tool returns reaches the model as text, as JSON or as an image, and never as
+the `repr` of an object.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def task() -> Task:
 
 
 def running(task: Task, has_begun: threading.Event, may_end: threading.Event) -> bool:
-    """A copy of the message, from Celery's signal before to the one after; whether its thread is in no span then."""
+    """A copy of the message, from Celery's signal before to the one after; whether its thread
+    is in no span then.
+    """
     task.push_request(id=MESSAGE, args=(), kwargs={})
     signals.task_prerun.send(sender=task, task_id=MESSAGE, task=task, args=(), kwargs={})
     has_begun.set()

@@ -1,4 +1,6 @@
-"""What a model's server says of its own trouble is shown to people, without what it should not have said."""
+"""What a model's server says of its own trouble is shown to people, without what it should not
+have said.
+"""
 
 from __future__ import annotations
 

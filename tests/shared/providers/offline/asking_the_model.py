@@ -1,4 +1,6 @@
-"""Driving the offline model through the real SDK client, with two small search tools over a folder: no doubles of our own code."""
+"""Driving the offline model through the real SDK client, with two small search tools over a
+folder: no doubles of our own code.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,9 @@ def client() -> anthropic.Anthropic:
 
 @dataclass
 class Library:
-    """The two document tools, as simple as they can be: a passage counts by which of the query's words it has, and how rare they are."""
+    """The two document tools, as simple as they can be: a passage counts by which of the
+    query's words it has, and how rare they are.
+    """
 
     texts: dict[str, str]
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""Asked to check facts, the offline model looks for the figures of claims in their quotes, and says that it judges nothing."""
+"""Asked to check facts, the offline model looks for the figures of claims in their quotes, and
+says that it judges nothing.
+"""
 
 from __future__ import annotations
 

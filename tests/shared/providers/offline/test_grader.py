@@ -1,4 +1,6 @@
-"""Asked to score, the offline model counts words and says so; which place an answer has makes no difference."""
+"""Asked to score, the offline model counts words and says so; which place an answer has makes
+no difference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The offline model as replanner: one more step where something is missing and somebody else can look for it, and no second one."""
+"""The offline model as replanner: one more step where something is missing and somebody else
+can look for it, and no second one.
+"""
 
 from __future__ import annotations
 

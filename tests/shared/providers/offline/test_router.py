@@ -1,4 +1,6 @@
-"""Routes: a team for parts side by side or different experts, otherwise whoever's field the request lies in."""
+"""Routes: a team for parts side by side or different experts, otherwise whoever's field the
+request lies in.
+"""
 
 from __future__ import annotations
 

@@ -197,7 +197,9 @@ def test_any_form_is_filled_validly_or_says_what_it_lacks(
 
 
 def is_filled_validly(found: Filled, schema: dict[str, Any]) -> None:
-    """Whatever it lacks, nothing that stands in it is wrong; and it says so exactly when it lacks something."""
+    """Whatever it lacks, nothing that stands in it is wrong; and it says so exactly when it
+    lacks something.
+    """
     if found.is_there:
         assert wrongs(found.value, schema) == []
     if not found.missing:

@@ -1,4 +1,6 @@
-"""The offline model as HTTP: the real client sends, parses, streams and raises as it does against the real API."""
+"""The offline model as HTTP: the real client sends, parses, streams and raises as it does
+against the real API.
+"""
 
 from __future__ import annotations
 

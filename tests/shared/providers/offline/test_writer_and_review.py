@@ -1,4 +1,6 @@
-"""The writer says nothing without a marker, the reviewer finds what is missing, the synthesizer names disagreements."""
+"""The writer says nothing without a marker, the reviewer finds what is missing, the
+synthesizer names disagreements.
+"""
 
 from __future__ import annotations
 

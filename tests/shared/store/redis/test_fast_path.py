@@ -1,4 +1,6 @@
-"""The short way to Redis keeps what redis-py promises: it fails as that does, as often, and no answer goes to another command."""
+"""The short way to Redis keeps what redis-py promises: it fails as that does, as often, and no
+answer goes to another command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A socket that leaves its timeouts to the system fails as Python's does: after as long, and with the same error."""
+"""A socket that leaves its timeouts to the system fails as Python's does: after as long, and
+with the same error.
+"""
 
 from __future__ import annotations
 

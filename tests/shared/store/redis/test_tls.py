@@ -1,4 +1,6 @@
-"""Contexts of TLS: who is trusted, and how often one is made. Real connections over TLS: tests/e2e/test_tls.py, test_sentinels.py."""
+"""Contexts of TLS: who is trusted, and how often one is made. Real connections over TLS:
+tests/e2e/test_tls.py, test_sentinels.py.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ A_TEST_S = 20.0
 
 
 class Plain:
-    """A connected socket, of which only the context wants something, and that keeps which timeouts it was given."""
+    """A connected socket, of which only the context wants something, and that keeps which
+    timeouts it was given.
+    """
 
     def __init__(self) -> None:
         self.timeouts: list[float] = []
