@@ -19,7 +19,7 @@ from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import in_our_words
-from handoff_queue.shared.types.checkpoints import Replied
+from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
@@ -150,7 +150,7 @@ class Ours:
             for handoff, checkpoints in self.client.ledger.claims.turns(
                 self.ids[name], handoffs
             ).items():
-                replies = sum(isinstance(one, Replied) for one in checkpoints)
+                replies = sum(isinstance(one, ModelReplied) for one in checkpoints)
                 found |= {CallKey(name, handoff, turn) for turn in range(1, replies + 1)}
         return found
 

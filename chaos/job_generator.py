@@ -16,7 +16,7 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure, Synthesis
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.template import Template
-from handoff_queue.supervisor.workflows.workflow import Each, Share, WorkflowStep, WrittenJoin
+from handoff_queue.supervisor.workflows.workflow import ForEach, JoinSyntax, Share, WorkflowStep
 
 REPEATED = "do"
 """The step that is there for each line."""
@@ -55,7 +55,7 @@ def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> Workflo
         depends_on=tuple(map(StepId, after)),
         for_each=None,
         on_failure=OnFailure.RETRY,
-        join=WrittenJoin(WHERE, enough=Share(step.enough)) if step.enough else None,
+        join=JoinSyntax(WHERE, enough=Share(step.enough)) if step.enough else None,
         where=WHERE,
     )
 
@@ -63,7 +63,15 @@ def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> Workflo
 def _for_each_line(step: PlannedStep) -> WorkflowStep:
     task, id_ = Template.of("Do {item}."), StepId(REPEATED)
     return WorkflowStep(
-        id_, step.specialist, task, Template.of("-"), (), Each.LINES, OnFailure.RETRY, None, WHERE
+        id_,
+        step.specialist,
+        task,
+        Template.of("-"),
+        (),
+        ForEach.LINES,
+        OnFailure.RETRY,
+        None,
+        WHERE,
     )
 
 

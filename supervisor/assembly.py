@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery, signals
 
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, make_app, or_exit
-from handoff_queue.shared.broker.consumption_control import Taking
+from handoff_queue.shared.broker.consumption_control import ConsumptionControl
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.broker.task_outcome import (
     ParsedRequest,
@@ -21,7 +21,7 @@ from handoff_queue.shared.broker.worker_signals import WorkerSignals
 from handoff_queue.shared.observability.logs import logged_as
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
-from handoff_queue.shared.runtime.node import SelfDescription
+from handoff_queue.shared.runtime.node import Announcer
 from handoff_queue.shared.runtime.process import Process, redis_url_of, start_process
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.daily_budget import caps_from
@@ -35,9 +35,9 @@ from handoff_queue.shared.types.names import (
     task_of,
 )
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.engine.job_loop import Advance
+from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
-from handoff_queue.supervisor.engine.role_runner import Thinker
+from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import SWEEPS_PER_LEASE, Sweeper
 from handoff_queue.supervisor.roles.instructions import read_role_once
 
@@ -49,10 +49,10 @@ class Supervisor:
     """The parts of one supervisor process."""
 
     process: Process
-    advance: Advance
+    advance: JobLoop
     sweeper: Sweeper
-    thinker: Thinker
-    taking: Taking
+    thinker: RoleRunner
+    taking: ConsumptionControl
 
 
 class _Once:
@@ -83,7 +83,7 @@ class _Once:
         """When it returns, whoever asks for a supervisor finds it."""
         supervisor = self()
         roles = [read_role_once(name) for name in ROLES]
-        itself = SelfDescription.of(supervisor.process, self._app, str(sender.hostname), roles)
+        itself = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
         supervisor.sweeper.start(itself.now)
         supervisor.taking.attach(
             sender, [THINK_QUEUE], lambda _: not supervisor.thinker.is_full, in_a_hurry=True
@@ -114,8 +114,8 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app)
     secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
-    taking = Taking()
-    thinker = Thinker(process.attempts, slots // 2, taking.changed)
+    taking = ConsumptionControl()
+    thinker = RoleRunner(process.attempts, slots // 2, taking.changed)
     broker = settings.on_end_broker_url
     end_tasks = EndTasks(
         process.ledger,
@@ -125,7 +125,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         settings.on_end_tasks or (),
     )
     webhooks = Webhooks(process.ledger, secret)
-    advance = Advance(process.ledger, dispatcher, process.attempts, thinker, webhooks, end_tasks)
+    advance = JobLoop(process.ledger, dispatcher, process.attempts, thinker, webhooks, end_tasks)
     sweeper = Sweeper(
         process.ledger,
         dispatcher,

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from handoff_queue.shared.local.fork_server import Forked, Nursery, can_be
+from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, can_be
 from handoff_queue.supervisor.cli.celery_process import LATER, ROOMS, WARM
 from handoff_queue.supervisor.cli.commands import ENTRIES
 
@@ -36,7 +36,7 @@ AS_THEY_GO = (
 """What commands import when they run."""
 
 
-def nursery() -> Nursery | None:
+def nursery() -> ForkServer | None:
     """The one of this test process; it ends with it. None where it could not live: its
     children are no one's but the main thread's.
     """
@@ -45,8 +45,8 @@ def nursery() -> Nursery | None:
 
 
 @cache
-def _started() -> Nursery:
-    own = Nursery(
+def _started() -> ForkServer:
+    own = ForkServer(
         (*WARM, *LATER, *ROOMS, *COMMANDS, *AS_THEY_GO), {**os.environ, "PYTHONPATH": str(ROOT)}
     ).__enter__()
     atexit.register(own.__exit__, None, None, None)
@@ -109,7 +109,7 @@ def run_cold(
 
 def start(
     command: Sequence[str], environment: Mapping[str, str], folder: Path, out: int, err: int
-) -> subprocess.Popen[bytes] | Forked:
+) -> subprocess.Popen[bytes] | ForkedProcess:
     """What `start_cold` does, forked if that is the same."""
     warm = nursery()
     if warm is None or not warm.can_fork(command, environment):

@@ -13,9 +13,9 @@ from typing import Any
 
 from celery import Celery, signals
 
-from handoff_queue.shared.broker.attempt_outcome import Ending
+from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
 from handoff_queue.shared.broker.celery_app import make_app, or_exit
-from handoff_queue.shared.broker.consumption_control import Taking
+from handoff_queue.shared.broker.consumption_control import ConsumptionControl
 from handoff_queue.shared.broker.publisher import publish
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.broker.slots import SLOTS
@@ -26,7 +26,7 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
-from handoff_queue.shared.runtime.node import SelfDescription
+from handoff_queue.shared.runtime.node import Announcer
 from handoff_queue.shared.runtime.process import Process, redis_url_of, start_process
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
@@ -78,7 +78,7 @@ class _Once:
         self._lock = threading.Lock()
         self._built: Worker | None = None
         self._stop = threading.Event()
-        self._taking = Taking()
+        self._taking = ConsumptionControl()
         self._paused: frozenset[str] = frozenset()
         self._announcing: threading.Thread | None = None
 
@@ -180,7 +180,7 @@ class _Once:
         self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
     ) -> None:
         worker = self()
-        itself = SelfDescription.of(worker.process, self._app, node, served)
+        itself = Announcer.of(worker.process, self._app, node, served)
         announcement = Announcement(
             **dict(itself.now()),
             worker=worker.process.name,
@@ -257,7 +257,7 @@ def _specialist(once: _Once, spec: SpecialistSpec, wake: Any) -> Any:
             ended = run_handoff(
                 worker.process.attempts, worker.registry, wake, spec, handoff, message, once.host
             )
-            if ended.how is Ending.HELD:
+            if ended.how is AttemptEnd.HELD:
                 once.held(spec.name)
             return ended
 

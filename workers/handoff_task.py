@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handoff_queue.shared.agent.envelope import EnvelopeReading
-from handoff_queue.shared.agent.prompt import Loaded
-from handoff_queue.shared.broker.attempt_outcome import Ended
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.runtime.agent_setup import Fitting
+from handoff_queue.shared.runtime.agent_setup import AgentSetup
 from handoff_queue.shared.runtime.attempt import Attempts
-from handoff_queue.shared.runtime.payload_cache import JobLibrary
+from handoff_queue.shared.runtime.payload_cache import JobDocuments
 from handoff_queue.shared.specialists.tool_grants import granted_limits
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.workers.host_task_step import HostStep, HostTasks
+from handoff_queue.workers.host_task_step import HostTaskRunner, HostTasks
 from handoff_queue.workers.tools.registry import Registry
 
 log = log_of(__name__)
@@ -31,7 +31,7 @@ def run_handoff(
     handoff: AgentHandoff,
     text: str,
     host: HostTasks,
-) -> Ended:
+) -> AttemptOutcome:
     """Run one attempt, with no tool, model or limit beyond `own`, the specialist's file in
     this process.
 
@@ -39,23 +39,23 @@ def run_handoff(
     """
 
     def fit(
-        _handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
-    ) -> Fitting:
-        reading = EnvelopeReading(
+        _handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+    ) -> AgentSetup:
+        reading = EnvelopeFormat(
             handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
         )
         if spec.celery_task is not None:
             host.check(spec)
             now = attempts.ledger.connection.now
-            step = HostStep(host, handoff, spec, loaded, books.tool_context, reading, now)
-            return Fitting(reading, runner=step)
+            step = HostTaskRunner(host, handoff, spec, loaded, books.tool_context, reading, now)
+            return AgentSetup(reading, runner=step)
         allowed = handoff.acts_with
         tools = tuple(
             tool
             for tool in registry.tools_for(spec.tools)
             if tool.repeatable or allowed is None or tool.name in allowed
         )
-        return Fitting(reading, tools)
+        return AgentSetup(reading, tools)
 
     within = handoff.model_copy(update={"limits": granted_limits(handoff.limits, own)})
     ended = attempts.attempt(text, within, fit, own=own)

@@ -18,10 +18,10 @@ from uuid import UUID, uuid5
 
 from celery import Celery
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable
-from handoff_queue.shared.agent.checkpoint_store import Turns
-from handoff_queue.shared.agent.envelope import EnvelopeReading
-from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import ToolContext
 from handoff_queue.shared.broker.host_tasks import (
     HostMessage,
@@ -32,7 +32,7 @@ from handoff_queue.shared.broker.host_tasks import (
 )
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.checkpoints import Called, Observed, WorstCase
+from handoff_queue.shared.types.checkpoints import ToolCallStarted, ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -116,15 +116,15 @@ class HostTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class HostStep:
+class HostTaskRunner:
     """Runs one handoff as a task of the host's app. A `shared.runtime.agent_setup.Runner`."""
 
     host: HostTasks
     handoff: AgentHandoff
     spec: SpecialistSpec
-    loaded: Loaded
+    loaded: LoadedPayloads
     context: ToolContext
-    reading: EnvelopeReading
+    reading: EnvelopeFormat
     now: Callable[[], float]
     """Unix time in seconds, by the clock of `ends_at`."""
     wait: Callable[[float], None] = time.sleep
@@ -137,7 +137,7 @@ class HostStep:
         """Return nothing: no model is called."""
         return None, None
 
-    def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
+    def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Send the task, unless an earlier claim has sent it, and return the result.
 
         Each repeat has the same task id. A worker that dies after it has sent the task, and
@@ -148,24 +148,24 @@ class HostStep:
         acts = self.spec.task_with_effect is not None
         if acts and self.handoff.acts_with == ():
             return self._failed(f"this step may not run {self._name}, which has an effect")
-        sent = Called if acts else Observed
+        sent = ToolCallStarted if acts else ToolObserved
         is_sent = any(isinstance(item, sent) for item in turns.so_far())
         failure = None if is_sent else self._send(turns, limit, acts=acts)
         return failure or self._wait(turns, limit)
 
-    def _send(self, turns: Turns, limit: float, *, acts: bool) -> HandoffResult | None:
+    def _send(self, turns: CheckpointStore, limit: float, *, acts: bool) -> HandoffResult | None:
         """Send the task, and note that. Return the failed result if it was not sent."""
         message = self._message(limit)
         if isinstance(message, HandoffResult):
             return message
         if acts:
-            turns.checkpoint(Called(tool_use_id=self.task_id))
+            turns.checkpoint(ToolCallStarted(tool_use_id=self.task_id))
         if problem := self._sent(message, turns, limit):
             return self._failed(f"the task {self._name} was not sent: {problem}")
-        turns.checkpoint(Observed(tool_use_id=self.task_id, text="sent"))
+        turns.checkpoint(ToolObserved(tool_use_id=self.task_id, text="sent"))
         return None
 
-    def _wait(self, turns: Turns, limit: float) -> HandoffResult:
+    def _wait(self, turns: CheckpointStore, limit: float) -> HandoffResult:
         """Wait for the end of the task. Return its result, or a failed one when the time is over."""
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -229,7 +229,7 @@ class HostStep:
             )
         return HostMessage(self.task_id, self._name, self._queue, args=(call,))
 
-    def _sent(self, message: HostMessage, turns: Turns, limit: float) -> str:
+    def _sent(self, message: HostMessage, turns: CheckpointStore, limit: float) -> str:
         """Send the message. Return why no try succeeded, or nothing."""
         problem = ""
         for number in range(SEND_TRIES):
@@ -255,7 +255,7 @@ class HostStep:
             )
         try:
             return self._result(end.value)
-        except (NotAcceptable, ValueError, RecursionError) as problem:
+        except (InvalidAnswer, ValueError, RecursionError) as problem:
             return self._failed(
                 f"what the task {self._name} returned cannot be used: {problem or 'it is nested too deep'}",
                 StopReason.INVALID_OUTPUT,

@@ -17,8 +17,8 @@ from typing import Any
 
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.prompt import Loaded, opening_of
-from handoff_queue.shared.agent.run_dependencies import Equipment
+from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.specialists import load_specialists
@@ -30,7 +30,7 @@ from handoff_queue.shared.types.model import Model
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.roles.briefs import Candidate, route_brief
 from handoff_queue.supervisor.roles.instructions import read_role
-from handoff_queue.supervisor.roles.router import Route, RouteReading, specialists_routed_in
+from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_routed_in
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.handoffs import JOB, a_tool_context
 from tests.doubles.turns import MemoryTurns
@@ -133,17 +133,19 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
         assigned_to=spec.name,
         specialist=digest_of(spec.to_json()),
         task_description=route_brief(request, candidates),
-        expected_output_format=dict(RouteReading(tuple(one.name for one in candidates)).schema),
+        expected_output_format=dict(RouteFormat(tuple(one.name for one in candidates)).schema),
         limits=HandoffLimits(max_turns=spec.max_turns, max_output_tokens=spec.max_output_tokens),
     )
-    equipment = Equipment(
+    equipment = RunDependencies(
         model=model,
         model_name=OFFLINE_MODEL,
-        reading=RouteReading(specialists_routed_in(handoff.expected_output_format)),
+        reading=RouteFormat(specialists_routed_in(handoff.expected_output_format)),
         prices=Prices(is_free=True),
         tool_context=a_tool_context(),
     )
-    agent = Agent(handoff, spec, opening_of(handoff, spec, Loaded(), answer_rules=""), equipment)
+    agent = Agent(
+        handoff, spec, opening_of(handoff, spec, LoadedPayloads(), answer_rules=""), equipment
+    )
     return agent.run(MemoryTurns(), handoff.limits.deadline)
 
 

@@ -16,14 +16,14 @@ from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.model import Block
 
 
-class NotAcceptable(HandoffError):
+class InvalidAnswer(HandoffError):
     """The final text is not a result; the message is what the model is told to mend (one
     turn), and then the reason of the failure.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class AcceptedAnswer:
     """A final text that was accepted."""
 
     status: ResultStatus
@@ -35,7 +35,7 @@ class Read:
     notes: tuple[str, ...] = ()
 
 
-class Reading(Protocol):
+class AnswerFormat(Protocol):
     """One way of reading final texts: the answer envelope of specialists, or a role's own schema."""
 
     @property
@@ -43,7 +43,7 @@ class Reading(Protocol):
         """JSON Schema of the final text."""
         ...
 
-    def read(self, text: str, *, last_try: bool) -> Read:
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Accept a final text. On `last_try` what can be dropped (an unproven source) is
         dropped with a note instead of refused.
 
@@ -54,17 +54,17 @@ class Reading(Protocol):
 
 
 @runtime_checkable
-class Salvages(Protocol):
+class PartialAnswerFormat(Protocol):
     """A reading that can also take what is left of a text that was cut off, or never became
     acceptable.
     """
 
-    def salvage(self, text: str) -> Read | None:
+    def salvage(self, text: str) -> AcceptedAnswer | None:
         """What can be used of it, with status `partial`; None: nothing."""
         ...
 
 
-class LooksUp(Protocol):
+class SlowAnswerFormat(Protocol):
     """A reading that holds a text against others, which may take seconds."""
 
     def looks_up(self, text: str) -> bool:
@@ -72,7 +72,7 @@ class LooksUp(Protocol):
         ...
 
 
-class ReadsCalls(Protocol):
+class ToolCallFormat(Protocol):
     """A reading whose answer may also be tool calls: those of its own tools are not run, they
     are what was decided.
     """
@@ -86,8 +86,8 @@ class ReadsCalls(Protocol):
         """Whether these calls are all its own."""
         ...
 
-    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
-        """Accept the calls of one reply, all together; as `Reading.read`.
+    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
+        """Accept the calls of one reply, all together; as `AnswerFormat.read`.
 
         Raises:
             NotAcceptable: with what to mend.
@@ -95,13 +95,13 @@ class ReadsCalls(Protocol):
         ...
 
 
-def decider(reading: Reading) -> ReadsCalls | None:
+def decider(reading: AnswerFormat) -> ToolCallFormat | None:
     """The reading, if it is one whose answer may be calls. (To look through a whole protocol
     takes longer than to read an answer.)
     """
-    return cast(ReadsCalls, reading) if hasattr(reading, "read_calls") else None
+    return cast(ToolCallFormat, reading) if hasattr(reading, "read_calls") else None
 
 
-def takes_time(reading: Reading, text: str) -> bool:
+def takes_time(reading: AnswerFormat, text: str) -> bool:
     """Whether to read this text may take longer than to parse it."""
-    return hasattr(reading, "looks_up") and cast(LooksUp, reading).looks_up(text)
+    return hasattr(reading, "looks_up") and cast(SlowAnswerFormat, reading).looks_up(text)

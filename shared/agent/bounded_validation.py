@@ -35,7 +35,7 @@ _Keyword = Callable[[Any, Any, Any, Any], Any]
 _base: Mapping[str, _Keyword] = jsonschema.Draft202012Validator.VALIDATORS
 
 
-class TooCostly(HandoffError):
+class ValidationTooCostly(HandoffError):
     """A validation took more steps or more processor time than it may."""
 
 
@@ -53,7 +53,7 @@ class _Budget:
     def spend(self, steps: int) -> None:
         self._steps -= steps
         if self._steps < 0 or time.thread_time() > self._deadline:
-            raise TooCostly("too costly to check")
+            raise ValidationTooCostly("too costly to check")
 
 
 _budget: ContextVar[_Budget | None] = ContextVar("budget of the validation", default=None)

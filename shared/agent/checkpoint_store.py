@@ -12,7 +12,7 @@ from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
 
 
-class Turns(Protocol):
+class CheckpointStore(Protocol):
     """The checkpoints and the budget of one claimed handoff. Every method raises `Interrupted`
     if the claim is no longer ours.
     """
@@ -58,7 +58,7 @@ class Turns(Protocol):
         ...
 
 
-class Unclaimed:
+class NoCheckpoints:
     """The turns of a handoff before its claim: there are none, and none may be made."""
 
     def so_far(self) -> tuple[Checkpoint, ...]:

@@ -16,13 +16,13 @@ from typing import Any
 
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
 from handoff_queue.shared.types.checkpoints import (
-    Called,
-    CallFailed,
+    AgentPrompted,
     Checkpoint,
-    Observed,
+    ModelCallFailed,
+    ModelReplied,
     ObservedImage,
-    Prompted,
-    Replied,
+    ToolCallStarted,
+    ToolObserved,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.model import Block, MessageParam
@@ -132,22 +132,29 @@ class Conversation:
     @property
     def turns(self) -> int:
         """Model calls made, those without a reply included."""
-        return sum(isinstance(checkpoint, Replied | CallFailed) for checkpoint in self.checkpoints)
+        return sum(
+            isinstance(checkpoint, ModelReplied | ModelCallFailed)
+            for checkpoint in self.checkpoints
+        )
 
     @property
     def failures_in_a_row(self) -> int:
         """Calls without a reply since the last reply."""
         count = 0
         for checkpoint in reversed(self.checkpoints):
-            if isinstance(checkpoint, Replied):
+            if isinstance(checkpoint, ModelReplied):
                 break
-            count += isinstance(checkpoint, CallFailed)
+            count += isinstance(checkpoint, ModelCallFailed)
         return count
 
     @property
     def usage(self) -> Usage:
         return sum(
-            (item.usage for item in self.checkpoints if isinstance(item, Replied | CallFailed)),
+            (
+                item.usage
+                for item in self.checkpoints
+                if isinstance(item, ModelReplied | ModelCallFailed)
+            ),
             NOTHING_USED,
         )
 
@@ -157,20 +164,20 @@ class Conversation:
         says nothing about this conversation.
         """
         return sum(
-            item.usage.total_tokens for item in self.checkpoints if isinstance(item, Replied)
+            item.usage.total_tokens for item in self.checkpoints if isinstance(item, ModelReplied)
         )
 
     @property
-    def last_reply(self) -> Replied | None:
+    def last_reply(self) -> ModelReplied | None:
         return next(
-            (item for item in reversed(self.checkpoints) if isinstance(item, Replied)), None
+            (item for item in reversed(self.checkpoints) if isinstance(item, ModelReplied)), None
         )
 
     @property
     def since_reply(self) -> tuple[Checkpoint, ...]:
         """What came after the last reply."""
         for index in range(len(self.checkpoints), 0, -1):
-            if isinstance(self.checkpoints[index - 1], Replied):
+            if isinstance(self.checkpoints[index - 1], ModelReplied):
                 return self.checkpoints[index:]
         return self.checkpoints
 
@@ -178,27 +185,29 @@ class Conversation:
     def unanswered(self) -> list[Block]:
         """Tool calls of the last reply that have no result yet."""
         reply = self.last_reply
-        answered = {item.tool_use_id for item in self.since_reply if isinstance(item, Observed)}
+        answered = {item.tool_use_id for item in self.since_reply if isinstance(item, ToolObserved)}
         return [block for block in calls_of(reply) if block["id"] not in answered] if reply else []
 
     @property
     def started(self) -> set[str]:
         """Calls of tools that are not safe to repeat, and may have run."""
-        return {item.tool_use_id for item in self.since_reply if isinstance(item, Called)}
+        return {item.tool_use_id for item in self.since_reply if isinstance(item, ToolCallStarted)}
 
     @property
     def acted(self) -> bool:
         """Whether a tool that is not safe to repeat may have run."""
-        return any(isinstance(item, Called) for item in self.checkpoints)
+        return any(isinstance(item, ToolCallStarted) for item in self.checkpoints)
 
     def may_have_run(self, call: Block) -> bool:
         """Return whether an earlier call of this tool with these arguments was interrupted."""
         cut = {
             item.tool_use_id
             for item in self.checkpoints
-            if isinstance(item, Observed) and item.text == MAY_HAVE_RUN
+            if isinstance(item, ToolObserved) and item.text == MAY_HAVE_RUN
         }
-        replies = (item for item in self.checkpoints if isinstance(item, Replied)) if cut else ()
+        replies = (
+            (item for item in self.checkpoints if isinstance(item, ModelReplied)) if cut else ()
+        )
         return any(
             block["id"] in cut
             and (block.get("name"), block.get("input")) == (call.get("name"), call.get("input"))
@@ -207,13 +216,13 @@ class Conversation:
         )
 
     @property
-    def open_reply(self) -> Replied | None:
+    def open_reply(self) -> ModelReplied | None:
         """The last reply, if nothing has been made of it yet: neither told to mend it, nor
         continued, nor all its calls answered.
         """
         reply = self.last_reply
         if reply is None or any(
-            isinstance(item, Prompted | CallFailed) for item in self.since_reply
+            isinstance(item, AgentPrompted | ModelCallFailed) for item in self.since_reply
         ):
             return None
         if calls_of(reply):
@@ -226,7 +235,7 @@ class Conversation:
         may follow such a turn.
         """
         reply = self.last_reply
-        if reply is None or any(isinstance(item, Prompted) for item in self.since_reply):
+        if reply is None or any(isinstance(item, AgentPrompted) for item in self.since_reply):
             return False
         if _is_pause(reply):
             return True
@@ -245,21 +254,21 @@ class Conversation:
 
     @property
     def _replied_blocks(self) -> list[Block]:
-        replies = (item for item in self.checkpoints if isinstance(item, Replied))
+        replies = (item for item in self.checkpoints if isinstance(item, ModelReplied))
         return [block for reply in replies for block in reply.content]
 
     @property
     def repairs(self) -> int:
         """How often the model was told that its answer cannot be used."""
         return sum(
-            isinstance(item, Prompted) and item.text.startswith((UNUSABLE, TOO_LONG))
+            isinstance(item, AgentPrompted) and item.text.startswith((UNUSABLE, TOO_LONG))
             for item in self.checkpoints
         )
 
     @property
     def is_told_last(self) -> bool:
         return any(
-            isinstance(item, Prompted) and item.text == LAST_TURN for item in self.checkpoints
+            isinstance(item, AgentPrompted) and item.text == LAST_TURN for item in self.checkpoints
         )
 
     @property
@@ -268,17 +277,17 @@ class Conversation:
         texts = (
             text_of(item.content)
             for item in reversed(self.checkpoints)
-            if isinstance(item, Replied)
+            if isinstance(item, ModelReplied)
         )
         return [text for text in texts if text.strip()]
 
-    def with_room_for(self, observed: Observed) -> Observed:
+    def with_room_for(self, observed: ToolObserved) -> ToolObserved:
         """Return the result without the images that this conversation has no room for."""
         if not observed.images:
             return observed
         stored = list[ObservedImage]()
         for item in self.checkpoints:
-            if isinstance(item, Observed):
+            if isinstance(item, ToolObserved):
                 stored.extend(item.images or ())
         kept = list[ObservedImage]()
         chars = sum(len(image.data) for image in stored)
@@ -317,22 +326,22 @@ class Conversation:
         messages: list[MessageParam] = [{"role": "user", "content": list(self.opening["content"])}]
         for checkpoint in self.checkpoints:
             match checkpoint:
-                case Replied():
+                case ModelReplied():
                     _add(messages, "assistant", _sendable(checkpoint.content))
-                case Observed():
+                case ToolObserved():
                     _add(messages, "user", [_result_block(checkpoint)])
-                case Prompted():
+                case AgentPrompted():
                     _add(messages, "user", [{"type": "text", "text": checkpoint.text}])
-                case Called() | CallFailed():
+                case ToolCallStarted() | ModelCallFailed():
                     pass
         return tuple(_in_order(_without_unfinished_calls(messages, is_paused=self.is_paused)))
 
 
-def calls_of(reply: Replied) -> list[Block]:
+def calls_of(reply: ModelReplied) -> list[Block]:
     return [block for block in reply.content if block.get("type") == "tool_use"]
 
 
-def _is_pause(reply: Replied) -> bool:
+def _is_pause(reply: ModelReplied) -> bool:
     """Return whether the provider has paused a turn with tools of its own.
 
     The API takes no conversation that ends with another message of the model.
@@ -386,7 +395,7 @@ def _image_block(image: ObservedImage) -> Block:
     return {"type": "image", "source": source}
 
 
-def _result_block(observed: Observed) -> Block:
+def _result_block(observed: ToolObserved) -> Block:
     shown = f"[source: {observed.source}]\n{observed.text}" if observed.source else observed.text
     content: str | list[Block] = shown
     if observed.images:

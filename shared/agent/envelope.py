@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import (
-    Lenient,
+    LenientAnswer,
     folded_word,
     is_empty_form,
     json_object_in,
@@ -70,12 +70,12 @@ _CLAIMS_SCHEMA: dict[str, Any] = {
 }
 
 
-class _Source(Lenient):
+class _Source(LenientAnswer):
     source: str
     quote: str
 
 
-class _Claim(Lenient):
+class _Claim(LenientAnswer):
     id: str
     text: str
     sources: list[_Source] = PydanticField(default_factory=list)
@@ -125,7 +125,7 @@ _SYNONYMS = {
 """Words that models use for a status when their server does not enforce the schema."""
 
 
-class _Envelope(Lenient):
+class _Envelope(LenientAnswer):
     status: ResultStatus = ResultStatus.OK
     output: Any = None
     claims: list[_Claim] = PydanticField(default_factory=list)
@@ -162,7 +162,7 @@ class _Envelope(Lenient):
 
 
 @dataclass(frozen=True, slots=True)
-class EnvelopeReading:
+class EnvelopeFormat:
     """The `Reading` of specialists."""
 
     step_id: StepId
@@ -197,23 +197,23 @@ class EnvelopeReading:
             "additionalProperties": False,
         }
 
-    def read(self, text: str, *, last_try: bool) -> Read:
-        """See `shared.agent.answer_format.Reading`."""
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
+        """See `shared.agent.answer_format.AnswerFormat`."""
         value = json_object_in(text)
         if value is None:
-            raise NotAcceptable(
+            raise InvalidAnswer(
                 f'{what_came(text)} came where one JSON object with "status", "output" and "claims" was expected'
             )
         if "output" not in value and "status" not in value:
             if not last_try:
-                raise NotAcceptable(
+                raise InvalidAnswer(
                     'a JSON object without "output" came where one with "status", "output" and "claims" was expected'
                 )
             value = {"output": value}
         try:
             envelope = _Envelope.model_validate(value)
         except ValidationError as error:
-            raise NotAcceptable(f"the answer envelope is wrong: {problems_of(error)}") from error
+            raise InvalidAnswer(f"the answer envelope is wrong: {problems_of(error)}") from error
         envelope = self._without_nulls(envelope)
         self._check(envelope, last_try=last_try)
         return self._read(envelope, last_try=last_try)
@@ -230,18 +230,18 @@ class EnvelopeReading:
         return envelope.model_copy(update={"output": output})
 
     def looks_up(self, text: str) -> bool:
-        """See `shared.agent.answer_format.LooksUp`: quotes, in whole documents."""
+        """See `shared.agent.answer_format.SlowAnswerFormat`: quotes, in whole documents."""
         return '"quote"' in text
 
-    def salvage(self, text: str) -> Read | None:
-        """See `shared.agent.answer_format.Salvages`: the output and the proven claims of a
+    def salvage(self, text: str) -> AcceptedAnswer | None:
+        """See `shared.agent.answer_format.PartialAnswerFormat`: the output and the proven claims of a
         text that is cut off or was not accepted.
         """
         value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
             is_prose = bool(text.strip()) and not text.lstrip().startswith("{")
             return (
-                Read(ResultStatus.PARTIAL, text.strip(), confidence=0.0)
+                AcceptedAnswer(ResultStatus.PARTIAL, text.strip(), confidence=0.0)
                 if is_prose and self._wants_text
                 else None
             )
@@ -265,29 +265,29 @@ class EnvelopeReading:
         match envelope.status:
             case ResultStatus.OK:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
-                    raise NotAcceptable(
+                    raise InvalidAnswer(
                         "the output must be the work itself, not a report that it is done"
                     )
                 problem = _mismatch(envelope.output, self.output_schema)
                 if problem:
-                    raise NotAcceptable(f"the output does not match its format: {problem}")
+                    raise InvalidAnswer(f"the output does not match its format: {problem}")
             case ResultStatus.NEEDS_INPUT:
                 if not (envelope.needs or "").strip():
-                    raise NotAcceptable('status needs_input must say in "needs" what is missing')
+                    raise InvalidAnswer('status needs_input must say in "needs" what is missing')
             case ResultStatus.FAILED:
                 if not (envelope.problem or "").strip():
-                    raise NotAcceptable('status failed must say why in "problem"')
+                    raise InvalidAnswer('status failed must say why in "problem"')
             case ResultStatus.PARTIAL:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
-                    raise NotAcceptable(
+                    raise InvalidAnswer(
                         "status partial must give the work so far as the output; where there is none, the status is failed"
                     )
                 if not last_try and not (envelope.problem or envelope.needs):
-                    raise NotAcceptable(
+                    raise InvalidAnswer(
                         'status partial must say in "problem" what is missing, and why'
                     )
 
-    def _read(self, envelope: _Envelope, *, last_try: bool) -> Read:
+    def _read(self, envelope: _Envelope, *, last_try: bool) -> AcceptedAnswer:
         claims, problems = self._own_claims(envelope)
         known = {**self.known_claims, **claims}
         dangling: list[str] = []
@@ -299,8 +299,8 @@ class EnvelopeReading:
             envelope, is_unproven=bool(problems) and not any(claim.sources for claim in kept)
         )
         if (problems or doubts) and not last_try:
-            raise NotAcceptable("; ".join([*doubts, *problems][:MOST_PROBLEMS]))
-        return Read(
+            raise InvalidAnswer("; ".join([*doubts, *problems][:MOST_PROBLEMS]))
+        return AcceptedAnswer(
             status=ResultStatus.PARTIAL if doubts else envelope.status,
             output=output,
             claims=kept,

@@ -165,7 +165,7 @@ _MOST_REPAIRED_STARTS = 20
 """Opening braces from which a repair is tried, for the same reason."""
 
 
-class Lenient(BaseModel):
+class LenientAnswer(BaseModel):
     """An answer as it came.
 
     Unknown fields are ignored. Numbers and strings may stand for each other. `null` in an

@@ -1,7 +1,7 @@
 """The agent loop: turn, tool calls, observations, until a validated result or a limit. One for
 specialists and for the supervisor's roles.
 
-It knows a `Model`, `Tool`s, `Turns` and a `Reading`; neither Redis nor Celery nor a provider.
+It knows a `Model`, `Tool`s, `CheckpointStore` and a `Reading`; neither Redis nor Celery nor a provider.
 Everything that it does next follows from
 the checkpoints so far, so resuming is not a case of its own: the first look at the
 conversation finds what is left to do.
@@ -13,8 +13,8 @@ import traceback
 from pathlib import Path
 from typing import assert_never
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read, decider
-from handoff_queue.shared.agent.checkpoint_store import Turns
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer, decider
+from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
     LAST_TURN,
@@ -25,9 +25,9 @@ from handoff_queue.shared.agent.conversation import (
     text_of,
 )
 from handoff_queue.shared.agent.model_turn import ModelTurns
-from handoff_queue.shared.agent.outcome import Outcome
+from handoff_queue.shared.agent.outcome import ResultBuilder
 from handoff_queue.shared.agent.prompt import Opening
-from handoff_queue.shared.agent.run_dependencies import Equipment
+from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
@@ -41,11 +41,11 @@ from handoff_queue.shared.agent.tool_calls import (
 from handoff_queue.shared.agent.tool_threads import ToolThreads
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.checkpoints import (
-    Called,
+    AgentPrompted,
     Checkpoint,
-    Observed,
-    Prompted,
-    Replied,
+    ModelReplied,
+    ToolCallStarted,
+    ToolObserved,
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
@@ -75,7 +75,11 @@ class Agent:
     """
 
     def __init__(
-        self, handoff: AgentHandoff, spec: SpecialistSpec, opening: Opening, equipment: Equipment
+        self,
+        handoff: AgentHandoff,
+        spec: SpecialistSpec,
+        opening: Opening,
+        equipment: RunDependencies,
     ) -> None:
         self._equipment = equipment
         self._handoff = handoff
@@ -88,7 +92,7 @@ class Agent:
             if tool.name in spec.tools or tool in own
         }
         self._talk = Conversation(opening.message)
-        self._outcome = Outcome(handoff, equipment.reading)
+        self._outcome = ResultBuilder(handoff, equipment.reading)
         self._model_turns = ModelTurns(
             handoff.limits, opening.system, tuple(self._tools.values()), equipment
         )
@@ -105,7 +109,7 @@ class Agent:
         """
         return self._model_turns.first(self._talk)
 
-    def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
+    def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Go on from the checkpoints of earlier claims to the result, under a claim that may
         work until `ends_at` (Unix time in seconds).
 
@@ -155,7 +159,7 @@ class Agent:
             elif (result := self._read(reply)) is not None:
                 return result
 
-    def _has_calls_to_run(self, reply: Replied) -> bool:
+    def _has_calls_to_run(self, reply: ModelReplied) -> bool:
         """Return whether the calls of a reply are for tools. No call of a refused reply is run."""
         calls = calls_of(reply)
         is_answer = self._decides is not None and self._decides.is_answer(calls)
@@ -173,12 +177,12 @@ class Agent:
         # Text behind a paused turn would end that turn, and the API refuses it behind an
         # unfinished call.
         if is_last and not self._talk.is_told_last and not self._talk.is_paused:
-            self._note(Prompted(text=LAST_TURN))
+            self._note(AgentPrompted(text=LAST_TURN))
         self._model_turns.turn(self._talk, self._note, is_last=is_last)
 
-    def _act(self, reply: Replied) -> None:
+    def _act(self, reply: ModelReplied) -> None:
         """Run the calls that have no result yet, except those that must not be run."""
-        runnable, refused = list[Block](), list[Observed]()
+        runnable, refused = list[Block](), list[ToolObserved]()
         talk, first_calls = self._talk, [call["id"] for call in calls_of(reply)[:MOST_CALLS]]
         started = talk.started
         for call in talk.unanswered:
@@ -206,7 +210,7 @@ class Agent:
         for result in threads.results_of(runnable, lambda: self._pulse(doing), self._starts):
             self._note(self._citable(self._talk.with_room_for(result)))
 
-    def _citable(self, result: Observed) -> Observed:
+    def _citable(self, result: ToolObserved) -> ToolObserved:
         """Return the result of a call with the name of its source, if an answer may cite it."""
         calls = self._talk.unanswered
         name = next((call.get("name") for call in calls if call["id"] == result.tool_use_id), None)
@@ -220,9 +224,9 @@ class Agent:
         """Note that a tool that is not safe to repeat is about to run."""
         tool = self._tools.get(str(call.get("name")))
         if tool is not None and not tool.repeatable:
-            self._note(Called(tool_use_id=call["id"]))
+            self._note(ToolCallStarted(tool_use_id=call["id"]))
 
-    def _read(self, reply: Replied) -> HandoffResult | None:
+    def _read(self, reply: ModelReplied) -> HandoffResult | None:
         """Take a final answer; None: the model was told what to mend, and has a turn for it."""
         text = text_of(reply.content)
         if reply.stop_reason == "refusal":
@@ -240,21 +244,23 @@ class Agent:
             return self._outcome.accepted(
                 self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair), self._talk
             )
-        except NotAcceptable as problem:
+        except InvalidAnswer as problem:
             if may_repair:
                 is_empty = not text.strip() and not calls_of(reply)
                 self._tell(TOO_LONG if was_cut else EMPTY if is_empty else f"{UNUSABLE}{problem}.")
                 return None
             return self._given_up(str(problem), was_cut=was_cut)
 
-    def _accepted(self, reply: Replied, text: str, *, was_cut: bool, last_try: bool) -> Read:
+    def _accepted(
+        self, reply: ModelReplied, text: str, *, was_cut: bool, last_try: bool
+    ) -> AcceptedAnswer:
         """Raises: NotAcceptable."""
         if self._decides and (calls := calls_of(reply)):
             if was_cut:
-                raise NotAcceptable("the calls were cut off")
+                raise InvalidAnswer("the calls were cut off")
             return self._decides.read_calls(calls, last_try=last_try)
         if not text.strip():
-            raise NotAcceptable("the answer is empty")
+            raise InvalidAnswer("the answer is empty")
         return self._equipment.reading.read(text, last_try=last_try)
 
     def _tell(self, what: str) -> None:
@@ -263,7 +269,7 @@ class Agent:
         """
         self._note(
             *(observed(call, NOTHING_DONE, is_error=True) for call in self._talk.unanswered),
-            Prompted(text=what),
+            AgentPrompted(text=what),
         )
 
     def _given_up(self, problem: str, *, was_cut: bool) -> HandoffResult:
@@ -295,7 +301,7 @@ class Agent:
         """Add checkpoints to the conversation, and the results among them to what may be cited."""
         self._talk = self._talk.plus(*checkpoints)
         for item in checkpoints:
-            if isinstance(item, Observed) and item.source:
+            if isinstance(item, ToolObserved) and item.source:
                 self._equipment.tool_context.note_result(item.source, item.text)
 
 

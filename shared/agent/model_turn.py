@@ -17,16 +17,16 @@ from handoff_queue.shared.agent.conversation import (
 from handoff_queue.shared.agent.json_answers import draft_in
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, request_bytes, server_tool_uses
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
-from handoff_queue.shared.agent.run_dependencies import Equipment
+from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.types.checkpoints import (
-    CallFailed,
+    AgentPrompted,
     Checkpoint,
-    Observed,
-    Prompted,
-    Replied,
+    ModelCallFailed,
+    ModelReplied,
+    ToolObserved,
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
@@ -40,7 +40,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
-from handoff_queue.shared.types.presence import Waiting
+from handoff_queue.shared.types.presence import RateLimitWait
 from handoff_queue.shared.types.rate_limits import Expected, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
@@ -71,7 +71,7 @@ saves a round trip. To read any other may take a while.
 """
 
 
-class Note(Protocol):
+class WriteCheckpoint(Protocol):
     """Writes checkpoints: a method of the agent, given with each turn and not kept. If its
     turns knew their agent, both would be a cycle, and what was said would stay in memory until
     Python's garbage collector comes by.
@@ -86,7 +86,11 @@ class ModelTurns:
     """Makes the model calls of one handoff. Whoever claims it says so in `equipment`."""
 
     def __init__(
-        self, limits: HandoffLimits, system: str, tools: tuple[Tool, ...], equipment: Equipment
+        self,
+        limits: HandoffLimits,
+        system: str,
+        tools: tuple[Tool, ...],
+        equipment: RunDependencies,
     ) -> None:
         self._limits = limits
         self._system = system
@@ -125,7 +129,7 @@ class ModelTurns:
             return None, None
         return self.equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
 
-    def turn(self, talk: Conversation, note: Note, *, is_last: bool) -> None:
+    def turn(self, talk: Conversation, note: WriteCheckpoint, *, is_last: bool) -> None:
         """Make one call and checkpoint what came of it through `note`. A failed one is waited
         out, so that the next turn can try again.
 
@@ -148,18 +152,18 @@ class ModelTurns:
             return
         except LimitReached as limit:
             self.draft = self._pulse.text
-            note(CallFailed(error=str(limit), usage=self._settled(call, worst)))
+            note(ModelCallFailed(error=str(limit), usage=self._settled(call, worst)))
             raise
         self._hear(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.equipment.now() - started)
         usage = self._used(reply, call, worst)
         content = with_valid_calls(reply.content, talk.ids)
-        replied = Replied(
+        replied = ModelReplied(
             content=content, stop_reason=reply.stop_reason, usage=usage, model=reply.model
         )
         note(replied, may_wait=self._is_read_at_once(replied))
 
-    def _is_read_at_once(self, reply: Replied) -> bool:
+    def _is_read_at_once(self, reply: ModelReplied) -> bool:
         """Whether it is most likely the last one, and its result is there within milliseconds."""
         text = text_of(reply.content)
         return (
@@ -224,7 +228,12 @@ class ModelTurns:
         )
 
     def _failed(
-        self, talk: Conversation, call: ModelCall, worst: WorstCase, error: ModelError, note: Note
+        self,
+        talk: Conversation,
+        call: ModelCall,
+        worst: WorstCase,
+        error: ModelError,
+        note: WriteCheckpoint,
     ) -> None:
         """Settle, then wait for the next try or give up."""
         has_begun = (
@@ -234,7 +243,7 @@ class ModelTurns:
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
             self.equipment.turns.refused(reason_of(error), error.retry_after_s, error.limits)
-        note(CallFailed(error=str(error), usage=usage))
+        note(ModelCallFailed(error=str(error), usage=usage))
         delay = delay_s(error, talk.failures_in_a_row + 1, self.equipment.dice())
         if delay is None or talk.turns + 1 >= self._limits.max_turns:
             self.draft = self._pulse.text
@@ -305,7 +314,7 @@ class ModelTurns:
         until = self.equipment.now() + seconds
         more_s = (shown_s or seconds) - seconds
         while (left := until - self.equipment.now()) > 0:
-            self.equipment.turns.beat(str(Waiting(why, max(1, round(left + more_s)))))
+            self.equipment.turns.beat(str(RateLimitWait(why, max(1, round(left + more_s)))))
             self._check_deadline()
             self.equipment.wait(min(left, WAIT_SLICE_S))
 
@@ -381,9 +390,9 @@ def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
     """
     total = 0
     for item in checkpoints:
-        if isinstance(item, Observed | Prompted):
+        if isinstance(item, ToolObserved | AgentPrompted):
             total += len(item.text.encode("utf-8", "replace"))
-        if isinstance(item, Observed) and item.images:
+        if isinstance(item, ToolObserved) and item.images:
             total += IMAGE_TOKENS * len(item.images)
     return total
 

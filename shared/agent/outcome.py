@@ -7,7 +7,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read, Reading, Salvages
+from handoff_queue.shared.agent.answer_format import (
+    AcceptedAnswer,
+    AnswerFormat,
+    InvalidAnswer,
+    PartialAnswerFormat,
+)
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -24,13 +29,13 @@ MOST_SALVAGED_CHARS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ResultBuilder:
     """Builds results of one handoff."""
 
     handoff: AgentHandoff
-    reading: Reading
+    reading: AnswerFormat
 
-    def accepted(self, read: Read, talk: Conversation) -> HandoffResult:
+    def accepted(self, read: AcceptedAnswer, talk: Conversation) -> HandoffResult:
         """The result of a text that the reading took.
 
         Raises:
@@ -39,7 +44,7 @@ class Outcome:
         try:
             return self._result(read, talk, StopReason.FINISHED)
         except ValidationError as error:
-            raise NotAcceptable(problems_of(error)) from error
+            raise InvalidAnswer(problems_of(error)) from error
 
     def stopped(
         self, talk: Conversation, reason: StopReason, error: str, draft: str = ""
@@ -55,7 +60,9 @@ class Outcome:
         if salvaged or prose is None:
             return salvaged or self.failed(talk, reason, error)
         return self._result(
-            Read(ResultStatus.PARTIAL, prose[:MOST_SALVAGED_CHARS], confidence=0.0, error=error),
+            AcceptedAnswer(
+                ResultStatus.PARTIAL, prose[:MOST_SALVAGED_CHARS], confidence=0.0, error=error
+            ),
             talk,
             reason,
         )
@@ -63,7 +70,7 @@ class Outcome:
     def failed(self, talk: Conversation, reason: StopReason, error: str) -> HandoffResult:
         """Nothing usable."""
         return self._result(
-            Read(ResultStatus.FAILED, None, confidence=0.0, error=error), talk, reason
+            AcceptedAnswer(ResultStatus.FAILED, None, confidence=0.0, error=error), talk, reason
         )
 
     def stopped_or_failed(
@@ -77,7 +84,7 @@ class Outcome:
     def _salvaged(
         self, drafts: list[str], talk: Conversation, reason: StopReason, error: str
     ) -> HandoffResult | None:
-        if not isinstance(self.reading, Salvages):
+        if not isinstance(self.reading, PartialAnswerFormat):
             return None
         for text in drafts:
             read = self.reading.salvage(text)
@@ -89,7 +96,9 @@ class Outcome:
                 return self._result(_stopped(read, error), talk, reason)
         return None
 
-    def _result(self, read: Read, talk: Conversation, reason: StopReason) -> HandoffResult:
+    def _result(
+        self, read: AcceptedAnswer, talk: Conversation, reason: StopReason
+    ) -> HandoffResult:
         values: dict[str, Any] = {
             "needs": read.needs,
             "notes": read.notes,
@@ -114,8 +123,8 @@ def _drafts(talk: Conversation, draft: str) -> list[str]:
     return [text for text in (draft, *talk.drafts) if text.strip()]
 
 
-def _stopped(read: Read, error: str) -> Read:
-    return Read(
+def _stopped(read: AcceptedAnswer, error: str) -> AcceptedAnswer:
+    return AcceptedAnswer(
         ResultStatus.PARTIAL,
         read.output,
         read.claims,

@@ -71,7 +71,7 @@ Your final message is one JSON object and nothing else:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPayloads:
     """What a handoff only refers to, out of the ledger."""
 
     results: Mapping[StepId, HandoffResult] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Opening:
 def opening_of(
     handoff: AgentHandoff,
     spec: SpecialistSpec,
-    loaded: Loaded,
+    loaded: LoadedPayloads,
     *,
     answer_rules: str = ENVELOPE_RULES,
 ) -> Opening:
@@ -189,7 +189,7 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
 
 
 def _shown(
-    steps: Sequence[StepId], loaded: Loaded, rendered: Mapping[StepId, str], pasted: int
+    steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], pasted: int
 ) -> tuple[list[str], list[StepId]]:
     """The first of them that fit, and the steps of the others."""
     shown, room = list[str](), MOST_SHOWN_BYTES
@@ -202,7 +202,7 @@ def _shown(
     return shown, []
 
 
-def _not_shown(steps: Sequence[StepId], loaded: Loaded) -> list[str]:
+def _not_shown(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
     if not steps:
         return []
     standing = sorted(steps, key=lambda step: loaded.results[step].status is ResultStatus.OK)
@@ -213,7 +213,9 @@ def _not_shown(steps: Sequence[StepId], loaded: Loaded) -> list[str]:
     ]
 
 
-def _result(step: StepId, loaded: Loaded, rendered: Mapping[StepId, str], pasted: int) -> str:
+def _result(
+    step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], pasted: int
+) -> str:
     text = rendered[step]
     note = (
         f"\n[cut: {pasted} of {len(text)} characters; read on with {READ_RESULT}]"

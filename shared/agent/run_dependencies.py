@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from handoff_queue.shared.agent.answer_format import Reading
-from handoff_queue.shared.agent.checkpoint_store import Turns, Unclaimed
+from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.checkpoint_store import CheckpointStore, NoCheckpoints
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.types.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equipment:
+class RunDependencies:
     """What a handoff is run with; everything that the loop cannot know by itself."""
 
     model: Model
@@ -26,12 +26,12 @@ class Equipment:
     """Whom the provider counts the calls for, see `shared.types.rate_limits.Expected`. None:
     nobody counts.
     """
-    turns: Turns = field(default_factory=Unclaimed)
+    turns: CheckpointStore = field(default_factory=NoCheckpoints)
     ends_at: float | None = None
     """Until when the claim may work, Unix time in seconds. None: there is no end to it, or no
     claim yet.
     """
-    reading: Reading
+    reading: AnswerFormat
     prices: Prices
     tools: tuple[Tool, ...] = ()
     """Those that exist here; the loop offers only the ones that the spec names."""
@@ -49,7 +49,7 @@ class Equipment:
     streams_draft: bool = False
     """Whether the answer's `output` so far goes out with each beat (the synthesizer's)."""
 
-    def claimed(self, turns: Turns, ends_at: float | None) -> Equipment:
+    def claimed(self, turns: CheckpointStore, ends_at: float | None) -> RunDependencies:
         """The same for a claim of which it is known until when it may work."""
         return replace(self, turns=turns, ends_at=ends_at)
 

@@ -21,8 +21,8 @@ from referencing.jsonschema import DRAFT202012
 from handoff_queue.shared.agent.bounded_validation import (
     UNSUPPORTED,
     BoundedValidator,
-    TooCostly,
     UnsupportedKeyword,
+    ValidationTooCostly,
     limited,
     shortened,
     spend,
@@ -65,7 +65,7 @@ def check_schema(schema: object) -> None:
             _check_form(plain)
             check_patterns(plain)
             _check_references(plain)
-    except TooCostly as error:
+    except ValidationTooCostly as error:
         raise BrokenSchema("is too large to be checked; use fewer and smaller parts") from error
     except ValidationError as error:
         raise BrokenSchema(
@@ -180,7 +180,7 @@ def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
     try:
         with limited():
             error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(value))
-    except TooCostly:
+    except ValidationTooCostly:
         return "$: too costly to check against its schema; give fewer or less nested values"
     except RecursionError:
         return "$: nested too deeply to be checked; give a flatter value"

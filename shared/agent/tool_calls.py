@@ -8,7 +8,7 @@ from dataclasses import replace
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.types.characters import in_whole_characters
-from handoff_queue.shared.types.checkpoints import Observed, ObservedImage
+from handoff_queue.shared.types.checkpoints import ObservedImage, ToolObserved
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.model import Block
 
@@ -39,11 +39,11 @@ def definition(tool: Tool) -> dict[str, object]:
     }
 
 
-def observed(call: Block, text: str, *, is_error: bool = False) -> Observed:
-    return Observed(tool_use_id=call["id"], text=in_whole_characters(text), is_error=is_error)
+def observed(call: Block, text: str, *, is_error: bool = False) -> ToolObserved:
+    return ToolObserved(tool_use_id=call["id"], text=in_whole_characters(text), is_error=is_error)
 
 
-def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Observed:
+def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolObserved:
     """Run one call. Whatever goes wrong becomes one line for the model, also `sys.exit` in a
     tool: a call never raises.
 
@@ -68,7 +68,7 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Obse
         return observed(call, _failure(tool, error), is_error=True)
 
 
-def _shown(call: Block, output: ToolOutput) -> Observed:
+def _shown(call: Block, output: ToolOutput) -> ToolObserved:
     text = "" if output.images and not output.text else shortened(output.text)
     if not output.images:
         return observed(call, text)

@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.agent.tool_calls import UNKNOWN, observed, result_of
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.types.checkpoints import Observed
+from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.model import Block
 
 MOST_AT_ONCE = 8
@@ -72,7 +72,7 @@ class ToolThreads:
     def __init__(self, tools: dict[str, Tool], context: ToolContext) -> None:
         self._tools = tools
         self._context = context
-        self._done: SimpleQueue[tuple[str, Observed | BaseException]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[str, ToolObserved | BaseException]] = SimpleQueue()
         self._running: dict[str, _Running] = {}
 
     def results_of(
@@ -80,7 +80,7 @@ class ToolThreads:
         calls: Sequence[Block],
         on_tick: Callable[[], None],
         on_start: Callable[[Block], None] = lambda _call: None,
-    ) -> Iterator[Observed]:
+    ) -> Iterator[ToolObserved]:
         """Yield the results of the calls, each as soon as it is there.
 
         `on_start` is called before each call starts, `on_tick` while tools run. What they
@@ -112,7 +112,7 @@ class ToolThreads:
             for running in self._running.values():
                 _LEFT_BEHIND.add(running.tool_name, running.thread)
 
-    def _refusal(self, call: Block) -> Observed | None:
+    def _refusal(self, call: Block) -> ToolObserved | None:
         name = str(call.get("name"))
         left_behind = _LEFT_BEHIND.count(name) if name in self._tools else 0
         if left_behind < MOST_LEFT_BEHIND:
@@ -154,7 +154,7 @@ class ToolThreads:
         next_timeout = min((running.ends_at for running in self._running.values()), default=0.0)
         return min(TICK_S, max(0.0, next_timeout - time.monotonic()))
 
-    def _too_slow(self) -> list[Observed]:
+    def _too_slow(self) -> list[ToolObserved]:
         """Leave the calls behind that have taken too long. Return a failed result for each."""
         now = time.monotonic()
         late = [running for running in self._running.values() if running.ends_at <= now]

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.events import HandoffFinished, Recorded
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
 
 
-class Ending(StrEnum):
+class AttemptEnd(StrEnum):
     """How an attempt ended, for Celery."""
 
     FINISHED = "finished"
@@ -31,18 +31,18 @@ class Ending(StrEnum):
 
 
 WITHOUT_A_CLAIM = {
-    ClaimVerdict.BUSY: Ending.ELSEWHERE,
-    ClaimVerdict.PARKED: Ending.ELSEWHERE,
-    ClaimVerdict.PAUSED: Ending.HELD,
+    ClaimVerdict.BUSY: AttemptEnd.ELSEWHERE,
+    ClaimVerdict.PARKED: AttemptEnd.ELSEWHERE,
+    ClaimVerdict.PAUSED: AttemptEnd.HELD,
 }
 """What a refused claim means; any other: nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptOutcome:
     """What came of an attempt."""
 
-    how: Ending
+    how: AttemptEnd
     why: str = ""
     result: HandoffResult | None = None
     parts_left: int = -1
@@ -53,20 +53,20 @@ class Ended:
     """What entered the journal by it."""
 
 
-def interrupted(claim: Claim, reason: Interrupted) -> Ended:
+def interrupted(claim: Claim, reason: Interrupted) -> AttemptOutcome:
     """The claim ends without a result: who has it next."""
     match reason:
         case Draining():
             claim.release()
-            return Ended(Ending.HANDED_BACK, "its worker shuts down")
+            return AttemptOutcome(AttemptEnd.HANDED_BACK, "its worker shuts down")
         case Parked() if claim.park(reason.seconds, reason.why):
-            return Ended(Ending.PARKED, str(reason))
+            return AttemptOutcome(AttemptEnd.PARKED, str(reason))
         case Paused():
-            return Ended(Ending.HELD, str(reason))
+            return AttemptOutcome(AttemptEnd.HELD, str(reason))
         case Cancelled():
-            return Ended(Ending.UNWANTED, str(reason))
+            return AttemptOutcome(AttemptEnd.UNWANTED, str(reason))
         case _:
-            return Ended(Ending.ELSEWHERE, str(reason))
+            return AttemptOutcome(AttemptEnd.ELSEWHERE, str(reason))
 
 
 def figures_of(

@@ -22,7 +22,7 @@ free again is idle for up to that.
 """
 
 
-class Taking:
+class ConsumptionControl:
     """Pauses and resumes the consumption of some queues of one worker."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from kombu.transport import redis as redis_transport
 
 from handoff_queue.shared.broker.isolated_app import IsolatedConnection
 from handoff_queue.shared.broker.task_outcome import LedgerBackend
-from handoff_queue.shared.broker.transport import LastingChannel, ProcessQoS, Transport
+from handoff_queue.shared.broker.transport import PersistentChannel, ProcessQoS, Transport
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE, around, at
 from handoff_queue.shared.store.fair_queue import is_for
 
@@ -38,7 +38,7 @@ class _QoS(ProcessQoS):
         )
 
 
-class _Channel(LastingChannel):
+class _Channel(PersistentChannel):
     QoS = _QoS
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:

@@ -20,7 +20,7 @@ from typing import Any
 from celery import Celery, signals
 from celery.utils.nodenames import anon_nodename
 
-from handoff_queue.shared.broker.transport import LastingChannel
+from handoff_queue.shared.broker.transport import PersistentChannel
 from handoff_queue.shared.store.fair_queue import FIRST, FOR
 from handoff_queue.shared.text.gil_yielding import gently
 from handoff_queue.shared.types.ids import new_word
@@ -52,11 +52,11 @@ class TaskMessage:
     """As the ledger's sorted sets name it: `job`, or `job/handoff`."""
     is_first: bool = False
     """Others have overtaken it: ahead of those that wait in its queue with the same priority."""
-    part: Part | None = None
+    part: ChordPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChordPart:
     """A place in a chord."""
 
     group_id: str
@@ -117,7 +117,7 @@ def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
 def _send(
     app: Celery,
     messages: Iterable[TaskMessage],
-    put: Callable[[LastingChannel, str, list[dict[str, Any]]], None],
+    put: Callable[[PersistentChannel, str, list[dict[str, Any]]], None],
 ) -> None:
     whose, queues = _whose(app), dict[str, list[dict[str, Any]]]()
     for message in gently(messages):
@@ -137,8 +137,8 @@ def _send(
 
 
 def _put(
-    channel: LastingChannel,
-    put: Callable[[LastingChannel, str, list[dict[str, Any]]], None],
+    channel: PersistentChannel,
+    put: Callable[[PersistentChannel, str, list[dict[str, Any]]], None],
     queue: str,
     frames: list[Any],
 ) -> None:

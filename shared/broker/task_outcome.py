@@ -32,7 +32,7 @@ from celery.exceptions import Ignore, Reject
 from celery.worker import state as worker_state
 from celery.worker.request import Request
 
-from handoff_queue.shared.broker.attempt_outcome import Ended, Ending
+from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.broker.publisher import message_in, publish
 from handoff_queue.shared.broker.slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of, logged_as
@@ -86,19 +86,19 @@ class EventBeforeEnd(Ignore):  # type: ignore[misc]
         return {"exception": str(self), "traceback": ""}
 
 
-class Waits(EventBeforeEnd):
+class TaskWaits(EventBeforeEnd):
     """The attempt ends, and the handoff waits. The exception's text is the reason."""
 
     event = "task-retried"
 
 
-class Fails(EventBeforeEnd):
+class TaskFails(EventBeforeEnd):
     """The attempt has failed for good. The exception's text is the reason."""
 
     event = "task-failed"
 
 
-class Unwanted(EventBeforeEnd):
+class TaskUnwanted(EventBeforeEnd):
     """Nobody needs the result of this delivery."""
 
     event = "task-revoked"
@@ -190,7 +190,7 @@ def run_task(
     ledger: Ledger,
     role: str,
     text: object,
-    attempt: Callable[[AgentHandoff, str], Ended],
+    attempt: Callable[[AgentHandoff, str], AttemptOutcome],
 ) -> str:
     """The body of every `specialist.<role>` task. `text`: the message's one argument.
 
@@ -209,10 +209,10 @@ def run_task(
             HandoffError
         ) as error:  # the ledger is away: the lease runs out, and the sweeper has it run again
             log.warning("handoff left to the sweeper", why=str(error))
-            ended = Ended(Ending.ELSEWHERE, str(error))
+            ended = AttemptOutcome(AttemptEnd.ELSEWHERE, str(error))
         except BaseException as error:
             log.exception("defect around a handoff")
-            ended = Ended(Ending.ELSEWHERE, f"a defect: {type(error).__name__}")
+            ended = AttemptOutcome(AttemptEnd.ELSEWHERE, f"a defect: {type(error).__name__}")
         return _end(task, ended)
 
 
@@ -235,27 +235,27 @@ def _taken(ledger: Ledger, role: str, text: object) -> AgentHandoff:
             raise Reject(str(away), requeue=True) from error
         log.warning("dead letter" if is_dead else "left to another version", role=role, why=reason)
         if is_dead:
-            raise Fails(f"dead letter: {reason}") from error
-        raise Waits(f"left to another version: {reason}") from error
+            raise TaskFails(f"dead letter: {reason}") from error
+        raise TaskWaits(f"left to another version: {reason}") from error
 
 
-def _end(task: Any, ended: Ended) -> str:
+def _end(task: Any, ended: AttemptOutcome) -> str:
     match ended.how:
-        case Ending.FINISHED:
+        case AttemptEnd.FINISHED:
             tell_parts_left(task, ended.parts_left)
             if ended.result is not None and ended.result.status is ResultStatus.FAILED:
                 _end_as_failed(task, ended.result)
             return ended.why
-        case Ending.HANDED_BACK:
+        case AttemptEnd.HANDED_BACK:
             log.info("handed back", why=ended.why)
             raise Reject(ended.why, requeue=True)
-        case Ending.HELD | Ending.PARKED:
+        case AttemptEnd.HELD | AttemptEnd.PARKED:
             log.info(f"handoff {ended.how}", why=ended.why)
-            raise Waits(f"{ended.how}: {ended.why}")
-        case Ending.UNWANTED:
+            raise TaskWaits(f"{ended.how}: {ended.why}")
+        case AttemptEnd.UNWANTED:
             log.info("handoff not wanted", why=ended.why)
-            raise Unwanted(ended.why)
-        case Ending.ELSEWHERE:
+            raise TaskUnwanted(ended.why)
+        case AttemptEnd.ELSEWHERE:
             log.info("handoff left to another delivery", why=ended.why)
             raise Ignore(ended.why)
 
@@ -275,7 +275,7 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
         if result.failure == result.status
         else f"{result.status}, stop reason {result.failure}"
     )
-    raise Fails(why)
+    raise TaskFails(why)
 
 
 def keep_unreadable(app: Any, ledger: Callable[[], Ledger]) -> None:

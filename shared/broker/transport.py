@@ -142,7 +142,7 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
             pipe.execute()
 
 
-class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
+class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
     """A channel that keeps the client it makes for a pool, and says what is wrong once its
     connection is closed.
 
@@ -360,7 +360,7 @@ class LastingChannel(redis_transport.Channel):  # type: ignore[misc]
         return pool
 
 
-class _SentinelChannel(LastingChannel, redis_transport.SentinelChannel):  # type: ignore[misc]
+class _SentinelChannel(PersistentChannel, redis_transport.SentinelChannel):  # type: ignore[misc]
     """The same where sentinels say which server to use."""
 
     connection_class, connection_class_ssl = ManagedConnection, ManagedTlsConnection
@@ -393,7 +393,7 @@ class _Watched:
 class Transport(_Watched, redis_transport.Transport):  # type: ignore[misc]
     """For redis:// and rediss://."""
 
-    Channel = LastingChannel
+    Channel = PersistentChannel
 
 
 class SentinelTransport(_Watched, redis_transport.SentinelTransport):  # type: ignore[misc]

@@ -7,7 +7,7 @@ import codecs
 from handoff_queue.shared.types.errors import HandoffError
 
 
-class Refused(HandoffError):
+class DocumentRefused(HandoffError):
     """The message completes "NAME ...": what is wrong, and how to mend it."""
 
 
@@ -59,7 +59,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
         if data.startswith(mark):
             return _strictly(data, encoding)
     if b"\0" in data:
-        raise Refused("is binary, not text")
+        raise DocumentRefused("is binary, not text")
     for encoding in ("utf-8", charset or "utf-8"):
         try:
             return _checked(data.decode(encoding))
@@ -67,13 +67,15 @@ def _decoded(data: bytes, charset: str | None) -> str:
             continue
     high = sum(byte >= 0x80 for byte in data)
     if high > _MOST_HIGH_BYTES * len(data):
-        raise Refused("is binary, or text in an unknown encoding: save it as UTF-8")
+        raise DocumentRefused("is binary, or text in an unknown encoding: save it as UTF-8")
     text = _checked(data.decode("latin-1"))
     if any("\x80" <= character <= "\x9f" for character in text):
         try:
             return data.decode("cp1252")
         except UnicodeDecodeError:
-            raise Refused("is binary, or text in an unknown encoding: save it as UTF-8") from None
+            raise DocumentRefused(
+                "is binary, or text in an unknown encoding: save it as UTF-8"
+            ) from None
     return text
 
 
@@ -81,7 +83,7 @@ def _strictly(data: bytes, encoding: str) -> str:
     try:
         return _checked(data.decode(encoding).removeprefix("\ufeff"))
     except UnicodeDecodeError:
-        raise Refused(
+        raise DocumentRefused(
             f"begins like {encoding.removesuffix('-sig').upper()} text but is not: save it as UTF-8"
         ) from None
 
@@ -89,5 +91,5 @@ def _strictly(data: bytes, encoding: str) -> str:
 def _checked(text: str) -> str:
     """A text with more than a few control characters is none."""
     if len(text) - len(text.translate(_CONTROLS)) > max(1, _MOST_CONTROLS * len(text)):
-        raise Refused("is binary, not text")
+        raise DocumentRefused("is binary, not text")
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.documents.decoding import Refused, decode, tidied
+from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidied
 from handoff_queue.shared.documents.html import declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF, is_html, is_text
 from handoff_queue.shared.documents.reader_process import text_elsewhere
@@ -32,5 +32,5 @@ def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
     if is_html(media_type):
         return tidied(html_text(decode(data, charset or declared_charset(data))))
     if not is_text(media_type):
-        raise Refused(f"is {media_type}, which cannot be read")
+        raise DocumentRefused(f"is {media_type}, which cannot be read")
     return decode(data, charset)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.decoding import Refused
+from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.types.errors import InvalidDocuments
 
 LONGEST_PATH = 1_000
@@ -29,7 +29,7 @@ class FoundFile:
     real_path: Path
     """With symbolic links resolved."""
     size: int
-    refused: Refused | None = None
+    refused: DocumentRefused | None = None
 
 
 def found_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> list[FoundFile]:
@@ -81,10 +81,10 @@ def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
         )
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Refused("is not a regular file: move it out")
+                raise DocumentRefused("is not a regular file: move it out")
             data = stream.read(max_document_bytes + 1)
     except OSError as error:
-        raise Refused(_unreadable(error)) from None
+        raise DocumentRefused(_unreadable(error)) from None
     if len(data) > max_document_bytes:
         raise _too_large(len(data), max_document_bytes)
     return data
@@ -102,7 +102,7 @@ def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
                 raise InvalidDocuments(
                     f"{shown} cannot be read ({error.strerror}): change its permissions (chmod u+rx)"
                 ) from None
-            yield below, FoundFile(below, root / below, 0, Refused(_unreadable(error)))
+            yield below, FoundFile(below, root / below, 0, DocumentRefused(_unreadable(error)))
             continue
         for entry in entries:
             if entry.name.startswith(".") or entry.name in MACHINE_MADE:
@@ -130,26 +130,30 @@ def _looked_at(path: str, file: Path, root: Path, max_document_bytes: int) -> Fo
         status = real.stat()
         size = status.st_size
         if not real.is_relative_to(root):
-            raise Refused("is a link out of the folder: copy the file in, or remove the link")
+            raise DocumentRefused(
+                "is a link out of the folder: copy the file in, or remove the link"
+            )
         if not stat.S_ISREG(status.st_mode):
-            raise Refused("is not a regular file: move it out")
+            raise DocumentRefused("is not a regular file: move it out")
         if size > max_document_bytes:
             raise _too_large(size, max_document_bytes)
         if len(path) > LONGEST_PATH:
-            raise Refused(f"has a path of more than {LONGEST_PATH:,} characters: shorten it")
+            raise DocumentRefused(
+                f"has a path of more than {LONGEST_PATH:,} characters: shorten it"
+            )
         path.encode()
-    except Refused as reason:
+    except DocumentRefused as reason:
         return FoundFile(path, file, size, reason)
     except UnicodeEncodeError:
         return FoundFile(
             path.encode(errors="replace").decode(),
             file,
             size,
-            Refused("has a name that is not UTF-8: rename it"),
+            DocumentRefused("has a name that is not UTF-8: rename it"),
         )
     except (OSError, RuntimeError) as error:
         why = "is a broken link: remove it" if file.is_symlink() else _unreadable(error)
-        return FoundFile(path, file, size, Refused(why))
+        return FoundFile(path, file, size, DocumentRefused(why))
     return FoundFile(path, real, size)
 
 
@@ -160,7 +164,7 @@ def _unreadable(error: Exception) -> str:
     return f"cannot be read ({reason}): change its permissions (chmod u+r), or leave it out"
 
 
-def _too_large(size: int, most: int) -> Refused:
-    return Refused(
+def _too_large(size: int, most: int) -> DocumentRefused:
+    return DocumentRefused(
         f"has {size / 1e6:,.1f} MB, more than {most / 1e6:,.1f} MB: split it, or raise HANDOFF_MAX_DOCUMENT_BYTES"
     )

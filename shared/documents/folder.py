@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.decoding import Refused
+from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.extraction import extract, is_heavy
 from handoff_queue.shared.documents.files import FoundFile, found_files, read_bytes
 from handoff_queue.shared.documents.media_types import media_type_of, what_to_do_with_binary
@@ -57,7 +57,7 @@ def read_folder(
     empty: list[str] = []
     chars = 0
     for file, outcome in _outcomes(files, max_document_bytes):
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, DocumentRefused):
             bad.append(f"{file.path} {outcome}")
         elif not outcome.strip():
             empty.append(file.path)
@@ -89,7 +89,7 @@ def read_folder(
 
 def _outcomes(
     files: list[FoundFile], max_document_bytes: int
-) -> Iterator[tuple[FoundFile, str | Refused]]:
+) -> Iterator[tuple[FoundFile, str | DocumentRefused]]:
     """Each file's text or the reason against it; heavy ones last, in one process for all of them."""
     heavy: list[FoundFile] = []
     for file in files:
@@ -105,12 +105,12 @@ def _outcomes(
     yield from zip(heavy, outcomes, strict=True)
 
 
-def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | Refused:
+def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | DocumentRefused:
     try:
         return extract(read_bytes(file, max_document_bytes), media_type_of(file.path))
-    except Refused as reason:
+    except DocumentRefused as reason:
         if str(reason) == "is binary, not text":
-            return Refused(f"{reason}: {what_to_do_with_binary(file.path)}")
+            return DocumentRefused(f"{reason}: {what_to_do_with_binary(file.path)}")
         return reason
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.documents.decoding import Refused
+from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.settings.optional_packages import missing
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def html_text(markup: str) -> str:
     try:
         from selectolax.lexbor import LexborHTMLParser  # a client without it reads other documents
     except ModuleNotFoundError:
-        raise Refused(missing("selectolax", "is HTML, which", "documents")) from None
+        raise DocumentRefused(missing("selectolax", "is HTML, which", "documents")) from None
     tree = LexborHTMLParser(markup)
     title_node = tree.css_first("title")
     title = _folded(title_node.text()) if title_node is not None else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from handoff_queue.shared.documents.decoding import Refused, tidied
+from handoff_queue.shared.documents.decoding import DocumentRefused, tidied
 from handoff_queue.shared.settings.optional_packages import missing
 
 MOST_CHARS = 20_000_000
@@ -21,7 +21,7 @@ def pdf_text(path: str) -> str:
         import pypdf
         from pypdf.errors import DependencyError, PdfReadError
     except ModuleNotFoundError:
-        raise Refused(missing("pypdf", "is a PDF, which", "documents")) from None
+        raise DocumentRefused(missing("pypdf", "is a PDF, which", "documents")) from None
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     broken = (
@@ -38,21 +38,23 @@ def pdf_text(path: str) -> str:
     try:
         reader = pypdf.PdfReader(path)
         if reader.is_encrypted and not reader.decrypt(""):
-            raise Refused("is a PDF with a password: save it without one")
+            raise DocumentRefused("is a PDF with a password: save it without one")
         pages: list[str] = []
         chars = 0
         for page in reader.pages:
             pages.append(tidied(page.extract_text()).strip())
             chars += len(pages[-1])
             if chars > MOST_CHARS:
-                raise Refused(f"is a PDF with more than {MOST_CHARS:,} characters: split it")
+                raise DocumentRefused(
+                    f"is a PDF with more than {MOST_CHARS:,} characters: split it"
+                )
     except DependencyError:
-        raise Refused("is an encrypted PDF: save it without protection") from None
+        raise DocumentRefused("is an encrypted PDF: save it without protection") from None
     except broken as error:
-        raise Refused(
+        raise DocumentRefused(
             f"is a broken PDF ({type(error).__name__}): open and save it anew, or leave it out"
         ) from None
     text = "\n\n".join(page for page in pages if page)
     if not text:
-        raise Refused("is a PDF without text (scanned?): run text recognition on it first")
+        raise DocumentRefused("is a PDF without text (scanned?): run text recognition on it first")
     return text

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.decoding import Refused, decode, tidied
+from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidied
 from handoff_queue.shared.documents.html import declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF
 from handoff_queue.shared.documents.pdf import pdf_text
@@ -46,7 +46,7 @@ class HeavyFile:
 
 def texts_elsewhere(
     files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
-) -> Iterator[str | Refused]:
+) -> Iterator[str | DocumentRefused]:
     """The text of each file, or why there is none, in the order given. A process that dies
     takes only its current file with it.
     """
@@ -71,12 +71,12 @@ def text_elsewhere(
         (outcome,) = texts_elsewhere(
             [HeavyFile(file.name, media_type, charset)], timeout_s=timeout_s
         )
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, DocumentRefused):
         raise outcome
     return outcome
 
 
-def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | Refused]:
+def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | DocumentRefused]:
     """Outcomes until the process has done all files or died of one (which then is the last
     outcome).
     """
@@ -109,17 +109,21 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | R
                     yield _death_of(process.wait(), timeout_s)
                     return
                 answer = json.loads(line)
-                yield Refused(answer["refused"]) if "refused" in answer else str(answer["text"])
+                yield (
+                    DocumentRefused(answer["refused"])
+                    if "refused" in answer
+                    else str(answer["text"])
+                )
         except BrokenPipeError:
             yield _death_of(process.wait(), timeout_s)
         finally:
             process.kill()
 
 
-def _death_of(code: int, timeout_s: int) -> Refused:
+def _death_of(code: int, timeout_s: int) -> DocumentRefused:
     if code == -signal.SIGALRM:
-        return Refused(f"takes longer than {timeout_s} s to read: {_MEND}")
-    return Refused(f"crashes its reader (exit {code}): {_MEND}")
+        return DocumentRefused(f"takes longer than {timeout_s} s to read: {_MEND}")
+    return DocumentRefused(f"crashes its reader (exit {code}): {_MEND}")
 
 
 def _answer(file: HeavyFile) -> dict[str, str]:
@@ -129,7 +133,7 @@ def _answer(file: HeavyFile) -> dict[str, str]:
             return {"text": pdf_text(file.path)}
         data = Path(file.path).read_bytes()
         return {"text": tidied(html_text(decode(data, file.charset or declared_charset(data))))}
-    except Refused as reason:
+    except DocumentRefused as reason:
         return {"refused": str(reason)}
     except OSError as error:
         return {

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from handoff_queue.shared.local.fork_server_child import Order
+from handoff_queue.shared.local.fork_server_child import ForkRequest
 from handoff_queue.shared.local.parent_death_guard import leashed
 
 _READ_ONCE = (
@@ -58,7 +58,7 @@ def can_be() -> bool:
     return sys.platform == "linux"
 
 
-class Forked:
+class ForkedProcess:
     """A child: as much of `subprocess.Popen` as our parents need. Any thread may use it."""
 
     def __init__(self, nursery: socket.socket) -> None:
@@ -141,7 +141,7 @@ class Forked:
         return True
 
 
-class Nursery:
+class ForkServer:
     """`with Nursery(modules) as nursery:` returns at once; what is ordered meanwhile is forked
     when all is imported.
 
@@ -216,7 +216,7 @@ class Nursery:
         stdin: int | None = None,
         folder: Path | None = None,
         leads_session: bool = False,
-    ) -> Forked:
+    ) -> ForkedProcess:
         """`environment`: all of it. `output`, `errors`, `stdin`: file descriptors; errors go
         to the output and nothing comes in, where none is named. `folder`: where it runs, if
         not here.
@@ -227,7 +227,7 @@ class Nursery:
         if (place := _module_of(command)) is None:
             raise ValueError(f"not `python -m MODULE`: {command}")
         where = str(folder or Path.cwd())
-        order = Order(
+        order = ForkRequest(
             command[place],
             list(command[place + 1 :]),
             dict(environment),
@@ -250,9 +250,9 @@ class Nursery:
             )
             with suppress(
                 BrokenPipeError, ConnectionResetError
-            ):  # it has just died, as `Forked` says then
+            ):  # it has just died, as `ForkedProcess` says then
                 socket.send_fds(self._orders, [b"!"], [written.fileno(), *streams, theirs.fileno()])
-        return Forked(ours)
+        return ForkedProcess(ours)
 
 
 def _module_of(command: Sequence[str]) -> int | None:

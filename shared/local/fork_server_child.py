@@ -28,7 +28,7 @@ from handoff_queue.shared.local.parent_death_guard import PARENT_IS_GONE, PR_SET
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ForkRequest:
     """What a child is to become; JSON in a file."""
 
     module: str
@@ -52,7 +52,7 @@ class _Ward:
     """The connection to whoever asked for it."""
 
 
-class Forker:
+class ForkServerChild:
     """Forks on order, and kills those whose asker has gone."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -62,7 +62,7 @@ class Forker:
         self._by_pidfd: dict[int, _Ward] = {}
         self._by_asker: dict[int, _Ward] = {}
 
-    def serve(self) -> Order | None:
+    def serve(self) -> ForkRequest | None:
         """In a child: its order. In the nursery: None, when nobody can order any more."""
         while True:
             for number, _ in self._events.poll():
@@ -78,9 +78,11 @@ class Forker:
                     self._events.unregister(number)
                     signal.pidfd_send_signal(ward.pidfd, signal.SIGKILL)
 
-    def _fork(self, written: int, stdin: int, stdout: int, stderr: int, asker: int) -> Order | None:
+    def _fork(
+        self, written: int, stdin: int, stdout: int, stderr: int, asker: int
+    ) -> ForkRequest | None:
         with os.fdopen(written) as file:
-            order = Order(**json.load(file))
+            order = ForkRequest(**json.load(file))
         parent, ends = os.getpid(), socket.socket(fileno=asker)
         try:
             pid = os.fork()
@@ -140,7 +142,7 @@ def _end_with(parent: int) -> None:
         os._exit(PARENT_IS_GONE)
 
 
-def _settle_in(order: Order, streams: tuple[int, int, int]) -> None:
+def _settle_in(order: ForkRequest, streams: tuple[int, int, int]) -> None:
     """Everything that a new process would have from its start."""
     for standard, stream in enumerate(streams):
         os.dup2(stream, standard)
@@ -170,7 +172,7 @@ def main() -> None:
         import_module(module)
     gc.collect()
     gc.freeze()  # the children share these pages as long as nobody writes to them
-    order = Forker(control).serve()
+    order = ForkServerChild(control).serve()
     if order is not None:
         runpy.run_module(order.module, run_name="__main__", alter_sys=True)
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from handoff_queue.shared.broker.readiness import READY_FILE
-from handoff_queue.shared.local.fork_server import Forked, Nursery
+from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
 from handoff_queue.shared.local.parent_death_guard import leashed
 from handoff_queue.shared.types.errors import UserError
 
@@ -33,7 +33,7 @@ _FIRST_PAUSE_S = 0.1
 _TAIL_CHARS = 1_500
 
 
-class Deaths:
+class RestartLimiter:
     """When a child has died lately. One that dies again and again over days is unlucky each
     time anew.
     """
@@ -87,7 +87,7 @@ class Processes:
     Logs are `folder/logs/NAME.log`, standard output and error together.
     """
 
-    def __init__(self, folder: Path, nursery: Nursery | None = None) -> None:
+    def __init__(self, folder: Path, nursery: ForkServer | None = None) -> None:
         """`nursery`: forks what can be forked; the rest are processes of their own."""
         self._folder = folder
         self._nursery = nursery
@@ -186,7 +186,7 @@ class _Child(threading.Thread):
     """One child and its restarts."""
 
     def __init__(
-        self, spec: ChildSpec, log: Path, ready_file: Path, nursery: Nursery | None
+        self, spec: ChildSpec, log: Path, ready_file: Path, nursery: ForkServer | None
     ) -> None:
         super().__init__(name=f"child-{spec.name}", daemon=True)
         self.spec = spec
@@ -197,7 +197,7 @@ class _Child(threading.Thread):
         self._nursery = nursery
         self._ending = threading.Event()
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | Forked | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     @property
     def pid(self) -> int | None:
@@ -219,7 +219,7 @@ class _Child(threading.Thread):
         return text[-_TAIL_CHARS:].strip() or "(it wrote nothing)"
 
     def run(self) -> None:
-        deaths = Deaths(is_hunted=self.spec.is_hunted)
+        deaths = RestartLimiter(is_hunted=self.spec.is_hunted)
         while (process := self._begun()) is not None:
             exit_code = process.wait()
             self._gone.append(process.pid)
@@ -239,7 +239,7 @@ class _Child(threading.Thread):
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
 
-    def _begun(self) -> subprocess.Popen[bytes] | Forked | None:
+    def _begun(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
         """None: it was asked to end before it began, or cannot begin, and its log says why."""
         try:
             return self._spawn()
@@ -248,7 +248,7 @@ class _Child(threading.Thread):
                 log.write(f"it cannot be started: {type(error).__name__}: {error}\n")
             return None
 
-    def _spawn(self) -> subprocess.Popen[bytes] | Forked | None:
+    def _spawn(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
         """None: it was asked to end before it began."""
         with self._lock, self.log.open("ab") as log:
             if self._ending.is_set():

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.types.ids import JobId
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.observability.trace_ids import Kept, Lifetime
-    from handoff_queue.shared.types.checkpoints import Observed
+    from handoff_queue.shared.observability.trace_ids import JobSpan, StoredTrace
+    from handoff_queue.shared.types.checkpoints import ToolObserved
     from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
     from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
 
@@ -40,7 +40,7 @@ class Span:
     def replied(self, reply: ModelReply) -> None:
         """The model call has this reply."""
 
-    def observed(self, result: Observed) -> None:
+    def observed(self, result: ToolObserved) -> None:
         """The tool call has this result."""
 
 
@@ -60,7 +60,7 @@ class Telemetry:
 
     is_on = False
 
-    def reads(self, kept: Callable[[JobId], Kept]) -> None:
+    def reads(self, kept: Callable[[JobId], StoredTrace]) -> None:
         """How to learn what the ledger keeps of a job's trace."""
 
     def submitting(self, job_id: JobId) -> AbstractContextManager[str | None]:
@@ -91,7 +91,7 @@ class Telemetry:
         """A tool call. `name`: the tool's, or words of ours where there is none of that name."""
         return _NO_SPAN
 
-    def job_ended(self, life: Lifetime) -> None:
+    def job_ended(self, life: JobSpan) -> None:
         """The journal says that a job has ended."""
 
     def ids(self) -> dict[str, str]:

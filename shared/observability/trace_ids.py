@@ -16,7 +16,7 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredTrace:
     """What the ledger keeps of a job's trace."""
 
     traceparent: str | None = None
@@ -26,7 +26,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
+class JobSpan:
     """A job that has ended."""
 
     job_id: JobId
@@ -40,7 +40,7 @@ class Lifetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TracePosition:
     """Where in which trace a job stands."""
 
     trace_id: int
@@ -52,19 +52,19 @@ class Place:
     """None: nobody has decided yet."""
 
 
-def place_of(job_id: JobId, kept: Callable[[JobId], Kept]) -> Place:
+def place_of(job_id: JobId, kept: Callable[[JobId], StoredTrace]) -> TracePosition:
     """A child is in its parent's trace; what was submitted within a span, in that one's; any
     other job in one that follows from its id.
     """
     known = kept(job_id)
     if known.parent is not None:
         above = place_of(known.parent, kept)
-        return Place(above.trace_id, job_span(job_id), above.span_id, above.is_sampled)
+        return TracePosition(above.trace_id, job_span(job_id), above.span_id, above.is_sampled)
     if found := _TRACEPARENT.fullmatch(known.traceparent or ""):
-        return Place(
+        return TracePosition(
             int(found[1], 16), job_span(job_id), int(found[2], 16), bool(int(found[3], 16) & 1)
         )
-    return Place(_derived(f"trace {job_id}", 16), job_span(job_id), None, None)
+    return TracePosition(_derived(f"trace {job_id}", 16), job_span(job_id), None, None)
 
 
 def job_span(job_id: JobId) -> int:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from handoff_queue.shared.agent.answer_format import Reading
-from handoff_queue.shared.agent.checkpoint_store import Turns
-from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, Loaded
+from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
+from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.runtime.payload_cache import JobLibrary
+from handoff_queue.shared.runtime.payload_cache import JobDocuments
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
@@ -32,7 +32,7 @@ class Runner(Protocol):
         """Return the most that the first model call can use, and its share of the rate limits."""
         ...
 
-    def run(self, turns: Turns, ends_at: float | None) -> HandoffResult:
+    def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Return the result. `ends_at`: Unix time in seconds at which the claim must end.
 
         Raises:
@@ -43,10 +43,10 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fitting:
+class AgentSetup:
     """What a handoff is run with, apart from the model: differs between specialists and roles."""
 
-    reading: Reading
+    reading: AnswerFormat
     tools: tuple[Tool, ...] = ()
     answer_rules: str = ENVELOPE_RULES
     streams_draft: bool = False
@@ -62,7 +62,7 @@ class Consequences:
     payloads: tuple[str, ...] = ()
 
 
-Fit = Callable[[AgentHandoff, SpecialistSpec, Loaded, JobLibrary], Fitting]
+Fit = Callable[[AgentHandoff, SpecialistSpec, LoadedPayloads, JobDocuments], AgentSetup]
 Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
 
 

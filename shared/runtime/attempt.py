@@ -2,7 +2,7 @@
 the supervisor's own roles.
 
 Load what it refers to, claim it, run the agent loop, finish. However that ends, it ends in one
-of the ways of `Ending`.
+of the ways of `AttemptEnd`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.agent.prompt import Loaded, opening_of
-from handoff_queue.shared.agent.run_dependencies import Equipment
+from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.broker.attempt_outcome import (
     WITHOUT_A_CLAIM,
-    Ended,
-    Ending,
+    AttemptEnd,
+    AttemptOutcome,
     figures_of,
     finished_event,
     interrupted,
@@ -34,15 +34,15 @@ from handoff_queue.shared.runtime.agent_setup import (
     nothing_follows,
 )
 from handoff_queue.shared.runtime.models import Models
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.tool_grants import granted_spec
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claims import MAX_CLAIMS, Claiming
-from handoff_queue.shared.store.finish_request import End, Finished
+from handoff_queue.shared.store.claims import MAX_CLAIMS, ClaimRequest
+from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.checkpoints import Called, WorstCase
+from handoff_queue.shared.types.checkpoints import ToolCallStarted, WorstCase
 from handoff_queue.shared.types.errors import (
     Cancelled,
     Interrupted,
@@ -61,7 +61,7 @@ AWAY_PAUSE_S = 1.0
 """A worker whose ledger is away gives a message back no faster than this."""
 log = log_of(__name__)
 
-Finish = Callable[[Claim, End], Finished]
+Finish = Callable[[Claim, FinishRequest], FinishReply]
 """Tells the ledger. Raises `Interrupted` where the claim holds no more."""
 _First = tuple[WorstCase | None, Expected | None]
 """What a handoff's first call can use, and will take of its provider's rate limits."""
@@ -69,11 +69,11 @@ _NO_CALL: _First = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class PreparedAttempt:
     """A handoff that can be claimed and run here."""
 
     handoff: AgentHandoff
-    claiming: Claiming
+    claiming: ClaimRequest
     runner: Runner | HandoffResult
     """A result: why it cannot be run."""
     conclude: Conclude
@@ -88,7 +88,7 @@ class Attempts:
     worker: str
     """This process's name, as Celery calls it."""
     leases: Leases
-    library: Library
+    library: PayloadCache
     models: Models
 
     def attempt(
@@ -99,7 +99,7 @@ class Attempts:
         conclude: Conclude = nothing_follows,
         *,
         own: SpecialistSpec | None = None,
-    ) -> Ended:
+    ) -> AttemptOutcome:
         """Claim the handoff that the message `text` holds, and run it to its end. `own`: see
         `ready`.
 
@@ -115,7 +115,9 @@ class Attempts:
             claim = self.ledger.claims.claim(ready.claiming)
         except LedgerUnavailable as error:
             time.sleep(AWAY_PAUSE_S)
-            return Ended(Ending.HANDED_BACK, f"without a ledger nothing can be begun: {error}")
+            return AttemptOutcome(
+                AttemptEnd.HANDED_BACK, f"without a ledger nothing can be begun: {error}"
+            )
         return self.run(ready, claim)
 
     def ready(
@@ -126,7 +128,7 @@ class Attempts:
         conclude: Conclude = nothing_follows,
         *,
         own: SpecialistSpec | None = None,
-    ) -> Ready:
+    ) -> PreparedAttempt:
         """Prepare the run of a handoff. Return a failed result if this process cannot run it.
 
         An exception before the claim would cause endless retries, because only claims are counted.
@@ -145,12 +147,14 @@ class Attempts:
             handoff.limits,
             (handoff.job_id, handoff.handoff_id, digest_of(text), self.worker),
         )
-        claiming = Claiming(
+        claiming = ClaimRequest(
             *whose, *first, deadline=limits.deadline, max_seconds=limits.max_seconds
         )
-        return Ready(handoff, claiming, runner, conclude)
+        return PreparedAttempt(handoff, claiming, runner, conclude)
 
-    def run(self, ready: Ready, claim: Claim, finish: Finish = Claim.finish) -> Ended:
+    def run(
+        self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
+    ) -> AttemptOutcome:
         """Run it to its end under this claim, if it is one. `finish`: how the ledger is told.
 
         Raises:
@@ -158,7 +162,9 @@ class Attempts:
             again.
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
-            return Ended(WITHOUT_A_CLAIM.get(claim.verdict, Ending.UNWANTED), claim.verdict.value)
+            return AttemptOutcome(
+                WITHOUT_A_CLAIM.get(claim.verdict, AttemptEnd.UNWANTED), claim.verdict.value
+            )
         handoff, runner = ready.handoff, ready.runner
         model = None if isinstance(runner, HandoffResult) else runner.model_name
         with (
@@ -176,20 +182,20 @@ class Attempts:
                 span.finished(ended.result)
             return ended
 
-    def _worked(self, claim: Claim, ready: Ready) -> tuple[HandoffResult, Consequences]:
+    def _worked(self, claim: Claim, ready: PreparedAttempt) -> tuple[HandoffResult, Consequences]:
         try:
             return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
         except LedgerError:
             claim.write_down()  # otherwise the next claim would pay for the same calls again
             raise
 
-    def _result(self, claim: Claim, ready: Ready) -> HandoffResult:
+    def _result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
         """Return the result, which says if a tool with effects may have run, under any claim."""
         result = self._own_result(claim, ready)
-        acted = any(isinstance(item, Called) for item in claim.so_far())
+        acted = any(isinstance(item, ToolCallStarted) for item in claim.so_far())
         return result.model_copy(update={"acted": True}) if acted else result
 
-    def _own_result(self, claim: Claim, ready: Ready) -> HandoffResult:
+    def _own_result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
             return failed(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
@@ -231,7 +237,7 @@ class Attempts:
         if fitting.runner is not None:
             return fitting.runner
         model_name = self.models.name_of(handoff.model, spec)
-        equipment = Equipment(
+        equipment = RunDependencies(
             model=self.models.of(model_name),
             model_name=model_name,
             lane=self.models.lane_of(model_name),
@@ -252,7 +258,7 @@ class Attempts:
             equipment,
         )
 
-    def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, Loaded]:
+    def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, LoadedPayloads]:
         """Load the specialist, the results and the manifest of a handoff, in one round trip. A
         damaged result counts as failed.
 
@@ -270,12 +276,14 @@ class Attempts:
             results=[*refs, *previous],
         )
         spec = spec_from(texts[handoff.specialist])
-        return spec, Loaded(
+        return spec, LoadedPayloads(
             results={
                 item.step_id: result_in(texts[item.result.digest]) for item in handoff.context
             },
             previous={digest: result_in(texts[digest]) for digest in previous},
-            manifest=self.library.manifest(texts[manifest]) if manifest else Loaded().manifest,
+            manifest=self.library.manifest(texts[manifest])
+            if manifest
+            else LoadedPayloads().manifest,
         )
 
     def _finish(
@@ -285,15 +293,20 @@ class Attempts:
         result: HandoffResult,
         followed: Consequences,
         finish: Finish,
-    ) -> Ended:
+    ) -> AttemptOutcome:
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
         self.library.remember((text, *followed.payloads))
         done = finish(claim, claim.end(result, (finished, *followed.events), followed.payloads))
         if log.isEnabledFor(logging.INFO):
             log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))
-        return Ended(
-            Ending.FINISHED, result.status.value, result, done.parts_left, done.wakes, done.recorded
+        return AttemptOutcome(
+            AttemptEnd.FINISHED,
+            result.status.value,
+            result,
+            done.parts_left,
+            done.wakes,
+            done.recorded,
         )
 
     def _concluded(

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
 @dataclass(frozen=True, slots=True)
-class SelfDescription:
+class Announcer:
     """The announcement of one process. `node`: its name in Celery; `roles`: the specs that it
     serves.
     """
@@ -33,7 +33,7 @@ class SelfDescription:
     @classmethod
     def of(
         cls, process: Process, app: Celery, node: str, roles: Iterable[SpecialistSpec]
-    ) -> SelfDescription:
+    ) -> Announcer:
         """Return the description, which hides every secret of the settings and the environment."""
         return cls(process, app, node, tuple(roles), Redactor(secrets_of(process.settings)))
 

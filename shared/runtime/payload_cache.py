@@ -52,7 +52,7 @@ class TextCache:
 
 
 @dataclass(slots=True)
-class JobLibrary:
+class JobDocuments:
     """The documents of one job, for one running handoff: what its tools read, and where its
     quotes are looked up.
     """
@@ -61,7 +61,7 @@ class JobLibrary:
     sources: Sources
 
 
-class Library:
+class PayloadCache:
     """Shared by the threads of a process."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -129,7 +129,7 @@ class Library:
 
     def of_job(
         self, job_id: JobId, handoff_id: HandoffId, manifest: Manifest, deadline: float | None
-    ) -> JobLibrary:
+    ) -> JobDocuments:
         """What one running handoff may read."""
         pages: list[Document] = []
         results: dict[str, str] = {}
@@ -171,4 +171,4 @@ class Library:
             note_result=results.__setitem__,
             tenant=lambda: self._ledger.jobs.tenant(job_id),
         )
-        return JobLibrary(context, Sources(self.text_of, manifest, fetched, results, keep))
+        return JobDocuments(context, Sources(self.text_of, manifest, fetched, results, keep))

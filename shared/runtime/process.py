@@ -17,7 +17,7 @@ from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.model_calls import ModelCallLog
 from handoff_queue.shared.runtime.models import MakeModel, Models
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.leases import Leases
@@ -74,7 +74,7 @@ def start_process(
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
     models = Models(settings, make_model, ModelCallLog(ledger.connection.now))
-    attempts = Attempts(ledger, settings, name, leases, Library(ledger), models)
+    attempts = Attempts(ledger, settings, name, leases, PayloadCache(ledger), models)
     return Process(settings, ledger, leases, drain, attempts, name)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from handoff_queue.shared.text.yaml_loader import PlainLoader, Refused
+from handoff_queue.shared.text.yaml_loader import PlainLoader, YamlRefused
 from handoff_queue.shared.types.errors import InvalidSpecialist
 
 FENCE = "---"
@@ -79,7 +79,7 @@ def _text_of(path: Path) -> str:
 def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     try:
         root, fields = _composed(text)
-    except Refused as error:
+    except YamlRefused as error:
         raise InvalidSpecialist(f"{path}:{_line(error)}: {error.problem}; {error.mend}") from error
     except yaml.MarkedYAMLError as error:
         hint = "put values that hold `: ` or `#` into quotes"

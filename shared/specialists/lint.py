@@ -39,7 +39,7 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class LintWarning:
     """One thing to mend, for one specialist (an overlap is reported once, for the first of the
     two by name).
     """
@@ -52,7 +52,7 @@ class Remark:
         return f"{self.specialist}: {self.message} [{self.rule}]"
 
 
-def lint(specs: Iterable[SpecialistSpec]) -> list[Remark]:
+def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
     """Everything worth mending in a set of specialists that serve together, by name."""
     ordered = sorted(specs, key=lambda spec: spec.name)
     found = [remark for spec in ordered for check in _CHECKS for remark in check(spec)]
@@ -86,7 +86,7 @@ def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
     }
 
 
-def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[Remark]:
+def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
     for (a, b), cosine in similarity([spec.description for spec in specs]).items():
         if cosine >= OVERLAP:
             shared = ", ".join(
@@ -96,52 +96,52 @@ def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[Remark]:
                 )
             )
             message = f"its description overlaps with {specs[b].name}'s ({cosine:.2f}; both say: {shared}); say what only this one does"
-            yield Remark(specs[a].name, Rule.OVERLAP, message)
+            yield LintWarning(specs[a].name, Rule.OVERLAP, message)
 
 
-def _boundary(spec: SpecialistSpec) -> Iterator[Remark]:
+def _boundary(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if not _NOT_FOR.search(spec.description):
         message = "its description does not say what it is not for; add `Not for ...: that is NAME`"
-        yield Remark(spec.name, Rule.NO_BOUNDARY, message)
+        yield LintWarning(spec.name, Rule.NO_BOUNDARY, message)
 
 
-def _lengths(spec: SpecialistSpec) -> Iterator[Remark]:
+def _lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if len(spec.description) > LONGEST_DESCRIPTION:
         message = f"its description has {len(spec.description)} characters, {LONGEST_DESCRIPTION} are enough for a planner to choose by"
-        yield Remark(spec.name, Rule.LONG_DESCRIPTION, message)
+        yield LintWarning(spec.name, Rule.LONG_DESCRIPTION, message)
     if len(spec.instructions) > LONGEST_INSTRUCTIONS:
         message = f"its instructions have {len(spec.instructions):,} characters, paid at every turn; {LONGEST_INSTRUCTIONS:,} should do"
-        yield Remark(spec.name, Rule.LONG_INSTRUCTIONS, message)
+        yield LintWarning(spec.name, Rule.LONG_INSTRUCTIONS, message)
 
 
-def _sections(spec: SpecialistSpec) -> Iterator[Remark]:
+def _sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if spec.celery_task is not None:  # no model reads the instructions
         return
     headings = [heading.lower() for heading in sections_of(spec.instructions)]
     for name, words in _WANTED_SECTIONS.items():
         if not any(re.search(words, heading) for heading in headings):
-            yield Remark(
+            yield LintWarning(
                 spec.name, Rule.MISSING_SECTION, f"no section says {name}; add one (`## ...`)"
             )
 
 
-def _tools(spec: SpecialistSpec) -> Iterator[Remark]:
+def _tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
     told = set(re.findall(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+|now)`", spec.instructions))
     for tool in sorted(told & _KNOWN_TOOLS - set(spec.tools)):
-        yield Remark(
+        yield LintWarning(
             spec.name,
             Rule.TOOL_NOT_GRANTED,
             f"is told to use `{tool}`, but its tools do not name it; add or drop it",
         )
     if not spec.tools and not told and (wish := _SEARCHES.search(spec.instructions)):
         message = f"is told to {wish.group(0).lower()!r}, but has no tools; name them in `tools` or drop it"
-        yield Remark(spec.name, Rule.TOOL_NOT_GRANTED, message)
+        yield LintWarning(spec.name, Rule.TOOL_NOT_GRANTED, message)
     for tool in spec.tools:
         if tool not in spec.instructions:
             message = (
                 f"may use {tool}, but its instructions never say when; say it or take the tool away"
             )
-            yield Remark(spec.name, Rule.TOOL_NOT_USED, message)
+            yield LintWarning(spec.name, Rule.TOOL_NOT_USED, message)
 
 
 _CHECKS = (_boundary, _lengths, _sections, _tools)

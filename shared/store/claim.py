@@ -14,16 +14,21 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.drain import Drain
-from handoff_queue.shared.store.finish_request import CHORD_SILENCE_S, URGENT, End, Finished
+from handoff_queue.shared.store.finish_request import (
+    CHORD_SILENCE_S,
+    URGENT,
+    FinishReply,
+    FinishRequest,
+)
 from handoff_queue.shared.store.payloads import packed, stored
-from handoff_queue.shared.store.rate_limiter import Pacing
+from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, insisted
 from handoff_queue.shared.store.script_arguments import keep_of, order_of, worst_of
 from handoff_queue.shared.types.checkpoints import (
-    CallFailed,
     Checkpoint,
-    Observed,
-    Replied,
+    ModelCallFailed,
+    ModelReplied,
+    ToolObserved,
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
@@ -40,7 +45,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.handoff import HandoffResult, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.presence import Waiting, is_news
+from handoff_queue.shared.types.presence import RateLimitWait, is_news
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
 
 BEAT_EVERY_S = 2.0
@@ -80,7 +85,7 @@ class ClaimVerdict(StrEnum):
 
 @dataclass(slots=True)
 class Claim:
-    """One granted claim. Implements `shared.agent.checkpoint_store.Turns`. All methods raise
+    """One granted claim. Implements `shared.agent.checkpoint_store.CheckpointStore`. All methods raise
     `Interrupted` once it no longer holds.
     """
 
@@ -91,7 +96,7 @@ class Claim:
     lease_s: float
     keep_s: int
     verdict: ClaimVerdict
-    pacing: Pacing
+    pacing: RateLimiter
     look: str = ""
     """What goes on when it has finished: see `Claiming`."""
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -139,7 +144,7 @@ class Claim:
             self._check_lease()
             return None
         while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
-            self.beat(str(Waiting("budget")))
+            self.beat(str(RateLimitWait("budget")))
             if self.ends_at is not None and self.connection.now() >= self.ends_at:
                 raise LimitReached(
                     "deadline", "while waiting for budget that others have set aside"
@@ -217,7 +222,7 @@ class Claim:
 
     def end(
         self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()
-    ) -> End:
+    ) -> FinishRequest:
         """How it is to end, for `finish`. `payloads`: what the events refer to by digest,
         beside the result itself.
         """
@@ -244,16 +249,16 @@ class Claim:
             self.pacing.took(result.usage),
             len(kept),
         ]
-        return End(
+        return FinishRequest(
             events,
             (*order, *(event.to_json() for event in events), *kept, *stored((text, *payloads))),
         )
 
-    def finish(self, end: End) -> Finished:
+    def finish(self, end: FinishRequest) -> FinishReply:
         """The first writer wins; who comes too late is `Interrupted`."""
         return self.ended(end, self._insisted("finish", end.order))
 
-    def ended(self, end: End, answer: Sequence[Any]) -> Finished:
+    def ended(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
         """What the ledger says to this end, whichever script was told it."""
         if answer[0] != b"ok":
             self.heed(answer[0])
@@ -307,7 +312,7 @@ class Claim:
             order = [self.handoff_id, self.fence, lease_ms, *keep, self._used(items)]
             order += [worst_of(worst, self.pacing.order(expected)), self._doing, self._stored]
             order += [
-                sum(isinstance(item, Observed) for item in items),
+                sum(isinstance(item, ToolObserved) for item in items),
                 int(gets_further),
                 *(as_stored for _, as_stored in written),
             ]
@@ -323,7 +328,12 @@ class Claim:
         each is settled before the next is made.
         """
         usage = next(
-            (item.usage for item in checkpoints if isinstance(item, Replied | CallFailed)), None
+            (
+                item.usage
+                for item in checkpoints
+                if isinstance(item, ModelReplied | ModelCallFailed)
+            ),
+            None,
         )
         if usage is None:
             return ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Left(StrEnum):
+class ClaimEnd(StrEnum):
     """How a claim ended without a result."""
 
     LOST = "lost"
@@ -21,7 +21,7 @@ class Left(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stint:
+class PastClaim:
     """One claim. Times are Unix seconds."""
 
     worker: str
@@ -29,14 +29,14 @@ class Stint:
     ended_at: float | None
     """Of one that was lost: when it was heard of for the last time. None: it holds."""
     left: str = ""
-    """See `Left`; empty: it holds, or has ended with a result."""
+    """See `ClaimEnd`; empty: it holds, or has ended with a result."""
 
     def lasted_s(self, now: float) -> float:
         """So far."""
         return max(0.0, (self.ended_at if self.ended_at is not None else now) - self.began_at)
 
 
-def stints_of(fields: Mapping[bytes, bytes]) -> tuple[Stint, ...]:
+def stints_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
     """Those that have ended without a result, out of a handoff's hash, in order; at most the
     newest 20. A version before this one noted the last loss alone.
     """
@@ -44,9 +44,14 @@ def stints_of(fields: Mapping[bytes, bytes]) -> tuple[Stint, ...]:
     if not lines and b"lost_at" in fields:
         began, ended = fields.get(b"started_at", fields[b"lost_at"]), fields[b"lost_at"]
         lines = [
-            [began.decode(), ended.decode(), Left.LOST, fields.get(b"lost_worker", b"").decode()]
+            [
+                began.decode(),
+                ended.decode(),
+                ClaimEnd.LOST,
+                fields.get(b"lost_worker", b"").decode(),
+            ]
         ]
     return tuple(
-        Stint(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left)
+        PastClaim(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left)
         for began_ms, ended_ms, left, worker in lines
     )

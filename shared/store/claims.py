@@ -15,10 +15,10 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.drain import Drain
-from handoff_queue.shared.store.finish_request import End, Finished
+from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.journal import Commit, Journal, recorded_as
 from handoff_queue.shared.store.payloads import unpacked
-from handoff_queue.shared.store.rate_limiter import Pacing
+from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words, insisted
 from handoff_queue.shared.store.script_arguments import keep_of, worst_of
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
@@ -42,7 +42,7 @@ claim said twice is one.
 
 
 @dataclass(frozen=True, slots=True)
-class Claiming:
+class ClaimRequest:
     """Who wants to run which handoff."""
 
     job_id: JobId
@@ -73,10 +73,10 @@ class Claiming:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FinishedWithCommit:
     """A handoff that has ended, and the commit that went along with its end."""
 
-    finished: Finished
+    finished: FinishReply
     recorded: tuple[Recorded, ...] = ()
     """The events of the commit; none: it was a conflict."""
     claim: Claim | None = None
@@ -94,7 +94,7 @@ class Claims:
         self._settings = settings
         self._drain = drain
 
-    def claim(self, wanted: Claiming) -> Claim:
+    def claim(self, wanted: ClaimRequest) -> Claim:
         """Try to get the handoff. The claim that comes back says by its verdict whether it is one.
 
         Raises:
@@ -108,7 +108,9 @@ class Claims:
         )
         return self._claim(wanted, answer, asked_at)
 
-    def commit_and_claim(self, commit: Commit, wanted: Claiming) -> tuple[list[Recorded], Claim]:
+    def commit_and_claim(
+        self, commit: Commit, wanted: ClaimRequest
+    ) -> tuple[list[Recorded], Claim]:
         """Commit a decision and claim a handoff that it issues, in one round trip and all at once.
 
         Raises:
@@ -119,8 +121,8 @@ class Claims:
         return recorded_as(commit, answer), self._claim(wanted, answer[3], asked_at)
 
     def end_and_commit(
-        self, claim: Claim, end: End, commit: Commit, wanted: Claiming | None
-    ) -> Followed:
+        self, claim: Claim, end: FinishRequest, commit: Commit, wanted: ClaimRequest | None
+    ) -> FinishedWithCommit:
         """End a handoff, commit the decision that was made on its result, and claim another
         that this issues (None: it is not to be), in one round trip. `commit.expected`: the
         version before that end. Where the commit would be a `VersionConflict`, it is none, and
@@ -136,15 +138,15 @@ class Claims:
         )
         finished = claim.ended(end, answer[4])
         if not answer[0]:
-            return Followed(finished)
+            return FinishedWithCommit(finished)
         next_one = self._claim(wanted, answer[3], asked_at) if wanted else None
-        return Followed(finished, tuple(recorded_as(commit, answer)), next_one)
+        return FinishedWithCommit(finished, tuple(recorded_as(commit, answer)), next_one)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
         """The claim that a child job has on the handoff that it does, since `Journal.commit`
         made it: to end it with a result.
         """
-        wanted = Claiming(job_id, handoff_id, digest="", worker=child, fence=child)
+        wanted = ClaimRequest(job_id, handoff_id, digest="", worker=child, fence=child)
         return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
 
     def turns(
@@ -162,7 +164,7 @@ class Claims:
             handoff_id: turns for handoff_id, turns in zip(handoff_ids, found, strict=True) if turns
         }
 
-    def _order(self, wanted: Claiming) -> list[Any]:
+    def _order(self, wanted: ClaimRequest) -> list[Any]:
         keep = keep_of(self._settings.retention_s, wanted.deadline)
         first, lease_ms = (
             worst_of(wanted.first, self._pacing(wanted).order(wanted.expected)),
@@ -179,16 +181,16 @@ class Claims:
             wanted.fence,
         ]
 
-    def _pacing(self, wanted: Claiming) -> Pacing:
+    def _pacing(self, wanted: ClaimRequest) -> RateLimiter:
         lane = wanted.expected.lane if wanted.expected else ""
-        return Pacing(
+        return RateLimiter(
             self._connection,
             f"{wanted.job_id}/{wanted.handoff_id}",
             self._settings.rate_window_s,
             lane,
         )
 
-    def _claim(self, wanted: Claiming, answer: Sequence[Any], asked_at: float) -> Claim:
+    def _claim(self, wanted: ClaimRequest, answer: Sequence[Any], asked_at: float) -> Claim:
         verdict, reserved, stored_checkpoints, *more = answer
         taken, began_ms, earlier = more or ((), 0, 0)
         pacing = self._pacing(wanted)

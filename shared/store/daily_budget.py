@@ -13,7 +13,7 @@ from handoff_queue.shared.types.usage import cost_usd, microusd
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
+class DailyCaps:
     """The most in a day; money is micro-dollars. None: no cap. Fields are named as `books.lua`
     reads them.
     """
@@ -25,8 +25,8 @@ class Caps:
     tenant_day_usd: int | None = None
 
 
-def caps_from(settings: Settings) -> Caps:
-    return Caps(
+def caps_from(settings: Settings) -> DailyCaps:
+    return DailyCaps(
         settings.day_tokens,
         microusd(settings.day_usd),
         settings.tenant_day_tokens,
@@ -35,7 +35,7 @@ def caps_from(settings: Settings) -> Caps:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class DaySpending:
     """What was spent of one day, and may be. A most of 0: no cap. Fields stand as `day.lua`
     answers them.
     """
@@ -108,11 +108,11 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Today:
+class TodaysBudgets:
     """The books of this day for all jobs together, and for those of one tenant."""
 
-    installation: Spent
-    tenant: Spent
+    installation: DaySpending
+    tenant: DaySpending
     left_s: float
 
     @property
@@ -121,13 +121,13 @@ class Today:
         return f"there is more at 00:00 UTC, in {_duration(self.left_s)}"
 
 
-class Days:
+class DailyBudgets:
     """The books above those of jobs."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def set_caps(self, caps: Caps, since_ms: int | None = None) -> int:
+    def set_caps(self, caps: DailyCaps, since_ms: int | None = None) -> int:
         """They hold at once, for all processes, until they are set again. Returns since when,
         Unix ms by Redis's clock.
 
@@ -142,10 +142,10 @@ class Days:
             )
         )
 
-    def today(self, tenant: str) -> Today:
+    def today(self, tenant: str) -> TodaysBudgets:
         """In one round trip."""
         left_ms, of_tenant, of_all = self._connection.script("day", [keys.CAPS], [tenant])
-        return Today(Spent(*of_all), Spent(*of_tenant), int(left_ms) / 1000)
+        return TodaysBudgets(DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000)
 
     def spent_up(self, tenant: str) -> str | None:
         """Which cap of today is spent, or has too little left to begin a job, and when there

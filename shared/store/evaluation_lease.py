@@ -54,7 +54,7 @@ next one is tried as soon.
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class EvaluationLease:
     """One look at a job, from its beginning to its end."""
 
     connection: Connection
@@ -116,7 +116,7 @@ class Look:
         return [keys.job(self.job_id), keys.DUE, keys.log(self.job_id)]
 
 
-class Looks:
+class EvaluationLeases:
     """Where looks are begun."""
 
     def __init__(self, connection: Connection, journal: Journal, lease_s: float) -> None:
@@ -124,6 +124,6 @@ class Looks:
         self._journal = journal
         self._lease_s = lease_s
 
-    def at(self, job_id: JobId) -> Look:
+    def at(self, job_id: JobId) -> EvaluationLease:
         """A look that has not begun yet."""
-        return Look(self._connection, self._journal, self._lease_s, job_id)
+        return EvaluationLease(self._connection, self._journal, self._lease_s, job_id)

@@ -17,7 +17,7 @@ URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishReply:
     """A handoff's end, as it stands in the journal."""
 
     parts_left: int
@@ -28,7 +28,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class FinishRequest:
     """A result under a claim, and the events that enter the journal with it; not yet told to
     the ledger. Made once: said again, it is the same.
     """
@@ -37,10 +37,10 @@ class End:
     order: Sequence[Any]
     """For the script."""
 
-    def finished(self, answer: Sequence[Any]) -> Finished:
+    def finished(self, answer: Sequence[Any]) -> FinishReply:
         """The script's answer, if that is no refusal."""
         _, parts_left, version, at_ms, wakes = answer
-        return Finished(
+        return FinishReply(
             int(parts_left),
             bool(wakes),
             tuple(in_place(self.events, int(version), int(at_ms) / 1000)),

@@ -63,7 +63,7 @@ _SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class HandoffTally:
     """What became of a job's handoffs: `tallying.lua` counts them."""
 
     issued: int
@@ -80,14 +80,14 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class JobSummary:
     """One job at one moment."""
 
     at: float
     """Unix time in seconds, by Redis's clock."""
     job: JobStanding
     """Without its children."""
-    tally: Tally | None
+    tally: HandoffTally | None
     """None: a version that does not count has written part of its journal."""
     plan: str
     """What its plan comes to, as JSON; '': it is short, or not known."""
@@ -120,13 +120,13 @@ class HandoffBooks:
     child: JobId | None
 
 
-class Glances:
+class JobSummaries:
     """Reads only."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def of(self, job_id: JobId) -> Glance:
+    def of(self, job_id: JobId) -> JobSummary:
         """In one round trip.
 
         Raises:
@@ -147,7 +147,7 @@ class Glances:
         job = job_standing(job_id, fields, float(submitted_ms or 0))
         short = {name: fields.get(name.encode(), b"").decode() for name in _SHORT}
         tally = _tally(short["tally"], job.version)
-        return Glance(
+        return JobSummary(
             at=int(at_ms) / 1000,
             job=job,
             tally=tally,
@@ -197,10 +197,10 @@ def _books(fields: dict[bytes, bytes]) -> HandoffBooks:
     )
 
 
-def _tally(text: str, version: int) -> Tally | None:
+def _tally(text: str, version: int) -> HandoffTally | None:
     """It stands for the whole journal, or for nothing."""
     counted_to, *counts = map(int, text.split()) if text else (-1,)
-    return Tally(*counts) if counted_to == version else None
+    return HandoffTally(*counts) if counted_to == version else None
 
 
 def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_history import Stint, stints_of
+from handoff_queue.shared.store.claim_history import PastClaim, stints_of
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
@@ -48,7 +48,7 @@ class HandoffStanding:
     """How often it was claimed since it last got further."""
     lost_claims: int = 0
     """How many of all its claims were lost with their process."""
-    stints: tuple[Stint, ...] = ()
+    stints: tuple[PastClaim, ...] = ()
     """Claims of it that have ended without a result, in order."""
     claimed_at: float | None = None
     """When the claim began that holds, or that has ended with a result; None: there is none,
@@ -126,7 +126,7 @@ EVERY_JOB = JobFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """What one sweep found."""
 
     due: dict[JobId, list[HandoffId]]
@@ -228,7 +228,7 @@ class Jobs:
         """
         self._connection.script("sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
 
-    def sweep(self) -> Swept:
+    def sweep(self) -> SweepResult:
         """What needs a look now: each job once, until somebody has looked or the wake-up is
         lost. Any number of sweepers share the work.
         """
@@ -248,7 +248,7 @@ class Jobs:
             suspects = due.setdefault(JobId(job_id), [])
             if handoff_id:
                 suspects.append(HandoffId(handoff_id))
-        return Swept(due, tuple(JobId(member.decode()) for member in fresh), bool(more))
+        return SweepResult(due, tuple(JobId(member.decode()) for member in fresh), bool(more))
 
     def forget_older_than(self, unix_s: float) -> None:
         """Drop from the list what retention has removed: a job that is at work, or waits for

@@ -109,7 +109,7 @@ _stored_again = lru_cache(maxsize=256)(_stored)
 """What goes with every job is compressed once: the instructions of roles and specialists."""
 
 
-class Blobs:
+class PayloadStore:
     """Content-addressed payloads."""
 
     def __init__(self, connection: Connection, keep_s: int) -> None:

@@ -53,7 +53,7 @@ class LiveProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedSpecialist:
     """One specialist that somebody serves."""
 
     spec: SpecialistSpec
@@ -69,7 +69,7 @@ class Served:
     """
 
 
-def acting(served: Mapping[str, Served]) -> frozenset[str]:
+def acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
     """Return the specialists that have a tool with effects."""
     return frozenset(name for name, one in served.items() if one.effects)
 
@@ -88,13 +88,13 @@ class Presence:
     """By role."""
 
 
-class Roles:
+class PresenceStore:
     """The announcements."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._read_at = -GOOD_FOR_S
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, ServedSpecialist] = {}
 
     def announce(self, announcement: Announcement) -> None:
         """Say that this worker is there, for another `ANNOUNCED_FOR_S`."""
@@ -212,7 +212,7 @@ class Roles:
             stored = pipe.execute() if announced_at else []
         return [text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None for text in stored]
 
-    def served(self) -> dict[str, Served]:
+    def served(self) -> dict[str, ServedSpecialist]:
         """Every specialist that a live worker serves, by name. Where workers differ, the
         version that most of them serve.
         """
@@ -221,7 +221,7 @@ class Roles:
             self._read_at = time.monotonic()
         return self._served
 
-    def _read(self) -> dict[str, Served]:
+    def _read(self) -> dict[str, ServedSpecialist]:
         by_name: dict[str, dict[str, list[tuple[Announcement, SpecialistSpec]]]] = {}
         for announcement in self.announcements():
             for spec in announcement.specialists:
@@ -242,7 +242,7 @@ class Roles:
         ):
             digest, serving = max(by_name[name].items(), key=lambda item: (len(item[1]), item[0]))
             everyone = [announcement for one in by_name[name].values() for announcement, _ in one]
-            found[name] = Served(
+            found[name] = ServedSpecialist(
                 spec=serving[0][1],
                 digest=digest,
                 workers=tuple(sorted(one.worker for one in everyone)),

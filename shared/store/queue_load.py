@@ -22,7 +22,7 @@ are told.
 
 
 @dataclass(frozen=True, slots=True)
-class AtWork:
+class RunningHandoff:
     """A handoff that has a slot, or that waits for its provider and has given its slot back."""
 
     job_id: JobId
@@ -39,7 +39,7 @@ class AtWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueueBacklog:
     """What stands in the queue of a role."""
 
     handoffs: int
@@ -49,7 +49,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class RateLimitBucket:
     """One model under one account, as its provider counts calls."""
 
     account: str
@@ -71,18 +71,18 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class FleetLoad:
     """One moment of the whole fleet."""
 
     at: float
     open_jobs: int
     """Begun, or asked for, and not ended."""
     supervisors: int
-    at_work: tuple[AtWork, ...]
-    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    at_work: tuple[RunningHandoff, ...]
+    waiting: Mapping[str, QueueBacklog] = field(default_factory=dict)
     """By queue, also those that nobody serves: specialists, and `think` of the supervisor's roles.
     """
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[RateLimitBucket, ...] = ()
     dead_letters: int = 0
     used_memory_bytes: int = 0
     max_memory_bytes: int = 0
@@ -102,7 +102,7 @@ class Load:
         )
 
 
-class Loads:
+class FleetLoadReader:
     """Where it is read."""
 
     def __init__(self, connection: Connection, window_s: float) -> None:
@@ -110,7 +110,7 @@ class Loads:
         self.window_s = window_s
         """The time that a provider's limits are given for."""
 
-    def now(self) -> Load:
+    def now(self) -> FleetLoad:
         """In four round trips, however much there is.
 
         Raises:
@@ -136,7 +136,7 @@ class Loads:
             SUPERVISOR_QUEUE,
             SUBMISSIONS_QUEUE,
         }
-        return Load(
+        return FleetLoad(
             at=at,
             open_jobs=int(open_jobs),
             waiting_jobs=int(waiting_jobs),
@@ -150,7 +150,7 @@ class Loads:
             max_memory_bytes=int(memory.get("maxmemory", 0)),
         )
 
-    def _waiting(self, roles: list[str]) -> dict[str, Waiting]:
+    def _waiting(self, roles: list[str]) -> dict[str, QueueBacklog]:
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
@@ -162,10 +162,10 @@ class Loads:
         for role in roles:
             counts, oldest = zip(*((next(answers), next(answers)) for _ in range(2)), strict=True)
             since = min((score / 1000 for one in oldest for _, score in one), default=None)
-            found[role] = Waiting(sum(map(int, counts)), since)
+            found[role] = QueueBacklog(sum(map(int, counts)), since)
         return found
 
-    def _lanes(self, names: list[str], at: float) -> tuple[Lane, ...]:
+    def _lanes(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
@@ -177,7 +177,9 @@ class Loads:
             for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True)
         )
 
-    def _lane(self, name: str, fields: Mapping[bytes, bytes], line: int, at: float) -> Lane:
+    def _lane(
+        self, name: str, fields: Mapping[bytes, bytes], line: int, at: float
+    ) -> RateLimitBucket:
         account, _, model = name.partition(":")
         until = _figure(fields, "until") / 1000
         limits = {}
@@ -186,7 +188,7 @@ class Loads:
                 since = at - _figure(fields, "at") / 1000
                 level = _figure(fields, f"{bucket}_level") + limit * max(0.0, since) / self.window_s
                 limits[bucket] = Allowance(limit, max(0, min(limit, int(level))))
-        return Lane(
+        return RateLimitBucket(
             account,
             model,
             limits,
@@ -214,8 +216,8 @@ def _at_work(
     doing: bytes,
     turns: bytes,
     since: bytes,
-) -> AtWork:
-    return AtWork(
+) -> RunningHandoff:
+    return RunningHandoff(
         job_id=JobId(job.decode()),
         handoff_id=HandoffId(handoff.decode()),
         role=role.decode(),

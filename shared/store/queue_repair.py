@@ -12,7 +12,7 @@ from itertools import chain
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import entry_of
-from handoff_queue.shared.store.presence import Roles
+from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.types.ids import JobId, is_job_id, new_word
 
@@ -26,10 +26,10 @@ them not everybody goes through them.
 """
 
 
-class Queues:
+class QueueRepair:
     """Goes through what nobody takes, a piece at a time."""
 
-    def __init__(self, connection: Connection, roles: Roles) -> None:
+    def __init__(self, connection: Connection, roles: PresenceStore) -> None:
         self._connection = connection
         self._roles = roles
         self._name = new_word()

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AdmittedCall:
     """What a call has taken that was let go."""
 
     lane: str
@@ -40,7 +40,7 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Pacing:
+class RateLimiter:
     """Of one claim, which makes one call at a time."""
 
     connection: Connection
@@ -50,7 +50,7 @@ class Pacing:
     """The time that limits are given for."""
     lane: str = ""
     """That of the handoff's calls; empty: nobody counts them."""
-    taken: Taken | None = None
+    taken: AdmittedCall | None = None
 
     def order(self, expected: Expected | None) -> dict[str, Any]:
         """What `admit` is asked; nothing where nobody counts."""
@@ -71,7 +71,7 @@ class Pacing:
         self.taken = None
         if expected is not None and answer:
             limited, ahead, at_ms, input_tokens, output_tokens = answer
-            self.taken = Taken(
+            self.taken = AdmittedCall(
                 expected.lane, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens
             )
 
@@ -152,7 +152,7 @@ class Pacing:
         }
         self._tell(self.taken, said)
 
-    def _tell(self, taken: Taken, said: dict[str, Any]) -> None:
+    def _tell(self, taken: AdmittedCall, said: dict[str, Any]) -> None:
         about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}
         with suppress(
             LedgerUnavailable

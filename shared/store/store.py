@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claims import Claims
-from handoff_queue.shared.store.daily_budget import Days
+from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
 from handoff_queue.shared.store.drain import Drain
-from handoff_queue.shared.store.evaluation_lease import Looks
+from handoff_queue.shared.store.evaluation_lease import EvaluationLeases
 from handoff_queue.shared.store.fleet_history import History
 from handoff_queue.shared.store.health import Health
-from handoff_queue.shared.store.job_summary import Glances
+from handoff_queue.shared.store.job_summary import JobSummaries
 from handoff_queue.shared.store.jobs import Jobs
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.pauses import Pauses
-from handoff_queue.shared.store.payloads import Blobs
-from handoff_queue.shared.store.presence import Roles
-from handoff_queue.shared.store.queue_load import Loads
-from handoff_queue.shared.store.queue_repair import Queues
+from handoff_queue.shared.store.payloads import PayloadStore
+from handoff_queue.shared.store.presence import PresenceStore
+from handoff_queue.shared.store.queue_load import FleetLoadReader
+from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.traces import Traces
 
@@ -30,19 +30,19 @@ class Ledger:
 
     connection: Connection
     journal: Journal
-    blobs: Blobs
+    blobs: PayloadStore
     claims: Claims
     jobs: Jobs
-    glances: Glances
-    looks: Looks
-    days: Days
-    roles: Roles
-    queues: Queues
+    glances: JobSummaries
+    looks: EvaluationLeases
+    days: DailyBudgets
+    roles: PresenceStore
+    queues: QueueRepair
     pauses: Pauses
     dead: DeadLetters
     health: Health
     history: History
-    loads: Loads
+    loads: FleetLoadReader
     traces: Traces
 
 
@@ -57,23 +57,23 @@ def open_ledger(
     down. `timeout_s`: how long Redis may be silent.
     """
     connection = Connection(redis_url, timeout_s=timeout_s)
-    keep_s, roles = settings.retention_s, Roles(connection)
+    keep_s, roles = settings.retention_s, PresenceStore(connection)
     journal = Journal(connection, keep_s)
     return Ledger(
         connection=connection,
         journal=journal,
-        blobs=Blobs(connection, keep_s),
+        blobs=PayloadStore(connection, keep_s),
         claims=Claims(connection, journal, settings, drain or Drain()),
         jobs=Jobs(connection, settings.lease_s),
-        glances=Glances(connection),
-        looks=Looks(connection, journal, settings.lease_s),
-        days=Days(connection),
+        glances=JobSummaries(connection),
+        looks=EvaluationLeases(connection, journal, settings.lease_s),
+        days=DailyBudgets(connection),
         roles=roles,
-        queues=Queues(connection, roles),
+        queues=QueueRepair(connection, roles),
         pauses=Pauses(connection),
         dead=DeadLetters(connection, keep_s),
         health=Health(connection),
         history=History(connection),
-        loads=Loads(connection, settings.rate_window_s),
+        loads=FleetLoadReader(connection, settings.rate_window_s),
         traces=Traces(connection),
     )

@@ -4,7 +4,7 @@ a collector of their work.
 
 from __future__ import annotations
 
-from handoff_queue.shared.observability.trace_ids import Kept
+from handoff_queue.shared.observability.trace_ids import StoredTrace
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.types.ids import JobId
@@ -16,13 +16,13 @@ class Traces:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def kept(self, job_id: JobId) -> Kept:
+    def kept(self, job_id: JobId) -> StoredTrace:
         """Raises: LedgerUnavailable."""
         with in_our_words():
             traceparent, parent = self._connection.redis.hmget(
                 keys.job(job_id), "traceparent", "parent"
             )
-        return Kept(
+        return StoredTrace(
             traceparent.decode("ascii", "replace") if traceparent else None,
             JobId(parent.decode().partition("/")[0]) if parent else None,
         )

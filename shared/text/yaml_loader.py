@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 
-class Refused(yaml.MarkedYAMLError):
+class YamlRefused(yaml.MarkedYAMLError):
     """What YAML allows and we do not: `problem`, where (`line`), and `mend`."""
 
     def __init__(self, problem: str, mark: yaml.Mark, mend: str) -> None:
@@ -37,7 +37,7 @@ class PlainLoader(yaml.SafeLoader):
         parser: Any = self
         event = parser.peek_event()
         if problem := self.refused(event):
-            raise Refused(problem, event.start_mark, "write the value out")
+            raise YamlRefused(problem, event.start_mark, "write the value out")
         return super().compose_node(parent, index)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -46,6 +46,8 @@ class PlainLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in known:
-                    raise Refused(f"{key.value!r:.80} is given twice", key.start_mark, "remove one")
+                    raise YamlRefused(
+                        f"{key.value!r:.80} is given twice", key.start_mark, "remove one"
+                    )
                 known.add(key.value)
         return node

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.message import NO_PAYLOAD_IN_ERRORS, Message, Un
 from handoff_queue.shared.types.usage import Usage
 
 
-class Replied(Message):
+class ModelReplied(Message):
     """A paid reply of the model."""
 
     kind: Literal["replied"] = "replied"
@@ -31,7 +31,7 @@ class ObservedImage(Message):
     """Base64."""
 
 
-class Observed(Message):
+class ToolObserved(Message):
     """The result of one tool call."""
 
     kind: Literal["observed"] = "observed"
@@ -44,21 +44,21 @@ class Observed(Message):
     """The name under which an answer may cite the text. None: it may not."""
 
 
-class Prompted(Message):
+class AgentPrompted(Message):
     """What our own code told the model between turns: what to repair, that the last turn has come."""
 
     kind: Literal["prompted"] = "prompted"
     text: str
 
 
-class Called(Message):
+class ToolCallStarted(Message):
     """A tool that is not safe to repeat is about to run."""
 
     kind: Literal["called"] = "called"
     tool_use_id: str
 
 
-class CallFailed(Message):
+class ModelCallFailed(Message):
     """A model call that gave no reply; it was a turn all the same."""
 
     kind: Literal["call_failed"] = "call_failed"
@@ -67,7 +67,8 @@ class CallFailed(Message):
 
 
 Checkpoint = Annotated[
-    Replied | Observed | Prompted | Called | CallFailed, Field(discriminator="kind")
+    ModelReplied | ToolObserved | AgentPrompted | ToolCallStarted | ModelCallFailed,
+    Field(discriminator="kind"),
 ]
 checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_PAYLOAD_IN_ERRORS)
 

@@ -15,7 +15,7 @@ _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DO
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class RateLimitWait:
     """In the ledger it is a sentence, as people read it: `waiting 12 s: rate limit`, `waiting
     for budget`.
     """
@@ -33,11 +33,13 @@ class Waiting:
         )
 
 
-def waiting_in(doing: str) -> Waiting | None:
+def waiting_in(doing: str) -> RateLimitWait | None:
     """None: it does something else."""
     found = _WAITING.fullmatch(doing)
     return (
-        Waiting(found["what"], int(found["left_s"]) if found["left_s"] else None) if found else None
+        RateLimitWait(found["what"], int(found["left_s"]) if found["left_s"] else None)
+        if found
+        else None
     )
 
 

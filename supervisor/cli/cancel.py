@@ -89,7 +89,7 @@ def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
     return named or OPEN
 
 
-class Outcome(Enum):
+class CancelOutcome(Enum):
     """The effect of a cancel on one job."""
 
     STOPPED = auto()
@@ -112,14 +112,14 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
             say(str(error))
             problems += 1
 
-    def tell(job_id: JobId, outcome: Outcome, problem: str) -> None:
-        if outcome is Outcome.STOPPED:
+    def tell(job_id: JobId, outcome: CancelOutcome, problem: str) -> None:
+        if outcome is CancelOutcome.STOPPED:
             write_line(f"{job_id} is being cancelled")
         else:
             say(problem or f"{job_id} had ended before")
 
     outcomes = cancel_each(jobs, list(job_ids), tell)
-    return BAD_INPUT if problems or outcomes[Outcome.UNKNOWN] else OK
+    return BAD_INPUT if problems or outcomes[CancelOutcome.UNKNOWN] else OK
 
 
 def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
@@ -132,7 +132,7 @@ def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
         say("no job was cancelled")
         return FAILED
     outcomes = cancel_each(jobs, matching, lambda *_: None)
-    stopped = outcomes[Outcome.STOPPED]
+    stopped = outcomes[CancelOutcome.STOPPED]
     write_line(f"{counted(stopped, 'job')} {'is' if stopped == 1 else 'are'} being cancelled")
     if had_ended := outcomes.total() - stopped:
         say(f"{counted(had_ended, 'job')} had ended before")
@@ -140,8 +140,8 @@ def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
 
 
 def cancel_each(
-    jobs: Client, job_ids: Sequence[JobId], tell: Callable[[JobId, Outcome, str], None]
-) -> Counter[Outcome]:
+    jobs: Client, job_ids: Sequence[JobId], tell: Callable[[JobId, CancelOutcome, str], None]
+) -> Counter[CancelOutcome]:
     """Cancel these jobs one after the other and count the outcomes.
 
     `tell`: is called after each job, with its outcome and the error about its id (or an empty
@@ -150,7 +150,7 @@ def cancel_each(
     Raises:
         KeyboardInterrupt, LedgerUnavailable: says before how many jobs were cancelled.
     """
-    outcomes = Counter[Outcome]()
+    outcomes = Counter[CancelOutcome]()
     try:
         with deferred_interrupt() as is_interrupted:
             for job_id in job_ids:
@@ -162,18 +162,18 @@ def cancel_each(
     except (KeyboardInterrupt, LedgerUnavailable):
         if len(job_ids) > 1:
             say(
-                f"{outcomes[Outcome.STOPPED]:,} of {len(job_ids):,} jobs are being cancelled; "
+                f"{outcomes[CancelOutcome.STOPPED]:,} of {len(job_ids):,} jobs are being cancelled; "
                 "the same command cancels the rest"
             )
         raise
     return outcomes
 
 
-def _cancel_one(jobs: Client, job_id: JobId) -> tuple[Outcome, str]:
+def _cancel_one(jobs: Client, job_id: JobId) -> tuple[CancelOutcome, str]:
     try:
-        return Outcome.STOPPED if jobs.cancel(job_id) else Outcome.HAD_ENDED, ""
+        return CancelOutcome.STOPPED if jobs.cancel(job_id) else CancelOutcome.HAD_ENDED, ""
     except UnknownJob as error:
-        return Outcome.UNKNOWN, str(error)
+        return CancelOutcome.UNKNOWN, str(error)
 
 
 @contextmanager

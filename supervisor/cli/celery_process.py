@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from handoff_queue.shared.broker.isolated_worker import limit_wait_for_threads
-from handoff_queue.shared.local.fork_server import Nursery, can_be
+from handoff_queue.shared.local.fork_server import ForkServer, can_be
 from handoff_queue.shared.settings.foreign_environment import (
     forget_celery_variables,
     forget_service_links,
@@ -36,9 +36,9 @@ types `celery -A handoff_queue.workers.app`.
 """
 
 
-def nursery_of_celery() -> Nursery | None:
+def nursery_of_celery() -> ForkServer | None:
     """None where there is no forking: processes of their own do as well, and are up later."""
-    return Nursery((*WARM, *LATER, *ROOMS)) if can_be() else None
+    return ForkServer((*WARM, *LATER, *ROOMS)) if can_be() else None
 
 
 LOADED_WITHIN_S = 120.0

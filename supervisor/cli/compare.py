@@ -52,8 +52,8 @@ from handoff_queue.supervisor.cli.variants import (
 from handoff_queue.supervisor.gates.gates_file import GateSet
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.evaluation.comparison import Comparison, Side
-    from handoff_queue.supervisor.evaluation.job_runner import Errand
+    from handoff_queue.supervisor.evaluation.comparison import ComparedAnswer, Comparison
+    from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob
     from handoff_queue.supervisor.evaluation.trials import Variant
 
 AT_ONCE = 2
@@ -107,7 +107,7 @@ def compare(
     handoff compare "Which of these licences allow resale?" --docs licences --max-usd 1
     """
     settings, name = load_settings(), run_name(run, "compare")
-    how = How(
+    how = ComparisonMode(
         name,
         _without_facts(gates_of(gates)),
         rubric_of(rubric) or DEFAULT_RUBRIC,
@@ -150,7 +150,7 @@ def _without_facts(found: GateSet | None) -> Gates | None:
 
 
 @dataclass(frozen=True)
-class How:
+class ComparisonMode:
     """How two answers are held against each other."""
 
     name: str
@@ -169,9 +169,9 @@ def _errands(
     timeout_s: int | None,
     name: str,
     settings: Settings,
-) -> list[tuple[Variant, Errand]]:
+) -> list[tuple[Variant, EvaluationJob]]:
     """Raises: UserError: not two ways, or documents or a workflow that cannot be used."""
-    from handoff_queue.supervisor.evaluation.job_runner import Errand
+    from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob
 
     if len(variants) != 2:
         raise UserError(
@@ -182,18 +182,20 @@ def _errands(
     return [
         (
             variant,
-            Errand(f"{name}: {variant.name}", variant.request(request, documents, limits, steps)),
+            EvaluationJob(
+                f"{name}: {variant.name}", variant.request(request, documents, limits, steps)
+            ),
         )
         for variant in variants
     ]
 
 
 def _compared(
-    errands: Sequence[tuple[Variant, Errand]], how: How, settings: Settings
+    errands: Sequence[tuple[Variant, EvaluationJob]], how: ComparisonMode, settings: Settings
 ) -> Comparison:
     from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
-    from handoff_queue.supervisor.evaluation.comparison import Comparing
-    from handoff_queue.supervisor.evaluation.job_runner import Purse, Runner
+    from handoff_queue.supervisor.evaluation.comparison import ComparisonRun
+    from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
 
     models = tuple(dict.fromkeys(variant.model for variant, _ in errands))
     with whole_system(settings, how.name, models) as (jobs, check):
@@ -203,8 +205,8 @@ def _compared(
         note(
             f"{how.name}: two jobs{', and two of the judge' if judging else ''}; it costs {worst_case(limit, is_free=free)}"
         )
-        runner = Runner(jobs, Purse(how.max_microusd, AT_ONCE), check)
-        return Comparing(
+        runner = JobRunner(jobs, EvaluationBudget(how.max_microusd, AT_ONCE), check)
+        return ComparisonRun(
             runner, errands, errands[0][1].request.text, how.gates, how.rubric, judging
         ).run()
 
@@ -253,7 +255,7 @@ def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
     }
 
 
-def _checks(side: Side) -> str:
+def _checks(side: ComparedAnswer) -> str:
     return (
         "passed"
         if not side.faults

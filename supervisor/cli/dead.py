@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter, DeadLetters
 
 
-class What(StrEnum):
+class DeadLetterAction(StrEnum):
     """What to do with dead letters."""
 
     LIST = "list"
@@ -37,8 +37,8 @@ class What(StrEnum):
 
 def dead(
     what: Annotated[
-        What, typer.Argument(metavar="ACTION", help="list, show, retry or drop.")
-    ] = What.LIST,
+        DeadLetterAction, typer.Argument(metavar="ACTION", help="list, show, retry or drop.")
+    ] = DeadLetterAction.LIST,
     letter: Annotated[
         str | None, typer.Argument(metavar="ID", help="Which letter, as `list` names it.")
     ] = None,
@@ -55,12 +55,12 @@ def dead(
 
     handoff dead drop --all
     """
-    if everything != (what is What.DROP and letter is None):
+    if everything != (what is DeadLetterAction.DROP and letter is None):
         raise UserError(
             "give `handoff dead drop` the ID of a letter (see `handoff dead`), or --all; nothing else takes --all"
         )
-    if (what in (What.SHOW, What.RETRY) and letter is None) or (
-        what is What.LIST and letter is not None
+    if (what in (DeadLetterAction.SHOW, DeadLetterAction.RETRY) and letter is None) or (
+        what is DeadLetterAction.LIST and letter is not None
     ):
         raise UserError(
             "`handoff dead show ID` and `handoff dead retry ID` are about one letter, `handoff dead list` about all of them"
@@ -68,15 +68,15 @@ def dead(
     jobs = client_of_broker()
     letters = jobs.ledger.dead
     match what:
-        case What.LIST:
+        case DeadLetterAction.LIST:
             _list(letters.newest(count), as_json=as_json)
-        case What.SHOW:
+        case DeadLetterAction.SHOW:
             _show(_find(letters, str(letter)), as_json=as_json)
-        case What.RETRY:
+        case DeadLetterAction.RETRY:
             found = _find(letters, str(letter))
             jobs.retry_dead(found)
             write_line(f"letter {found.id} is tried again")
-        case What.DROP:
+        case DeadLetterAction.DROP:
             dropped = (
                 letters.drop_all() if letter is None else int(letters.drop(_find(letters, letter)))
             )

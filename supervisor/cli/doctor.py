@@ -43,7 +43,7 @@ from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.store.daily_budget import Spent, Today
+    from handoff_queue.shared.store.daily_budget import DaySpending, TodaysBudgets
     from handoff_queue.shared.store.health import QueueDepth, RedisFacts
     from handoff_queue.shared.store.pauses import Pause
     from handoff_queue.shared.store.presence import LiveProcess
@@ -267,7 +267,7 @@ def paused(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
         )
 
 
-def budgets(today: Today) -> Iterator[Finding]:
+def budgets(today: TodaysBudgets) -> Iterator[Finding]:
     """What all jobs, and those of the default tenant, have spent of what they may in a day. Pure."""
     yield _budget("budget of the day", today.installation, "HANDOFF_DAY_", today)
     if today.tenant.is_capped:
@@ -279,7 +279,7 @@ def budgets(today: Today) -> Iterator[Finding]:
         )
 
 
-def _budget(about: str, spent: Spent, settings: str, today: Today) -> Finding:
+def _budget(about: str, spent: DaySpending, settings: str, today: TodaysBudgets) -> Finding:
     if not spent.reached:
         return Finding(Level.OK, about, f"{spent}" + ("" if spent.is_capped else ", no cap"))
     mend = f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one again"

@@ -46,7 +46,7 @@ CHECK_THE_SERVER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AnnouncedProcess:
     """A live process whose announcement can be read."""
 
     kind: str
@@ -54,9 +54,11 @@ class Told:
     node: Node
 
 
-def readable_ones(processes: Iterable[LiveProcess]) -> list[Told]:
+def readable_ones(processes: Iterable[LiveProcess]) -> list[AnnouncedProcess]:
     """Return the processes whose announcement this version can read."""
-    return [Told(one.kind, one.name, one.node) for one in processes if one.node is not None]
+    return [
+        AnnouncedProcess(one.kind, one.name, one.node) for one in processes if one.node is not None
+    ]
 
 
 def live_processes(
@@ -86,9 +88,9 @@ def _unreadable(processes: Iterable[LiveProcess]) -> Iterator[Finding]:
             )
 
 
-def _facts(told: Iterable[Told], now: float) -> Iterator[Finding]:
+def _facts(told: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
     """Yield a line for the processes of a kind that announce the same."""
-    alike: dict[tuple[str, ...], list[Told]] = defaultdict(list)
+    alike: dict[tuple[str, ...], list[AnnouncedProcess]] = defaultdict(list)
     for one in told:
         node = one.node
         models = _listed(sorted(set(node.models.values())))
@@ -109,7 +111,7 @@ def _facts(told: Iterable[Told], now: float) -> Iterator[Finding]:
         yield Finding(Level.OK, _who(group), short(", ".join(parts), 1_000))
 
 
-def _newest_call(group: Iterable[Told], now: float) -> str:
+def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
     states = [calls for one in group for calls in one.node.calls]
     if not states:
         return "no model call yet"
@@ -118,14 +120,14 @@ def _newest_call(group: Iterable[Told], now: float) -> str:
     return f"last model call {outcome} {_ago(newest.called_at, now)}"
 
 
-def failing_models(told: Iterable[Told], now: float) -> Iterator[Finding]:
+def failing_models(told: Iterable[AnnouncedProcess], now: float) -> Iterator[Finding]:
     """Yield each model whose newest calls failed, with the words of its server.
 
     The check fails for a default model of the process, and for the model of its newest call. A
     model that only one job asked for is a warning after other calls succeed. A short overload
     is a warning, too.
     """
-    alike: dict[tuple[str, str, str], list[tuple[Told, ModelCalls]]] = defaultdict(list)
+    alike: dict[tuple[str, str, str], list[tuple[AnnouncedProcess, ModelCalls]]] = defaultdict(list)
     for one in told:
         for calls in one.node.calls:
             if calls.failures:
@@ -143,7 +145,7 @@ def failing_models(told: Iterable[Told], now: float) -> Iterator[Finding]:
         )
 
 
-def _is_failure(one: Told, calls: ModelCalls, now: float) -> bool:
+def _is_failure(one: AnnouncedProcess, calls: ModelCalls, now: float) -> bool:
     if calls.is_busy and now - (calls.failing_since or now) < BUSY_FOR_S:
         return False
     is_newest = calls.called_at >= max(other.called_at for other in one.node.calls)
@@ -154,7 +156,7 @@ def _last_calls(count: int) -> str:
     return "the last call" if count == 1 else f"the last {count} calls"
 
 
-def mixtures(told: Sequence[Told], own_version: str) -> Iterator[Finding]:
+def mixtures(told: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Finding]:
     """Yield the differences between processes that should be alike: versions, providers,
     servers, and the models of a role.
     """
@@ -180,7 +182,7 @@ def mixtures(told: Sequence[Told], own_version: str) -> Iterator[Finding]:
         yield Finding(Level.WARN, "models", f"processes differ: {_listed(differing)}", mend)
 
 
-def _models_of_a_role(told: Iterable[Told]) -> list[str]:
+def _models_of_a_role(told: Iterable[AnnouncedProcess]) -> list[str]:
     """Return `role: model or model` of each role that processes of the same provider run with
     different models.
     """
@@ -195,7 +197,7 @@ def _models_of_a_role(told: Iterable[Told]) -> list[str]:
     ]
 
 
-def brokers(told: Iterable[Told], answering: Collection[str]) -> Iterator[Finding]:
+def brokers(told: Iterable[AnnouncedProcess], answering: Collection[str]) -> Iterator[Finding]:
     """Yield whether each process takes its messages from this broker. `answering`: the Celery
     nodes that answer on this broker.
     """
@@ -214,9 +216,9 @@ def brokers(told: Iterable[Told], answering: Collection[str]) -> Iterator[Findin
         yield Finding(Level.OK, "broker of processes", ", ".join(sorted(used)))
 
 
-def _by(told: Sequence[Told], field: str) -> str:
+def _by(told: Sequence[AnnouncedProcess], field: str) -> str:
     """Return `0.1 (worker h:1), 0.2 (2 workers)`."""
-    groups: dict[str, list[Told]] = defaultdict(list)
+    groups: dict[str, list[AnnouncedProcess]] = defaultdict(list)
     for one in told:
         groups[getattr(one.node, field) or "unknown"].append(one)
     kinds = {
@@ -229,7 +231,7 @@ def _by(told: Sequence[Told], field: str) -> str:
     return _listed([f"{value} ({who})" for value, who in sorted(kinds.items())])
 
 
-def _who(group: Sequence[Told]) -> str:
+def _who(group: Sequence[AnnouncedProcess]) -> str:
     if len(group) == 1:
         return f"{group[0].kind} {short(group[0].name, 100)}"
     return figures(len(group), group[0].kind)

@@ -38,7 +38,7 @@ READY_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.02
 
 
-class Embedded:
+class EmbeddedSystem:
     """`with Embedded(settings) as system:` returns as soon as Redis answers; the others start
     meanwhile.
     """

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.errors import (
     ManyProblems,
     UserError,
 )
-from handoff_queue.supervisor.cli.display.terminal import ReaderGone, say
+from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, say
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.events import JobStatus
@@ -75,7 +75,7 @@ def guarded(command: Callable[[], object]) -> NoReturn:
 
     try:
         code = _outcome(flushed)
-    except ReaderGone:  # `handoff list | head` is no error
+    except BrokenPipe:  # `handoff list | head` is no error
         code = OK
     sys.exit(code)
 
@@ -106,7 +106,7 @@ def _outcome(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
-    except ReaderGone:
+    except BrokenPipe:
         raise
     except Exception as error:  # noqa: BLE001 (the last line of defence against tracebacks)
         return _unforeseen(error)

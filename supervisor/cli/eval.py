@@ -45,9 +45,9 @@ from handoff_queue.supervisor.cli.variants import (
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
-    from handoff_queue.supervisor.cli.display.evaluation_report import Done
-    from handoff_queue.supervisor.evaluation.golden_set import Case
-    from handoff_queue.supervisor.evaluation.trials import Outcome, Plan
+    from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport
+    from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
+    from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, TrialOutcome
 
 MOST_TRIALS = 10_000
 """Of one run: more is a batch of its own."""
@@ -135,17 +135,17 @@ def evaluate(
     """
     from handoff_queue.supervisor.cli.display.evaluation_report import report_json, report_table
     from handoff_queue.supervisor.evaluation.golden_set import read_golden
-    from handoff_queue.supervisor.evaluation.trials import Plan
+    from handoff_queue.supervisor.evaluation.trials import EvaluationPlan
 
     settings, name, cases = load_settings(), run_name(run, "eval"), read_golden(golden)
     limits, variants = limits_within(timeout, settings), variants_of(modes, models)
     with_workflow = workflow_for(variants, workflow)
-    plan = Plan(
+    plan = EvaluationPlan(
         name, cases, variants, repeat, with_workflow, _documents_of(cases, settings), limits
     )
     _check(plan, settings, max_usd)
     _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)
-    asked = Asked(at_once, microusd(max_usd), judge_model, not no_judge)
+    asked = EvaluationOptions(at_once, microusd(max_usd), judge_model, not no_judge)
     try:
         done = _carry_out(plan, asked, settings)
     except KeyboardInterrupt:
@@ -158,7 +158,7 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationOptions:
     """How it is to be carried out."""
 
     at_once: int
@@ -167,7 +167,7 @@ class Asked:
     is_judged: bool
 
 
-def _exit_code(done: Done, min_pass_rate: float | None, min_score: float | None) -> int:
+def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: float | None) -> int:
     """After what it took was said, and what is not as it should be."""
     from handoff_queue.supervisor.cli.display.evaluation_report import accounts_of, unmeasured
     from handoff_queue.supervisor.evaluation.summary import shortfalls
@@ -180,10 +180,12 @@ def _exit_code(done: Done, min_pass_rate: float | None, min_score: float | None)
     return FAILED if problems else OK
 
 
-def _carry_out(plan: Plan, asked: Asked, settings: Settings) -> Done:
-    from handoff_queue.supervisor.cli.display.evaluation_report import Done, line_of
+def _carry_out(
+    plan: EvaluationPlan, asked: EvaluationOptions, settings: Settings
+) -> EvaluationReport:
+    from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport, line_of
     from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
-    from handoff_queue.supervisor.evaluation.job_runner import Purse, Runner
+    from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
     from handoff_queue.supervisor.evaluation.trials import Evaluation
 
     models = tuple(variant.model for variant in plan.variants)
@@ -191,26 +193,26 @@ def _carry_out(plan: Plan, asked: Asked, settings: Settings) -> Done:
         judging = judging_on(jobs, settings, asked.judge_model) if asked.is_judged else None
         evaluation = Evaluation(
             replace(plan, judging=judging),
-            Runner(jobs, Purse(asked.max_microusd, asked.at_once), check),
+            JobRunner(jobs, EvaluationBudget(asked.max_microusd, asked.at_once), check),
         )
         _announce(
             evaluation.plan,
             asked,
             is_free=is_free(jobs, (*models, *((judging.model,) if judging else ()))),
         )
-        outcomes: list[Outcome] = []
+        outcomes: list[TrialOutcome] = []
         trials = plan.trials
         for outcome in evaluation.outcomes():
             outcomes.append(outcome)
             note(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
     places = {trial: place for place, trial in enumerate(trials)}
     outcomes.sort(key=lambda outcome: places[outcome.trial])
-    return Done(
+    return EvaluationReport(
         evaluation.plan, outcomes, evaluation.not_run, evaluation.not_judged, asked.max_microusd
     )
 
 
-def _announce(plan: Plan, asked: Asked, *, is_free: bool) -> None:
+def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) -> None:
     """What is to come, and the most that it can cost, before any of it is begun."""
     judged = f", and at most {plan.judgements} of the judge" if plan.judgements else ""
     ways = f"{figures(len(plan.cases), 'request')}, {figures(len(plan.variants), 'way')}, {figures(plan.repeat, 'time')} each"
@@ -221,7 +223,7 @@ def _announce(plan: Plan, asked: Asked, *, is_free: bool) -> None:
     note(f"{plan.name}: it costs {worst_case(limit, is_free=is_free)}")
 
 
-def _documents_of(cases: Sequence[Case], settings: Settings) -> dict[str, FolderReading]:
+def _documents_of(cases: Sequence[GoldenCase], settings: Settings) -> dict[str, FolderReading]:
     """Raises: UserError: documents of a case cannot be read; names it."""
     found: dict[str, FolderReading] = {}
     for case in cases:
@@ -234,7 +236,11 @@ def _documents_of(cases: Sequence[Case], settings: Settings) -> dict[str, Folder
 
 
 def _check_judge(
-    cases: Sequence[Case], *, is_judged: bool, judge_model: str | None, min_score: float | None
+    cases: Sequence[GoldenCase],
+    *,
+    is_judged: bool,
+    judge_model: str | None,
+    min_score: float | None,
 ) -> None:
     """Raises: UserError: something is wanted of a judge who has nothing to judge."""
     if not is_judged and judge_model is not None:
@@ -251,7 +257,7 @@ def _check_judge(
         )
 
 
-def _check(plan: Plan, settings: Settings, max_usd: float | None) -> None:
+def _check(plan: EvaluationPlan, settings: Settings, max_usd: float | None) -> None:
     """Before anything is started.
 
     Raises:

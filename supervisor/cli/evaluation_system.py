@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.supervisor.cli.display.terminal import note
 from handoff_queue.supervisor.cli.request_options import check_model
-from handoff_queue.supervisor.evaluation.answer_judge import JUDGE, Judging
+from handoff_queue.supervisor.evaluation.answer_judge import JUDGE, AnswerJudge
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def whole_system(
         LedgerUnavailable: Redis is away.
     """
     from handoff_queue.supervisor.cli import interrupted_runs as kept
-    from handoff_queue.supervisor.cli.embedded_system import Embedded
+    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
     from handoff_queue.supervisor.cli.fleet_state import require_somebody
     from handoff_queue.supervisor.client import client
 
@@ -44,7 +44,7 @@ def whole_system(
         return
     for model in models:
         check_model(model, settings)
-    system = Embedded(settings, resume=name if kept.is_kept(settings, name) else None)
+    system = EmbeddedSystem(settings, resume=name if kept.is_kept(settings, name) else None)
     with system:
         try:
             jobs = client.connect(system.url, settings)
@@ -58,14 +58,14 @@ def whole_system(
             raise
 
 
-def judging_on(jobs: Client, settings: Settings, model: str | None) -> Judging:
+def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJudge:
     """Who judges here. `model`: as it was asked for; else that of the settings, where workers
     have more than the offline one.
     """
     served = jobs.ledger.roles.served()
     is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}
     chosen = None if is_offline else settings.reviewer_model or settings.supervisor_model
-    return Judging(JUDGE if JUDGE in served else all_rounder(served), model or chosen)
+    return AnswerJudge(JUDGE if JUDGE in served else all_rounder(served), model or chosen)
 
 
 def is_free(jobs: Client, models: tuple[str | None, ...]) -> bool:

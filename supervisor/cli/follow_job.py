@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.approval_question import ask_in_place
-from handoff_queue.supervisor.cli.display.job_view import Moment, follow
+from handoff_queue.supervisor.cli.display.job_view import JobUpdate, follow
 from handoff_queue.supervisor.cli.display.terminal import (
-    ReaderGone,
+    BrokenPipe,
     note,
     say,
     stderr,
@@ -62,7 +62,7 @@ def stay(
     draft, answered = None if as_json or output else Draft(looking), 0
     followed = partial(follow, looking, job_id, check=check, reconnect_for_s=reconnect_for_s)
 
-    def moments() -> Iterable[Moment]:
+    def moments() -> Iterable[JobUpdate]:
         return without_commands(followed()) if is_private else followed()
 
     may_end = asks or is_private
@@ -74,7 +74,7 @@ def stay(
                 )
             ask_in_place(jobs, job_id, question, is_private=is_private)
             answered = question.version
-    except ReaderGone as error:
+    except BrokenPipe as error:
         raise KeyboardInterrupt from error
     looking.ledger.connection.close()
     result = jobs.result(job_id)
@@ -96,7 +96,7 @@ class NobodyToAsk(Exception):
     """The job waits for a person, and nobody can be asked."""
 
 
-def without_commands(moments: Iterable[Moment]) -> Iterator[Moment]:
+def without_commands(moments: Iterable[JobUpdate]) -> Iterator[JobUpdate]:
     """Yield the moments of a job on a private Redis. What it waits for names no other command."""
     for moment in moments:
         missing = tuple(
@@ -106,7 +106,7 @@ def without_commands(moments: Iterable[Moment]) -> Iterator[Moment]:
 
 
 def _shown_until(
-    moments: Iterable[Moment], draft: Draft | None, answered: int | None
+    moments: Iterable[JobUpdate], draft: Draft | None, answered: int | None
 ) -> Question | None:
     """The next question after the one that was answered here; None: the job has ended.
     `answered` None: nobody is to be asked.
@@ -137,7 +137,7 @@ def print_outcome(
     Returns the exit code of the job, also if nobody reads stdout.
     Raises: OutputFailed: stdout cannot be written.
     """
-    with suppress(ReaderGone):
+    with suppress(BrokenPipe):
         _print_outcome(result, as_json=as_json, streamed=streamed, is_private=is_private)
     return exit_code_of(result.status, allow_partial=allow_partial)
 

@@ -43,7 +43,12 @@ from handoff_queue.supervisor.cli.options import (
     Timeout,
     WorkflowOption,
 )
-from handoff_queue.supervisor.cli.request_options import Asked, gates_of, rubric_of, schema_of
+from handoff_queue.supervisor.cli.request_options import (
+    RequestOptions,
+    gates_of,
+    rubric_of,
+    schema_of,
+)
 
 Statuses = Annotated[
     list[str],
@@ -133,7 +138,7 @@ class JobOptions:
     priority: PriorityOption = None
     tenant: TenantOption = DEFAULT_TENANT
 
-    def asked(self) -> Asked:
+    def asked(self) -> RequestOptions:
         """All that was said but the request, with the files read that were named.
 
         Raises:
@@ -146,7 +151,7 @@ class JobOptions:
             "answer_schema": schema_of(self.answer_schema),
         }
         times = {"timeout_s": said.pop("timeout"), "approve_timeout_s": said.pop("approve_timeout")}
-        return Asked("", **{**said, **read, **times, "approve": tuple(self.approve)})
+        return RequestOptions("", **{**said, **read, **times, "approve": tuple(self.approve)})
 
 
 def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:

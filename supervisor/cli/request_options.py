@@ -63,7 +63,7 @@ MOST_SCHEMA_BYTES = 200_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestOptions:
     """What a user typed about one job. None: not said."""
 
     request: str
@@ -158,7 +158,7 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
     return schema
 
 
-def approvals_of(asked: Asked) -> Approvals:
+def approvals_of(asked: RequestOptions) -> Approvals:
     """Raises: UserError: an amount or a time outside its bounds."""
     return _within_bounds(
         Approvals,
@@ -205,7 +205,7 @@ def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
         raise UserError("; ".join(wrong)) from error
 
 
-def limits_of(asked: Asked, max_depth: int | None = None) -> JobLimits:
+def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
     """Return the limits of one job. `max_depth`: for a job that does not set it.
 
     Raises:
@@ -241,7 +241,7 @@ def new_limits(
     )
 
 
-def request_of(asked: Asked, jobs: Client) -> Request:
+def request_of(asked: RequestOptions, jobs: Client) -> Request:
     """Checked, and with its documents read; says on stderr what was left out of them.
 
     Raises:

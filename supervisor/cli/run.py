@@ -38,14 +38,19 @@ from handoff_queue.supervisor.cli.options import (
     RequestText,
     RowsFile,
 )
-from handoff_queue.supervisor.cli.request_options import Asked, check_model, request_of, text_of
+from handoff_queue.supervisor.cli.request_options import (
+    RequestOptions,
+    check_model,
+    request_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Request
 
 
 @dataclass(frozen=True)
-class HowToRun:
+class RunOptions:
     """What `run` was told beside the job."""
 
     specialists: tuple[Path, ...] = ()
@@ -89,11 +94,11 @@ def run(
     return _run(
         request,
         job.asked(),
-        HowToRun(tuple(specialists), tuple(tools), as_json, resume, output, allow_partial),
+        RunOptions(tuple(specialists), tuple(tools), as_json, resume, output, allow_partial),
     )
 
 
-def _run(request: str | None, asked: Asked, how: HowToRun) -> int:
+def _run(request: str | None, asked: RequestOptions, how: RunOptions) -> int:
     """Returns the exit code. `request`: as it was typed; `asked`: all else about the job; with
     `how.resume` neither counts.
     """
@@ -134,7 +139,7 @@ def _refuse_steps_to_approve(request: Request) -> None:
         )
 
 
-def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
+def _run_there(asked: RequestOptions, how: RunOptions, settings: Settings) -> int:
     """On the broker in HANDOFF_REDIS_URL, with its workers."""
     from handoff_queue.supervisor.cli.fleet_state import require_somebody
     from handoff_queue.supervisor.client import client
@@ -167,12 +172,12 @@ def _run_there(asked: Asked, how: HowToRun, settings: Settings) -> int:
         ) from error
 
 
-def _run_here(asked: Asked | None, how: HowToRun, settings: Settings) -> int:
+def _run_here(asked: RequestOptions | None, how: RunOptions, settings: Settings) -> int:
     """On a Redis and processes of its own, which end with it."""
-    from handoff_queue.supervisor.cli.embedded_system import Embedded
+    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
 
     job_id: JobId | None = None
-    system = Embedded(settings, resume=how.resume)
+    system = EmbeddedSystem(settings, resume=how.resume)
     try:
         with system:
             from handoff_queue.supervisor.client import client
@@ -230,7 +235,7 @@ def _run_to_resume(request: str | None, job: str, settings: Settings) -> JobId:
     return kept.job_named(settings, job)
 
 
-def _settings_here(asked: Asked, how: HowToRun, settings: Settings) -> Settings:
+def _settings_here(asked: RequestOptions, how: RunOptions, settings: Settings) -> Settings:
     """Everything about specialists and models that can be refused before anything starts."""
     from handoff_queue.supervisor.cli.processes import check_own
 
@@ -246,7 +251,7 @@ def _settings_here(asked: Asked, how: HowToRun, settings: Settings) -> Settings:
     return changed
 
 
-def _refuse_what_workers_own(how: HowToRun) -> None:
+def _refuse_what_workers_own(how: RunOptions) -> None:
     for option, given, variable in (
         ("--specialists", how.specialists, "SPECIALISTS"),
         ("--tools", how.tools, "TOOLS"),

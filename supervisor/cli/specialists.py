@@ -32,7 +32,7 @@ from handoff_queue.supervisor.cli.processes import check_own, with_own
 from handoff_queue.supervisor.text.sanitizing import in_one_line
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.store.presence import Served
+    from handoff_queue.shared.store.presence import ServedSpecialist
 
 TABLE_COLUMNS = 120
 """Below, the descriptions' column would be a few words wide."""
@@ -101,7 +101,7 @@ def _lint(settings: Settings) -> int:
 
 
 def shown(
-    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None, columns: int
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None, columns: int
 ) -> RenderableType:
     """Descriptions in full: planners choose by them, and what somebody is not for stands at
     their end.
@@ -110,7 +110,7 @@ def shown(
 
 
 def _table(
-    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None
 ) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("specialist", no_wrap=True)
@@ -135,7 +135,7 @@ def _table(
 
 
 def _paragraphs(
-    specs: Mapping[str, SpecialistSpec], served: Mapping[str, Served] | None
+    specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None
 ) -> RenderableType:
     parts: list[RenderableType] = []
     for name, spec in specs.items():
@@ -155,7 +155,7 @@ def _paragraphs(
     return Group(*parts)
 
 
-def _paused(name: str, served: Mapping[str, Served] | None) -> str:
+def _paused(name: str, served: Mapping[str, ServedSpecialist] | None) -> str:
     return " (paused)" if served is not None and served[name].paused else ""
 
 
@@ -163,7 +163,7 @@ def _indented(text: str) -> RenderableType:
     return Padding(Text(text), (0, 0, 0, 2), expand=False)
 
 
-def _as_json(spec: SpecialistSpec, live: Served | None) -> dict[str, Any]:
+def _as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "name": spec.name,
         "description": spec.description,

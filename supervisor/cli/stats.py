@@ -22,8 +22,8 @@ from handoff_queue.supervisor.client.fleet import FleetStats, RoleStats, stats_o
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.store.daily_budget import Spent
-    from handoff_queue.shared.store.queue_load import Lane, Load
+    from handoff_queue.shared.store.daily_budget import DaySpending
+    from handoff_queue.shared.store.queue_load import FleetLoad, RateLimitBucket
     from handoff_queue.shared.store.store import Ledger
 
 SHORT = 6
@@ -43,11 +43,11 @@ def stats(as_json: AsJson = False) -> int:
     if as_json:
         write_as_json(found.as_json())
     else:
-        stdout().print(Shown(found))
+        stdout().print(StatsColumns(found))
     return OK
 
 
-def stats_now(ledger: Ledger, load: Load) -> FleetStats:
+def stats_now(ledger: Ledger, load: FleetLoad) -> FleetStats:
     """With who is there, what handoffs have taken, and what was spent today.
 
     Raises:
@@ -74,7 +74,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class StatsColumns:
     """The fleet in the columns that fit. `folds_idle`: roles that have nothing to do stand in
     one line.
     """
@@ -111,7 +111,7 @@ def headline(found: FleetStats) -> str:
     return "  ".join((jobs, who, f"{_spent(found.spent_today)} today", memory))
 
 
-def _spent(spent: Spent) -> str:
+def _spent(spent: DaySpending) -> str:
     """Money in the form that it has everywhere on a screen."""
     most = f" of {money(cost_usd(spent.most_microusd))}" if spent.most_microusd else ""
     tokens = (
@@ -156,7 +156,7 @@ def _lines(found: FleetStats) -> Iterator[str]:
         yield f"{figures(found.dead_letters, 'dead letter')}: handoff dead list"
 
 
-def _lane(lane: Lane, at: float, *, is_alone: bool) -> str:
+def _lane(lane: RateLimitBucket, at: float, *, is_alone: bool) -> str:
     """`is_alone`: no other lane, by another key or another base URL, has its model."""
     left = ", ".join(
         f"{name} {one.remaining:,} of {one.limit:,} left" for name, one in lane.limits.items()

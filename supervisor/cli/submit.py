@@ -27,12 +27,12 @@ from handoff_queue.shared.types.limits import (
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.terminal import OutputFailed, ReaderGone, say, write_line
+from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, OutputFailed, say, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import QUEUE, RequestText
 from handoff_queue.supervisor.cli.request_options import (
-    Asked,
+    RequestOptions,
     request_of,
     rubric_in,
     text_in,
@@ -56,7 +56,7 @@ _DURATION = BeforeValidator(_duration)
 """A time in a line of `--file`: a number of seconds, or a text such as "10m"."""
 
 
-class Line(BaseModel):
+class SubmissionLine(BaseModel):
     """One line of `--file`; what it leaves out comes from the command line."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -145,7 +145,9 @@ def _say_who_is_missing(jobs: Client, named: Set[str]) -> None:
         )
 
 
-def _requests(request: str | None, file: Path | None, asked: Asked, jobs: Client) -> list[Request]:
+def _requests(
+    request: str | None, file: Path | None, asked: RequestOptions, jobs: Client
+) -> list[Request]:
     if (request is None) == (file is None):
         raise UserError("give either a request or --file jobs.jsonl")
     if file is None:
@@ -168,7 +170,7 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
             done += 1
             try:
                 write_line(job_id)
-            except ReaderGone:  # `handoff submit --file jobs.jsonl | head -1` enqueues all jobs
+            except BrokenPipe:  # `handoff submit --file jobs.jsonl | head -1` enqueues all jobs
                 pass
             except OutputFailed as error:  # the other jobs are enqueued before the command fails
                 failure = error
@@ -184,7 +186,7 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
         )
 
 
-def _requests_of(file: Path, asked: Asked, jobs: Client) -> list[Request]:
+def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Request]:
     """All lines, each checked before the first is submitted.
 
     Raises:
@@ -219,7 +221,7 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
         )
 
 
-def asked_in(text: str, asked: Asked) -> Asked:
+def asked_in(text: str, asked: RequestOptions) -> RequestOptions:
     """Return what a line of `--file` asks for. `asked`: the values for fields that it leaves out.
 
     Raises:
@@ -227,9 +229,9 @@ def asked_in(text: str, asked: Asked) -> Asked:
     """
     refuse_repeats(text)
     try:
-        line = Line.model_validate_json(text)
+        line = SubmissionLine.model_validate_json(text)
     except ValidationError as error:
-        raise UserError(problems_of(error, kind=Line)) from error
+        raise UserError(problems_of(error, kind=SubmissionLine)) from error
     given: dict[str, Any] = {
         name: value for name, value in line.model_dump().items() if value is not None
     }

@@ -13,14 +13,14 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from handoff_queue.shared.store.queue_load import AtWork, Load
+from handoff_queue.shared.store.queue_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import LedgerUnavailable
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli import stats
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.job_view import View, heard, look, look_below
+from handoff_queue.supervisor.cli.display.job_view import JobView, heard, look, look_below
 from handoff_queue.supervisor.cli.display.tables import Column, fitted
 from handoff_queue.supervisor.cli.display.terminal import figures, money, note, short, stdout
 from handoff_queue.supervisor.cli.display.terminal_input import ESCAPE, GONE, key_presses
@@ -91,7 +91,7 @@ def top(
         return OK
     jobs = client_of_broker()
     if not (sys.stdin.isatty() and stdout().is_terminal):
-        stdout().print(stats.Shown(stats.stats_now(jobs.ledger, jobs.ledger.loads.now())))
+        stdout().print(stats.StatsColumns(stats.stats_now(jobs.ledger, jobs.ledger.loads.now())))
         return OK
     from handoff_queue.supervisor.client.client import onlooker_of
 
@@ -111,14 +111,14 @@ class FleetScreen:
     def __init__(self, jobs: Client) -> None:
         self._jobs = jobs
         self._spending = Spending()
-        self._rows: tuple[AtWork, ...] = ()
-        self._open: View | None = None
+        self._rows: tuple[RunningHandoff, ...] = ()
+        self._open: JobView | None = None
 
     def press(self, key: str) -> None:
         if key == ESCAPE:
             self._open = None
         elif self._open is None and (job_id := job_of(self._rows, key)):
-            self._open = View(job_id)
+            self._open = JobView(job_id)
 
     def draw(self) -> RenderableType:
         try:
@@ -133,7 +133,7 @@ class FleetScreen:
         self._rows = longest(load)
         return fleet(found, load.at, self._rows, self._spending)
 
-    def _job(self, view: View) -> RenderableType:
+    def _job(self, view: JobView) -> RenderableType:
         events = self._jobs.ledger.journal.read(view.job_id, view.version)
         seen, _ = look_below(self._jobs, look(self._jobs, heard(self._jobs, view, events)))
         keys = Text("Esc: back   q: end", style="dim")
@@ -143,7 +143,7 @@ class FleetScreen:
         return Group(picture(seen, below=1), keys)
 
 
-def longest(load: Load) -> tuple[AtWork, ...]:
+def longest(load: FleetLoad) -> tuple[RunningHandoff, ...]:
     """What is at work, those first that have been for longest."""
     return tuple(sorted(load.at_work, key=lambda one: (one.since, one.job_id, one.handoff_id)))
 
@@ -174,7 +174,7 @@ class _Fleet:
 
     found: FleetStats
     at: float
-    rows: tuple[AtWork, ...]
+    rows: tuple[RunningHandoff, ...]
     spending: Spending
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -185,7 +185,7 @@ class _Fleet:
         )
         for folds_idle in (False, True):
             above = console.render_lines(
-                Group(stats.Shown(self.found, folds_idle), Text(str(self.spending))), inside
+                Group(stats.StatsColumns(self.found, folds_idle), Text(str(self.spending))), inside
             )
             room = height - len(above) - _HEADING - 1
             if room >= len(most):
@@ -207,13 +207,13 @@ class _Fleet:
 
 
 def fleet(
-    found: FleetStats, at: float, rows: tuple[AtWork, ...], spending: Spending
+    found: FleetStats, at: float, rows: tuple[RunningHandoff, ...], spending: Spending
 ) -> RenderableType:
     """The whole screen. Pure."""
     return _Fleet(found, at, rows, spending)
 
 
-def _at_work(rows: tuple[AtWork, ...], at: float, width: int) -> RenderableType:
+def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:
     cells = []
     for n, one in enumerate(rows):
         doing = f"waits: {one.doing}" if one.parked_until is not None else one.doing or "starting"
@@ -235,7 +235,7 @@ def _at_work(rows: tuple[AtWork, ...], at: float, width: int) -> RenderableType:
     return fitted(_COLUMNS, cells, width)
 
 
-def job_of(rows: tuple[AtWork, ...], key: str) -> JobId | None:
+def job_of(rows: tuple[RunningHandoff, ...], key: str) -> JobId | None:
     """Whose row has this key."""
     n = KEYS.find(key) if len(key) == 1 else -1
     return rows[n].job_id if 0 <= n < len(rows) else None

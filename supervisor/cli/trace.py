@@ -15,16 +15,16 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.connection import client_and_job
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_out
 from handoff_queue.supervisor.cli.display.event_lines import lines_of
-from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.terminal import figures, note
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.client.export import Export
-from handoff_queue.supervisor.client.report import Record, report_of
+from handoff_queue.supervisor.client.report import JobRecord, report_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
 from handoff_queue.supervisor.text.sanitizing import plain
-from handoff_queue.supervisor.tracing.page import Traced, absent_from, page_of, tree_of
+from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 
 MOST_BYTES = 500_000_000
@@ -120,22 +120,22 @@ def _children_of(export: Export) -> list[JobId]:
     return list(dict.fromkeys(found))
 
 
-def _traced(export: Export) -> Traced:
+def _traced(export: Export) -> TracedJob:
     record = export.record()
-    return Traced(
+    return TracedJob(
         record, report_of(record), timeline_of(record), tuple(_story(record)), export.turns
     )
 
 
-def _story(record: Record) -> Iterator[tuple[float, str]]:
+def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
     """Its events in words, each with the time it had."""
-    view = View(record.job.job_id, standings=record.handoffs, words=Words(record.payloads)).told(
-        record.journal
-    )
+    view = JobView(
+        record.job.job_id, standings=record.handoffs, words=ResultTexts(record.payloads)
+    ).told(record.journal)
     for number, recorded in enumerate(record.journal):
         before = (
             fold(view.job_id, None, record.journal[:number])
             if isinstance(recorded.event, PlanMade)
             else None
         )
-        yield from ((recorded.at, line) for line in lines_of(Moment(view, (recorded,)), before))
+        yield from ((recorded.at, line) for line in lines_of(JobUpdate(view, (recorded,)), before))

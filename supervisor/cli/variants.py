@@ -17,7 +17,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.terminal import say
 from handoff_queue.supervisor.cli.errors import INTERRUPTED
-from handoff_queue.supervisor.cli.request_options import Asked, limits_of, note_left_out
+from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, note_left_out
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
@@ -83,7 +83,7 @@ def run_name(given: str | None, kind: str) -> str:
 
 def limits_within(timeout_s: int | None, settings: Settings) -> JobLimits:
     """Raises: UserError: `timeout_s` is outside its bounds."""
-    return limits_of(Asked("", timeout_s=timeout_s), settings.max_depth)
+    return limits_of(RequestOptions("", timeout_s=timeout_s), settings.max_depth)
 
 
 def read_documents(place: Path, settings: Settings) -> FolderReading:

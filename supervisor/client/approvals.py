@@ -37,14 +37,14 @@ from handoff_queue.shared.types.plan import (
 from handoff_queue.supervisor.lifecycle.approval_events import may_be_planned_again
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
 from handoff_queue.supervisor.roles.outcomes import plan_made
 from handoff_queue.supervisor.workflows.workflow import counted
 
 
-def change_of(event: PlanPatched, words: Words) -> dict[str, Any]:
+def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
     """In the form of `JobResult.patches`."""
     patch = words.patch(event.result)
     return {

@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 
 from handoff_queue.shared.broker.celery_app import declare_queues
 from handoff_queue.shared.broker.publisher import (
-    Part,
+    ChordPart,
     TaskMessage,
     publish,
     publish_each,
@@ -23,7 +23,7 @@ from handoff_queue.shared.broker.publisher import (
 from handoff_queue.shared.broker.wake_ups import wake_up
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.observability.trace_ids import Lifetime
+from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.text.gil_yielding import gently
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
@@ -39,7 +39,7 @@ log = log_of(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingHandoff:
     """One handoff to be published: the bytes that the ledger knows, and its place in its chord."""
 
     handoff: AgentHandoff
@@ -61,7 +61,7 @@ class Dispatcher:
     def __init__(self, app: Celery) -> None:
         self._app = app
 
-    def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+    def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
         """A chord: these handoffs, then `supervisor.advance`.
 
         Put together by hand, message for message what `chord(header)(body)` sends: Celery's
@@ -72,7 +72,7 @@ class Dispatcher:
         with self._left_to_the_sweeper(job_id):
             self._publish(job_id, outgoing)
 
-    def publish_again(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> bool:
+    def publish_again(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> bool:
         """Messages that were lost, or whose workers were: with the same ids and the same place
         in their chords, ahead of what
         waits in their queues: they have waited before. False: some have not left.
@@ -104,7 +104,7 @@ class Dispatcher:
         tasks = [{"uuid": task_id_of(job_id, one), **_REVOKED} for one in handoff_ids]
         self._tell(job_id, "task-revoked", tasks)
 
-    def tell_ended(self, end: Lifetime) -> None:
+    def tell_ended(self, end: JobSpan) -> None:
         """Show the end of a job in Flower, as a task `supervisor.job` of its own.
 
         The event counts for the worker of the current task. Outside of a task, send nothing.
@@ -161,7 +161,9 @@ class Dispatcher:
             more = {"others": len(others)} if others else {}
             log.warning("left to the sweeper", job_id=job_id, why=type(error).__name__, **more)
 
-    def _publish(self, job_id: JobId, outgoing: Sequence[Outgoing], *, again: bool = False) -> None:
+    def _publish(
+        self, job_id: JobId, outgoing: Sequence[OutgoingHandoff], *, again: bool = False
+    ) -> None:
         """`again`: others have overtaken them."""
         declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
         fan_ins = {
@@ -172,7 +174,7 @@ class Dispatcher:
             _message(
                 item.handoff,
                 item.text,
-                Part(f"{job_id}:{item.group}", item.index, fan_ins[item.group]),
+                ChordPart(f"{job_id}:{item.group}", item.index, fan_ins[item.group]),
                 is_first=again,
             )
             for item in gently(outgoing)
@@ -187,7 +189,7 @@ def _first_wake_ups(job_ids: Sequence[JobId]) -> Iterator[TaskMessage]:
 
 
 def _message(
-    handoff: AgentHandoff, text: str, part: Part | None = None, *, is_first: bool = False
+    handoff: AgentHandoff, text: str, part: ChordPart | None = None, *, is_first: bool = False
 ) -> TaskMessage:
     task = " ".join(handoff.task_description.split())
     task = task if len(task) <= SHOWN_CHARS else task[: SHOWN_CHARS - 1] + "…"

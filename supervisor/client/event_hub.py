@@ -23,7 +23,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, Patience
+from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, ReconnectLimit
 
 READ_S = 0.25
 """The longest wait of one read, in seconds. The reader adds a new follower after at most this."""
@@ -132,7 +132,7 @@ class EventHub:
 
     def _run(self) -> None:
         """Read until the hub is closed. An error of a read reaches the followers, never the thread."""
-        patience, check_at = Patience(), time.monotonic() + CHECK_EVERY_S
+        patience, check_at = ReconnectLimit(), time.monotonic() + CHECK_EVERY_S
         while (positions := self._wait_for_followers()) is not None:
             try:
                 has_read = self._read(positions)
@@ -179,7 +179,7 @@ class EventHub:
                 elif standings[job_id].status.ended:
                     self._tell([job_id], has_ended=True)
 
-    def _bear(self, patience: Patience, error: LedgerUnavailable) -> None:
+    def _bear(self, patience: ReconnectLimit, error: LedgerUnavailable) -> None:
         """Wait for Redis to come back. After `RECONNECT_FOR_S`, every follower gets the error."""
         try:
             patience.bear(error)

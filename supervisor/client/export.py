@@ -26,7 +26,7 @@ from handoff_queue.shared.types.events import Event, JobSubmitted, Recorded
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.report import Record, letters_about, record_of
+from handoff_queue.supervisor.client.report import JobRecord, letters_about, record_of
 
 
 class Entry(Message):
@@ -63,10 +63,10 @@ class Export(Message):
     waits: tuple[str, ...] = ()
     letters: tuple[DeadLetter, ...] = ()
 
-    def record(self) -> Record:
+    def record(self) -> JobRecord:
         """What `handoff show` is made of."""
         journal = tuple(Recorded(entry.version, entry.at, entry.event) for entry in self.journal)
-        return Record(self.at, self.job, journal, self.handoffs, self.payloads, self.waits)
+        return JobRecord(self.at, self.job, journal, self.handoffs, self.payloads, self.waits)
 
 
 def export_of(ledger: Ledger, settings: Settings, job_id: JobId, *, texts: bool) -> Export:

@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from handoff_queue.shared.store.daily_budget import Spent
+from handoff_queue.shared.store.daily_budget import DaySpending
 from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
-from handoff_queue.shared.store.presence import Served
-from handoff_queue.shared.store.queue_load import Lane, Load, Waiting
+from handoff_queue.shared.store.presence import ServedSpecialist
+from handoff_queue.shared.store.queue_load import FleetLoad, QueueBacklog, RateLimitBucket
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id
@@ -66,7 +66,7 @@ NEWEST = 50
 """Handoffs of a role by which it is told what its slots take: after so many, another model is
 seen for what it is.
 """
-NOBODY = Waiting(0, None)
+NOBODY = QueueBacklog(0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class FleetStats:
     """The supervisor's own roles together, by the name of their queue: supervisors do them,
     also beside what else they do.
     """
-    lanes: tuple[Lane, ...]
-    spent_today: Spent
+    lanes: tuple[RateLimitBucket, ...]
+    spent_today: DaySpending
     dead_letters: int
     used_memory_bytes: int
     max_memory_bytes: int
@@ -130,7 +130,11 @@ Samples = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def stats_of(
-    load: Load, served: Mapping[str, Served], samples: Samples, spent: Spent, window_s: float
+    load: FleetLoad,
+    served: Mapping[str, ServedSpecialist],
+    samples: Samples,
+    spent: DaySpending,
+    window_s: float,
 ) -> FleetStats:
     """`window_s`: the time that a provider's limits are given for."""
     samples = _by_queue(samples)
@@ -179,14 +183,16 @@ def _by_queue(samples: Samples) -> Samples:
     return found
 
 
-def _demand(load: Load, role: str, held: float) -> int:
+def _demand(load: FleetLoad, role: str, held: float) -> int:
     """`held`: the part of what has no slot that would not be let work in one."""
     return load.busy(role) + math.ceil(
         round((load.throttled(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6)
     )
 
 
-def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]) -> float:
+def _held(
+    load: FleetLoad, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]
+) -> float:
     """The part of a role's calls, from 0 to 1, that goes to lanes that are refused just now.
 
     A role that has done nothing yet is taken to call those alone where handoffs of it are
@@ -201,7 +207,7 @@ def _held(load: Load, role: str, samples: Sequence[Mapping[str, Any]], refused: 
     return 1.0 if refused and (load.throttled(role) > 0 or len(refused) == len(load.lanes)) else 0.0
 
 
-def _allowed(lanes: Sequence[Lane], window_s: float) -> dict[Limit, float]:
+def _allowed(lanes: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
     """What providers let through in a second, as far as they have said it."""
     return {
         (lane.name, what): one.limit / window_s
@@ -239,7 +245,11 @@ def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
 
 
 def _role(
-    name: str, load: Load, served: Served | None, samples: Sequence[Mapping[str, Any]], wanted: int
+    name: str,
+    load: FleetLoad,
+    served: ServedSpecialist | None,
+    samples: Sequence[Mapping[str, Any]],
+    wanted: int,
 ) -> RoleStats:
     waiting = load.waiting.get(name, NOBODY)
     return RoleStats(

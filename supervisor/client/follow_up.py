@@ -5,14 +5,14 @@ from __future__ import annotations
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.handoff import Earlier, Manifest
-from handoff_queue.supervisor.client.request import FollowsOn, Request
+from handoff_queue.supervisor.client.request import EarlierWork, Request
 from handoff_queue.supervisor.lifecycle.follow_up import given_of, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
-def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
+def follow_on(ledger: Ledger, request: Request) -> EarlierWork | None:
     """What `request.after` leaves; None: there is no such. Its documents stay, for a job that
     brings none of its own.
 
@@ -43,12 +43,12 @@ def follow_on(ledger: Ledger, request: Request) -> FollowsOn | None:
         [ref.digest for ref in needed],
         results=[ref.digest for ref in results.values()],
     )
-    given, payloads = given_of(state, Words(texts))
+    given, payloads = given_of(state, ResultTexts(texts))
     taken_over = [
         texts[state.submitted.request.digest],
         *([texts[manifest.digest]] if manifest else []),
     ]
-    return FollowsOn(
+    return EarlierWork(
         earlier=Earlier(job_id=job_id, request=state.submitted.request),
         given=given,
         manifest=manifest,

@@ -17,7 +17,7 @@ RECONNECT_EVERY_S = 0.5
 """Between two tries."""
 
 
-class Patience:
+class ReconnectLimit:
     """Runs out where Redis stays away, and is whole again when it has answered."""
 
     def __init__(
@@ -71,10 +71,10 @@ def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Ite
 
 
 def wait_for_end(
-    ledger: Ledger, job_id: JobId, wait_s: float, patience: Patience | None = None
+    ledger: Ledger, job_id: JobId, wait_s: float, patience: ReconnectLimit | None = None
 ) -> JobStatus:
     """See `Client.wait`."""
-    until, patience = time.monotonic() + wait_s, patience or Patience()
+    until, patience = time.monotonic() + wait_s, patience or ReconnectLimit()
     standing = known(ledger, job_id)
     status, version = standing.status, standing.version
     while not status.ended and (time.monotonic() < until or patience.is_away):

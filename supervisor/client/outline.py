@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.store.job_summary import Glance, HandoffBooks
+from handoff_queue.shared.store.job_summary import HandoffBooks, JobSummary
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.events import (
@@ -136,7 +136,7 @@ def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
     )
 
 
-def _end(glance: Glance) -> tuple[JobEnded | None, float]:
+def _end(glance: JobSummary) -> tuple[JobEnded | None, float]:
     """The end that stands, and when it was; None, and the moment at which it was read: it goes on."""
     if glance.job.status.ended:
         for recorded in reversed(glance.tail):
@@ -145,7 +145,7 @@ def _end(glance: Glance) -> tuple[JobEnded | None, float]:
     return None, glance.at
 
 
-def _newest(glance: Glance) -> tuple[HandoffId, ...]:
+def _newest(glance: JobSummary) -> tuple[HandoffId, ...]:
     found = (
         one.event.handoff_id
         for one in reversed(glance.tail)
@@ -154,7 +154,7 @@ def _newest(glance: Glance) -> tuple[HandoffId, ...]:
     return tuple(dict.fromkeys(found))[:MOST_NEWEST]
 
 
-def _reviews(glance: Glance) -> tuple[dict[str, Any], ...]:
+def _reviews(glance: JobSummary) -> tuple[dict[str, Any], ...]:
     reviews = [one.event for one in glance.tail if isinstance(one.event, Reviewed)]
     return tuple(
         {"round": one.round, "decision": one.decision, "problem": one.problem} for one in reviews
@@ -162,7 +162,7 @@ def _reviews(glance: Glance) -> tuple[dict[str, Any], ...]:
 
 
 def _told(
-    ledger: Ledger, glance: Glance, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
+    ledger: Ledger, glance: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
 ) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
     """These handoffs in short, and the answer if it is."""
     job_id = glance.job.job_id
@@ -207,14 +207,14 @@ def _line(text: str | None, most: int) -> str | None:
 
 
 def _notes(
-    ledger: Ledger, glance: Glance, ended: JobEnded | None, answer: Answer | None
+    ledger: Ledger, glance: JobSummary, ended: JobEnded | None, answer: Answer | None
 ) -> tuple[str, ...]:
     why = (ended.reason,) if ended and ended.reason else ()
     waits = missing_in(ledger, glance.job, MOST_WAITING)
     return (*(answer.notes[:MOST_NAMED] if answer else ()), *why, *map(str, waits))
 
 
-def _left_out(glance: Glance, ended: JobEnded | None) -> Iterable[str]:
+def _left_out(glance: JobSummary, ended: JobEnded | None) -> Iterable[str]:
     """`ended`: with an answer that is not shown; None: there is none."""
     job_id, tally = glance.job.job_id, glance.tally
     if tally is None:

@@ -49,7 +49,7 @@ from handoff_queue.supervisor.client.waiting_reasons import awaited_answers, mis
 from handoff_queue.supervisor.lifecycle.answer import of_the_plan
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.working_time import worked_in
@@ -58,7 +58,7 @@ from handoff_queue.supervisor.roles.router import Route
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     """A job at one moment."""
 
     at: float
@@ -72,7 +72,7 @@ class Record:
     """One line for each missing worker."""
 
 
-def record_of(ledger: Ledger, job_id: JobId) -> Record:
+def record_of(ledger: Ledger, job_id: JobId) -> JobRecord:
     """Read the journal of a job and all its payloads.
 
     Raises:
@@ -90,7 +90,7 @@ def record_of(ledger: Ledger, job_id: JobId) -> Record:
     digests = [ref.digest for one in journal for ref in refs_in(one.event)] + [
         event.specialist for event in issued
     ]
-    return Record(
+    return JobRecord(
         at=ledger.connection.now(),
         job=standing,
         journal=journal,
@@ -255,10 +255,10 @@ def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
     return report_of(record_of(ledger, job_id))
 
 
-def report_of(record: Record) -> JobResult:
+def report_of(record: JobRecord) -> JobResult:
     """Return the report of a record. Pure."""
     events, standing, payloads = record.journal, record.job, record.payloads
-    words, made, submitted = Words(payloads), _plans(events), _of(events, JobSubmitted)[0]
+    words, made, submitted = ResultTexts(payloads), _plans(events), _of(events, JobSubmitted)[0]
     state = fold(standing.job_id, None, events) if made else None
     ended, until = _end(record)
     answer = Answer.from_json(payloads[ended.answer.digest]) if ended and ended.answer else None
@@ -305,7 +305,7 @@ def report_of(record: Record) -> JobResult:
 
 
 def _rows(
-    state: JobState | None, record: Record, words: Words
+    state: JobState | None, record: JobRecord, words: ResultTexts
 ) -> tuple[tuple[Row, ...], frozenset[str]]:
     if state is None or state.plan is None:
         return (), frozenset()
@@ -313,7 +313,7 @@ def _rows(
     return tuple(rows_of(state, repeated_in(plan), words)), last_repeated(plan)
 
 
-def _end(record: Record) -> tuple[JobEnded | None, float]:
+def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
     """The end that stands, and when it was; None, and the moment of the record: it goes on,
     perhaps again.
     """
@@ -355,7 +355,7 @@ def _mode(events: Sequence[Recorded]) -> Mode:
     return said[-1].mode
 
 
-def _route(events: Sequence[Recorded], words: Words) -> dict[str, Any] | None:
+def _route(events: Sequence[Recorded], words: ResultTexts) -> dict[str, Any] | None:
     routed: list[Routed] = _of(events, Routed)
     if not routed:
         return None
@@ -384,7 +384,7 @@ def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
 
 
 def _plan(
-    state: JobState, made: Sequence[PlanMade], record: Record, words: Words
+    state: JobState, made: Sequence[PlanMade], record: JobRecord, words: ResultTexts
 ) -> dict[str, Any]:
     synthesised, lacks = _of(record.journal, Synthesised), record.job.teams_lack
     method = synthesised[-1].method.value if synthesised else None
@@ -399,7 +399,7 @@ def _plan(
     return {**json.loads(record.payloads[plan.digest]), "degraded": why, "method": method, **bill}
 
 
-def _handoffs(record: Record) -> tuple[dict[str, Any], ...]:
+def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
     found = []
     for event in _of(record.journal, HandoffIssued):
         child = event.child.job_id if event.child else None
@@ -437,7 +437,7 @@ def told(
     return {**json.loads(message), "group": group, "child": child, **books}
 
 
-def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
+def _verdict(event: Reviewed, words: ResultTexts) -> dict[str, Any]:
     verdict = (
         Verdict.of(words.result(event.result).output) if event.decision and event.result else None
     )
@@ -456,7 +456,7 @@ def _verdict(event: Reviewed, words: Words) -> dict[str, Any]:
     return {"round": event.round, **said, "problem": why or event.problem, "checked": checked}
 
 
-def _conflicts(state: JobState | None, words: Words) -> tuple[dict[str, Any], ...]:
+def _conflicts(state: JobState | None, words: ResultTexts) -> tuple[dict[str, Any], ...]:
     found = disputes_of(state, words) if state else ()
     return tuple(
         {
@@ -472,7 +472,7 @@ def _notes(
     answer: Answer | None,
     plan: PlanMade | None,
     ended: JobEnded | None,
-    words: Words,
+    words: ResultTexts,
     waits: Iterable[str],
 ) -> tuple[str, ...]:
     """Return the notes of the answer, the reason of the end, and the missing workers, in this

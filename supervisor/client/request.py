@@ -53,7 +53,7 @@ from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.specialist_names import check_specialist
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.lifecycle.result_texts import Words
+    from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 
 
 def check_documents(documents: object) -> None:
@@ -177,7 +177,7 @@ def check_webhook(url: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Gating:
+class AnswerGates:
     """What an answer is held against by code, and who said so."""
 
     gates: Gates | None = None
@@ -187,7 +187,7 @@ class Gating:
     said_by: GatesFrom | None = None
 
     @classmethod
-    def of(cls, found: GateSet, said_by: GatesFrom) -> Gating:
+    def of(cls, found: GateSet, said_by: GatesFrom) -> AnswerGates:
         return cls(found.gates, found.facts.to_json() if found.facts else None, said_by)
 
     @property
@@ -200,20 +200,22 @@ class Gating:
         }
 
 
-def gating_of(own: GateSet | None, of_workflow: GateSet | None, of_settings: Path | None) -> Gating:
+def gating_of(
+    own: GateSet | None, of_workflow: GateSet | None, of_settings: Path | None
+) -> AnswerGates:
     """The gates that hold.
 
     Raises:
         UserError: what is wrong with the file of the settings.
     """
     if own is not None:
-        return Gating.of(own, GatesFrom.JOB)
+        return AnswerGates.of(own, GatesFrom.JOB)
     if of_workflow is not None:
-        return Gating.of(of_workflow, GatesFrom.WORKFLOW)
+        return AnswerGates.of(of_workflow, GatesFrom.WORKFLOW)
     return (
-        Gating()
+        AnswerGates()
         if of_settings is None
-        else Gating.of(_default_gates(of_settings), GatesFrom.SETTINGS)
+        else AnswerGates.of(_default_gates(of_settings), GatesFrom.SETTINGS)
     )
 
 
@@ -228,7 +230,7 @@ def _default_gates(file: Path) -> GateSet:
         raise UserError(f"HANDOFF_GATES: {error}") from error
 
 
-def checks_of(events: Sequence[Event], words: Words) -> dict[str, Any] | None:
+def checks_of(events: Sequence[Event], words: ResultTexts) -> dict[str, Any] | None:
     """The gates of a job and what came of them, in the form of `JobResult.gates`. `words`: of
     its journal.
     """
@@ -252,7 +254,7 @@ def checks_of(events: Sequence[Event], words: Words) -> dict[str, Any] | None:
     }
 
 
-def _fact_check(check: FactsChecked, words: Words) -> dict[str, Any]:
+def _fact_check(check: FactsChecked, words: ResultTexts) -> dict[str, Any]:
     said = words.fact_check(check.result) if check.result else None
     return {
         "wrong": [one.model_dump() for one in said.wrong] if said and check.wrong else [],
@@ -326,7 +328,7 @@ class Request:
     """What a person wants to approve of before the job goes on. None: nothing."""
 
 
-def gating_in(request: Request, settings: Settings) -> Gating:
+def gating_in(request: Request, settings: Settings) -> AnswerGates:
     """The gates that its answer gets.
 
     Raises:
@@ -489,7 +491,7 @@ def _check_prices(request: Request, settings: Settings) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowsOn:
+class EarlierWork:
     """What one job leaves to the next."""
 
     earlier: Earlier

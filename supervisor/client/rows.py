@@ -18,7 +18,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 COLUMNS = ("key", "n", "step", "status", "why")
@@ -63,7 +63,7 @@ def rows_on(ledger: Ledger, job_id: JobId, step: str | None = None) -> list[Row]
     names = chosen(names_of(repeated), last_repeated(plan), step)
     steps = [one for one in repeated if one.row and one.row.step in names]
     wanted = list(dict.fromkeys(ref.digest for ref in results_wanted(state, steps)))
-    return list(rows_of(state, steps, Words(ledger.blobs.get(job_id, [], results=wanted))))
+    return list(rows_of(state, steps, ResultTexts(ledger.blobs.get(job_id, [], results=wanted))))
 
 
 def names_of(repeated: Sequence[Step]) -> list[str]:
@@ -79,7 +79,7 @@ def results_wanted(state: JobState, steps: Sequence[Step]) -> Iterator[BlobRef]:
             yield from (ref for ref in (current.result, current.trouble) if ref)
 
 
-def rows_of(state: JobState, steps: Sequence[Step], words: Words) -> Iterator[Row]:
+def rows_of(state: JobState, steps: Sequence[Step], words: ResultTexts) -> Iterator[Row]:
     """Yield the row of each copy of a repeated step. `words`: of `results_wanted`."""
     for step in steps:
         if step.row is None or step.id not in state.steps:

@@ -30,7 +30,7 @@ from handoff_queue.shared.types.job_options import Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.client.request import FollowsOn, Request, gating_in
+from handoff_queue.supervisor.client.request import EarlierWork, Request, gating_in
 from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.text.markdown import title_of
 
@@ -90,7 +90,7 @@ class Clash:
 
 
 def submission_of(
-    request: Request, settings: Settings, follows: FollowsOn | None = None
+    request: Request, settings: Settings, follows: EarlierWork | None = None
 ) -> Submission:
     """`request.documents` have been read. `settings`: say what it leaves out. `follows`: what
     the job of `request.after` leaves.

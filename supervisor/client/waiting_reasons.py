@@ -28,7 +28,7 @@ MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingRole:
     """Somebody without whom a job does not go on, and who is not there or is paused."""
 
     whom: str
@@ -62,7 +62,7 @@ class Missing:
         return f"{waits} for {self.whom}: {self.mend}"
 
 
-def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
+def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
     """Everybody who is needed now and is not there. Pure."""
     if job.status.ended:
         return ()
@@ -86,7 +86,7 @@ def missing(job: JobStanding, there: Presence) -> tuple[Missing, ...]:
     return tuple(found)
 
 
-def awaited_answers(job: JobStanding) -> list[Missing]:
+def awaited_answers(job: JobStanding) -> list[MissingRole]:
     """Return what a person has to decide or to approve before the job goes on. Pure."""
     if job.status is not JobStatus.WAITING:
         return []
@@ -94,14 +94,16 @@ def awaited_answers(job: JobStanding) -> list[Missing]:
     found = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
-        found.append(Missing(decision, _DECISION.format(job.job_id), mend_in_place=ANSWER_HERE))
+        found.append(MissingRole(decision, _DECISION.format(job.job_id), mend_in_place=ANSWER_HERE))
     if job.approval:
         approval = f"an approval of its {job.approval} by a person{since}"
-        found.append(Missing(approval, APPROVAL.format(job.job_id), mend_in_place=ANSWER_HERE))
+        found.append(MissingRole(approval, APPROVAL.format(job.job_id), mend_in_place=ANSWER_HERE))
     return found
 
 
-def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> tuple[Missing, ...]:
+def missing_for(
+    ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]
+) -> tuple[MissingRole, ...]:
     """The same, asked of the ledger in one round trip; none for a job that has ended. `out`:
     its handoffs that have no result.
     """
@@ -111,7 +113,7 @@ def missing_for(ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]) -> t
     return _missing(ledger, {job.job_id: job}, there)[job.job_id]
 
 
-def missing_in(ledger: Ledger, job: JobStanding, most: int) -> tuple[Missing, ...]:
+def missing_in(ledger: Ledger, job: JobStanding, most: int) -> tuple[MissingRole, ...]:
     """The same of what is found of the job among the first `most` of each queue that nobody serves."""
     if job.status.ended:
         return ()
@@ -132,14 +134,14 @@ def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStandin
 
 def _missing(
     ledger: Ledger, jobs: Mapping[JobId, JobStanding], there: Presence
-) -> dict[JobId, tuple[Missing, ...]]:
+) -> dict[JobId, tuple[MissingRole, ...]]:
     """What is announced in a Redis that takes no writes lapses, and so nobody seems to be
     there: then it is Redis that jobs wait for.
     """
     found = {job_id: missing(job, there) for job_id, job in jobs.items()}
     if any(found.values()) and (why := ledger.health.refusal()):
         return {
-            job_id: (Missing("a Redis that takes writes", why),) if who else ()
+            job_id: (MissingRole("a Redis that takes writes", why),) if who else ()
             for job_id, who in found.items()
         }
     return found
@@ -149,14 +151,14 @@ def _utc(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _worker_of(specialists: Sequence[str], *steps: str) -> Missing:
+def _worker_of(specialists: Sequence[str], *steps: str) -> MissingRole:
     whom = " or ".join(f"`{name}`" for name in specialists)
     return _process(f"a worker of {whom}", f"worker {specialists[0]}", *steps)
 
 
-def _paused(role: str, pause: Pause, *steps: str) -> Missing:
+def _paused(role: str, pause: Pause, *steps: str) -> MissingRole:
     why = f" ({pause.reason})" if pause.reason else ""
-    return Missing(
+    return MissingRole(
         f"`{role}`, which is paused{why}",
         f"let it go on with `handoff resume {role}`",
         () if role in ROLES else steps,
@@ -168,10 +170,10 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
 
 
-def _process(whom: str, command: str, *steps: str) -> Missing:
+def _process(whom: str, command: str, *steps: str) -> MissingRole:
     """Return the entry for a process that is not running. `command`: starts one."""
     mend = f"start one with `handoff {command}`"
-    return Missing(whom, mend, steps, mend_in_place="this run starts it again")
+    return MissingRole(whom, mend, steps, mend_in_place="this run starts it again")
 
 
 def _may_be_planned(job: JobStanding, there: Presence) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from handoff_queue.shared.broker.attempt_outcome import finished_event
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
@@ -41,16 +41,16 @@ from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.control import going_on, used_of
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.submission import Submission
-from handoff_queue.supervisor.engine.pending_writes import Prepared, issued
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites, issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, words_wanted
-from handoff_queue.supervisor.lifecycle.child_results import Used, result_for_parent
+from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import StartChild
 from handoff_queue.supervisor.lifecycle.follow_up import earlier, given_as, results_to_give
 from handoff_queue.supervisor.lifecycle.gaps import lacking
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.joins import counted_for
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import (
@@ -74,8 +74,8 @@ def hand_over(
     ledger: Ledger,
     state: JobState,
     step: Step,
-    words: Words,
-    into: Prepared,
+    words: ResultTexts,
+    into: PendingWrites,
     answer_schema: Mapping[str, Any] | None = None,
     contract: SpecialistSpec | None = None,
 ) -> None:
@@ -107,7 +107,7 @@ def hand_over(
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class EarlierChild:
     """Results of an earlier child job, and a sentence about its gaps for the request."""
 
     given: tuple[Given, ...] = ()
@@ -115,10 +115,10 @@ class Before:
     told: str = ""
 
 
-class Children:
+class ChildJobs:
     """Starts child jobs, and gives their results to their parents."""
 
-    def __init__(self, ledger: Ledger, library: Library, dispatcher: Dispatcher) -> None:
+    def __init__(self, ledger: Ledger, library: PayloadCache, dispatcher: Dispatcher) -> None:
         self._ledger = ledger
         self._library = library
         self._dispatcher = dispatcher
@@ -197,7 +197,7 @@ class Children:
         )
         request, asked = request_of(handoff), state.submitted
         known = {one.step_id: one.result for one in handoff.context}
-        results = Words(self._texts(state, known.values()))
+        results = ResultTexts(self._texts(state, known.values()))
         given, texts = given_as(state, known, [*known.values()], results)
         before = self._before(state, handoff, {one.step for one in given})
         given, texts, request = (
@@ -251,7 +251,9 @@ class Children:
         left = tuple(name for name in (allowed or sorted(served)) if name not in acts)
         return left or (GENERALIST,)
 
-    def _before(self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]) -> Before:
+    def _before(
+        self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]
+    ) -> EarlierChild:
         """Return the results of the last child job of this step. `taken` names the results
         that the parent gives.
         """
@@ -268,11 +270,11 @@ class Children:
             refs = [*results.values(), *([before.ended.answer] if before.ended.answer else [])]
             texts = self._texts(before, refs)
             answer = _answer_in(texts, before.ended.answer)
-            return Before(
-                *given_as(before, results, parts_of(before), Words(texts)),
+            return EarlierChild(
+                *given_as(before, results, parts_of(before), ResultTexts(texts)),
                 LACKED.format(lacking(answer.gaps)) if answer and answer.gaps else "",
             )
-        return Before()
+        return EarlierChild()
 
     def tell(self, state: JobState) -> None:
         """Give the result of an ended child job to its parent. A repeated call has no further
@@ -310,7 +312,9 @@ class Children:
         of_handoff = self._ledger.jobs.handoffs(parent.job_id, [parent.handoff_id]).get(
             parent.handoff_id, so_far
         )
-        return result_for_parent(state, Words(texts), answer, _used(of_handoff), _used(so_far))
+        return result_for_parent(
+            state, ResultTexts(texts), answer, _used(of_handoff), _used(so_far)
+        )
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
         return self._library.payloads(state.job_id, [], results=[one.digest for one in results])
@@ -336,7 +340,7 @@ def request_of(handoff: AgentHandoff) -> str:
     )
 
 
-def _used(books: JobStanding | HandoffStanding) -> Used:
+def _used(books: JobStanding | HandoffStanding) -> ChildUsage:
     usage = Usage(
         input_tokens=books.input_tokens,
         output_tokens=books.output_tokens,
@@ -345,4 +349,4 @@ def _used(books: JobStanding | HandoffStanding) -> Used:
         cut_tokens=books.cut_tokens,
         cut_microusd=books.cut_microusd,
     )
-    return Used(usage, books.turns)
+    return ChildUsage(usage, books.turns)

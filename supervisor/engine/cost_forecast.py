@@ -41,7 +41,7 @@ ESCAPED = 1.25
 """
 
 
-class Closing:
+class CostForecast:
     """Foresees them. Bytes count as tokens, as everywhere in the budgets; of texts whose
     characters are known, a character as a byte.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.store.presence import Roles, acting
+from handoff_queue.shared.store.presence import PresenceStore, acting
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.text.gil_yielding import gently
 from handoff_queue.shared.types.events import (
@@ -31,12 +31,12 @@ from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, unannounced_spec
-from handoff_queue.supervisor.client.dispatch import Outgoing
+from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
 from handoff_queue.supervisor.engine.child_jobs import hand_over
-from handoff_queue.supervisor.engine.pending_writes import Prepared, RoleHandoff, issued
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites, RoleHandoff, issued
 from handoff_queue.supervisor.engine.plan_patches import record_patch
 from handoff_queue.supervisor.engine.questions import keep_documents_for, record_question
-from handoff_queue.supervisor.engine.role_briefs import Briefing, Loading
+from handoff_queue.supervisor.engine.role_briefs import PayloadLoader, RoleBriefs
 from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,
@@ -45,6 +45,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
 )
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
+    ApproveBySilence,
     AskApproval,
     AskUser,
     CheckConditions,
@@ -54,7 +55,6 @@ from handoff_queue.supervisor.lifecycle.commands import (
     DeliverWebhook,
     EndJob,
     FindConflicts,
-    GoOn,
     IssueFactCheck,
     IssueGroup,
     IssueRole,
@@ -98,7 +98,7 @@ from handoff_queue.supervisor.roles.outcomes import plan_made
 
 
 def pinned_spec(
-    state: JobState, name: str, library: Library, roles: Roles
+    state: JobState, name: str, library: PayloadCache, roles: PresenceStore
 ) -> tuple[SpecialistSpec, str, str | None]:
     """The spec that the job started with, or, the first time, what workers announce now (and
     its text, to be stored), and its digest.
@@ -123,18 +123,18 @@ def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:
     )
 
 
-class Preparing:
+class DecisionRecorder:
     """Turns commands that are recorded into events and messages."""
 
-    def __init__(self, ledger: Ledger, library: Library) -> None:
+    def __init__(self, ledger: Ledger, library: PayloadCache) -> None:
         self._ledger = ledger
         self._library = library
-        self._loading = Loading(library)
-        self.briefing = Briefing(ledger, self._loading)
+        self._loading = PayloadLoader(library)
+        self.briefing = RoleBriefs(ledger, self._loading)
         self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
         """Each with its text."""
 
-    def record(self, state: JobState, command: Command, into: Prepared) -> None:  # noqa: PLR0912 (one case a command)
+    def record(self, state: JobState, command: Command, into: PendingWrites) -> None:  # noqa: PLR0912 (one case a command)
         """What the command makes true when it is committed, and what is to be done then."""
         match command:
             case MakePlan():
@@ -165,7 +165,7 @@ class Preparing:
                 keep_documents_for(state, self._ledger.blobs, self._library)
                 draft = self._answer(state, command.status, into) if command.status else None
                 record_question(command, state.submitted.approvals.wait_s, draft, into)
-            case AskUser() | RemindUser() | GoOn():
+            case AskUser() | RemindUser() | ApproveBySilence():
                 record_question(command, 0, None, into)
             case DeliverWebhook():
                 into.events.append(
@@ -202,7 +202,7 @@ class Preparing:
             case _:
                 assert_never(command)
 
-    def _issue_role(self, state: JobState, command: IssueRole, into: Prepared) -> None:
+    def _issue_role(self, state: JobState, command: IssueRole, into: PendingWrites) -> None:
         spec, of_role = self._role(command.role)
         request = self._loading.text(state, state.submitted.request)
         task, about, schema = self.briefing.brief(state, command.role, request, into)
@@ -219,7 +219,7 @@ class Preparing:
         into.role = RoleHandoff(handoff, text)
         into.events.append(issued(handoff, into.ref(text), closes=is_of_a_quarrel(schema)))
 
-    def _make_plan(self, state: JobState, command: MakePlan, into: Prepared) -> None:
+    def _make_plan(self, state: JobState, command: MakePlan, into: PendingWrites) -> None:
         asked = state.submitted
         if asked.workflow is not None:
             plan, is_reviewed = (
@@ -245,20 +245,20 @@ class Preparing:
         into.ref(text)
         into.events.append(event)
 
-    def _patch_plan(self, state: JobState, command: PatchPlan, into: Prepared) -> None:
+    def _patch_plan(self, state: JobState, command: PatchPlan, into: PendingWrites) -> None:
         words = self._loading.words(state, [command.proposal, *results_wanted(state)], into)
         plan = self._loading.plan(state, into)
         acts = acting(self._ledger.roles.served())
         record_patch(state, plan, command.proposal, words, into, acts)
 
-    def _issue_group(self, state: JobState, command: IssueGroup, into: Prepared) -> None:
+    def _issue_group(self, state: JobState, command: IssueGroup, into: PendingWrites) -> None:
         plan = self._loading.plan(state, into)
         words = self._loading.words(
             state,
             [ref for step_id in command.steps for ref in remarks_want(state.steps[step_id])],
             into,
         )
-        group: list[Outgoing] = []
+        group: list[OutgoingHandoff] = []
         dependents, instead = state.dependents, dict(command.instead)
         for index, step_id in enumerate(gently(command.steps)):
             step = plan.by_id[step_id].model_copy(
@@ -279,7 +279,7 @@ class Preparing:
                 self._contract(state, plan.by_id[step_id], step.specialist),
             )
             message = handoff.to_json()
-            group.append(Outgoing(handoff, message, command.group, index))
+            group.append(OutgoingHandoff(handoff, message, command.group, index))
             counts = counted_for(state, dependents[step_id])
             event = issued(
                 handoff, into.ref(message), command.group, index, len(command.steps), counts
@@ -288,7 +288,7 @@ class Preparing:
             into.events.append(event.model_copy(update={"acts": acts}))
         into.groups.append(group)
 
-    def _issue_to_child(self, state: JobState, step_id: StepId, into: Prepared) -> None:
+    def _issue_to_child(self, state: JobState, step_id: StepId, into: PendingWrites) -> None:
         words = self._loading.words(state, remarks_want(state.steps[step_id]), into)
         step = self._loading.plan(state, into).by_id[step_id]
         contract = self._contract(state, step, SUB_SUPERVISOR)
@@ -318,7 +318,7 @@ class Preparing:
         effects = served.effects if allowed is None else served.effects & {*allowed}
         return not effects.isdisjoint(spec.tools)
 
-    def _abandon(self, state: JobState, command: AbandonSteps, into: Prepared) -> None:
+    def _abandon(self, state: JobState, command: AbandonSteps, into: PendingWrites) -> None:
         given_up = []
         for step_id in command.steps:
             step = state.steps[step_id]
@@ -329,7 +329,7 @@ class Preparing:
         into.events.append(StepsAbandoned(steps=tuple(given_up), why=command.why))
 
     def _check_conditions(
-        self, state: JobState, command: CheckConditions | SkipSteps, into: Prepared
+        self, state: JobState, command: CheckConditions | SkipSteps, into: PendingWrites
     ) -> None:
         if isinstance(command, SkipSteps):
             event, results = steps_skipped(state, command.steps, command.why)
@@ -342,19 +342,22 @@ class Preparing:
             into.ref(result.to_json())
         into.events.append(event)
 
-    def _find_conflicts(self, state: JobState, into: Prepared) -> None:
+    def _find_conflicts(self, state: JobState, into: PendingWrites) -> None:
         event, ledger = found_in(state, self._loading.words(state, results_in(state), into))
         if ledger:
             into.ref(ledger)
         into.events.append(event)
 
-    def _choose_answer(self, state: JobState, command: ChooseAnswer, into: Prepared) -> None:
+    def _choose_answer(self, state: JobState, command: ChooseAnswer, into: PendingWrites) -> None:
         wanted = choose_method(state)
         problem = "no time was left for a synthesis" if wanted is not command.method else None
         into.events.append(Synthesised(method=command.method, problem=problem))
 
     def _check(
-        self, state: JobState, command: CheckGates | IssueFactCheck | TakeFactCheck, into: Prepared
+        self,
+        state: JobState,
+        command: CheckGates | IssueFactCheck | TakeFactCheck,
+        into: PendingWrites,
     ) -> None:
         match command:
             case CheckGates():
@@ -368,7 +371,7 @@ class Preparing:
             case _:
                 assert_never(command)
 
-    def _check_gates(self, state: JobState, command: CheckGates, into: Prepared) -> None:
+    def _check_gates(self, state: JobState, command: CheckGates, into: PendingWrites) -> None:
         event, vetoes = checked(
             state,
             self._loading.words(state, gates_want(state), into),
@@ -378,7 +381,9 @@ class Preparing:
             into.ref(vetoes.to_json())
         into.events.append(event)
 
-    def _issue_fact_check(self, state: JobState, command: IssueFactCheck, into: Prepared) -> None:
+    def _issue_fact_check(
+        self, state: JobState, command: IssueFactCheck, into: PendingWrites
+    ) -> None:
         assert state.submitted.fact_checker is not None
         spec, digest, text = pinned_spec(
             state, state.submitted.fact_checker, self._library, self._ledger.roles
@@ -390,10 +395,10 @@ class Preparing:
             state, spec, digest, command.attempt, task=task, schema=fact_check_schema()
         )
         message = handoff.to_json()
-        into.groups.append([Outgoing(handoff, message, command.group, 0)])
+        into.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
         into.events.append(issued(handoff, into.ref(message), command.group, 0, 1, closes=True))
 
-    def _answer(self, state: JobState, status: JobStatus, into: Prepared) -> BlobRef | None:
+    def _answer(self, state: JobState, status: JobStatus, into: PendingWrites) -> BlobRef | None:
         """None: there is nothing to make one of."""
         parts = parts_of(state)
         if not parts:
@@ -402,7 +407,7 @@ class Preparing:
         label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
         return into.ref(assemble(state, status, words, label).to_json())
 
-    def _end(self, state: JobState, command: EndJob, into: Prepared) -> None:
+    def _end(self, state: JobState, command: EndJob, into: PendingWrites) -> None:
         answer = None if state.is_withheld else self._answer(state, command.status, into)
         into.events.append(
             JobEnded(
@@ -410,12 +415,12 @@ class Preparing:
             )
         )
 
-    def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[Outgoing]:
+    def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[OutgoingHandoff]:
         """Handoffs that are already in the journal, to be published again to the byte."""
         issued = [state.open[handoff_id] for handoff_id in handoff_ids if handoff_id in state.open]
         texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
         return [
-            Outgoing(AgentHandoff.from_json(text), text, event.group or "", event.index)
+            OutgoingHandoff(AgentHandoff.from_json(text), text, event.group or "", event.index)
             for event in issued
             for text in [texts[event.handoff.digest]]
         ]

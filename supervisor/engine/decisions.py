@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.runtime.attempt import Attempts, Ready
+from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.evaluation_lease import Look
-from handoff_queue.shared.store.finish_request import End, Finished
+from handoff_queue.shared.store.evaluation_lease import EvaluationLease
+from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.jobs import LOST_AFTER_S, HandoffStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
@@ -25,17 +25,21 @@ from handoff_queue.shared.types.events import ApprovalAsked, Event, Recorded
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.results import UNREADABLE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.engine.cost_forecast import Closing
-from handoff_queue.supervisor.engine.decision_recorder import Preparing
+from handoff_queue.supervisor.engine.cost_forecast import CostForecast
+from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.job_spans import tell_end
-from handoff_queue.supervisor.engine.pending_writes import Prepared
-from handoff_queue.supervisor.engine.role_runner import Thinker
-from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites
+from handoff_queue.supervisor.engine.role_runner import RoleRunner
+from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.job_end import next_due
-from handoff_queue.supervisor.lifecycle.observations import HandoffSeen, Load, Seen
+from handoff_queue.supervisor.lifecycle.observations import (
+    Observations,
+    ObservedHandoff,
+    SpecialistLoad,
+)
 from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -54,41 +58,41 @@ class Decision:
     before: JobState
     state: JobState
     """With it."""
-    prepared: Prepared
+    prepared: PendingWrites
     due_at: float | None
     """Time of the next look by the sweeper. None: no look is needed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedRole:
     """A role's handoff that this process has claimed and runs."""
 
-    ready: Ready
+    ready: PreparedAttempt
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CommittedDecision:
     """A decision in the journal. Its messages and calls are not made yet."""
 
     state: JobState
-    prepared: Prepared
-    role: Claimed | None = None
+    prepared: PendingWrites
+    role: ClaimedRole | None = None
     """The role's handoff that the decision issues, if this process runs it."""
     dropped: tuple[HandoffId, ...] = ()
     """Handoffs that the job no longer needs."""
 
 
-class Deciding:
+class DecisionMaker:
     """Makes and commits decisions. The threads of a supervisor process share one instance."""
 
     def __init__(
         self,
         ledger: Ledger,
         attempts: Attempts,
-        thinker: Thinker,
-        states: States,
-        preparing: Preparing,
+        thinker: RoleRunner,
+        states: StateCache,
+        preparing: DecisionRecorder,
         dispatcher: Dispatcher,
     ) -> None:
         self._ledger = ledger
@@ -97,7 +101,7 @@ class Deciding:
         self._states = states
         self._preparing = preparing
         self._dispatcher = dispatcher
-        self._closing = Closing(
+        self._closing = CostForecast(
             attempts.models, prices_from(attempts.settings), preparing.fact_checker
         )
         self._lease_s = attempts.settings.lease_s
@@ -110,7 +114,7 @@ class Deciding:
         are made again without its result.
         """
         now, seen = self._ledger.connection.now(), self._look(state, suspects)
-        prepared, later = Prepared(), state
+        prepared, later = PendingWrites(), state
         damaged: set[StepId] = set()
         for _ in range(MOST_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
@@ -133,16 +137,16 @@ class Deciding:
                 seen = replace(seen, handoffs={})  # the repairs are ordered
         raise AssertionError("decisions follow from decisions without end")
 
-    def _without_results(self, state: JobState, damaged: Collection[StepId]) -> Prepared:
+    def _without_results(self, state: JobState, damaged: Collection[StepId]) -> PendingWrites:
         """Begin a decision with the failure of steps whose stored results cannot be read."""
         log.error("results cannot be read", job_id=state.job_id, steps=sorted(damaged))
-        prepared = Prepared()
+        prepared = PendingWrites()
         self._preparing.record(state, AbandonSteps(tuple(sorted(damaged)), UNREADABLE), prepared)
         return prepared
 
     def commit(
-        self, decision: Decision, look: Look, *, thinks_here: bool, insists: bool = False
-    ) -> Made:
+        self, decision: Decision, look: EvaluationLease, *, thinks_here: bool, insists: bool = False
+    ) -> CommittedDecision:
         """Commit a decision, and claim the role's handoff that it issues if this process runs
         it. `insists`: see `Commit`.
 
@@ -154,11 +158,11 @@ class Deciding:
         if ready is None:
             return self._made(decision, self._ledger.journal.commit(commit))
         recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
-        return self._made(decision, recorded, Claimed(ready, claim))
+        return self._made(decision, recorded, ClaimedRole(ready, claim))
 
     def commit_with_end(
-        self, made: Made, claim: Claim, end: End, look: Look
-    ) -> tuple[Finished, Made | None]:
+        self, made: CommittedDecision, claim: Claim, end: FinishRequest, look: EvaluationLease
+    ) -> tuple[FinishReply, CommittedDecision | None]:
         """End a role's handoff that ran for the decision `made`, and commit the next decision
         on its result.
 
@@ -182,12 +186,12 @@ class Deciding:
             return claim.finish(end), None
         if not followed.recorded:
             return followed.finished, None
-        role = Claimed(ready, followed.claim) if ready and followed.claim else None
+        role = ClaimedRole(ready, followed.claim) if ready and followed.claim else None
         return followed.finished, self._made(decision, followed.recorded, role)
 
     def _following(
-        self, made: Made, end: End, look: Look
-    ) -> tuple[Decision, Commit, Ready | None] | None:
+        self, made: CommittedDecision, end: FinishRequest, look: EvaluationLease
+    ) -> tuple[Decision, Commit, PreparedAttempt | None] | None:
         """Return the decision on a result that the journal does not hold yet. None: no
         decision follows.
         """
@@ -201,7 +205,7 @@ class Deciding:
             log.warning("to be decided again", job_id=made.state.job_id, why=type(error).__name__)
             return None
 
-    def _ready(self, decision: Decision, look: Look) -> Ready | None:
+    def _ready(self, decision: Decision, look: EvaluationLease) -> PreparedAttempt | None:
         role = decision.prepared.role
         return (
             self._thinker.ready(decision.state, role.handoff, role.text, look.name)
@@ -209,7 +213,7 @@ class Deciding:
             else None
         )
 
-    def _commit(self, decision: Decision, stands: JobState, look: Look) -> Commit:
+    def _commit(self, decision: Decision, stands: JobState, look: EvaluationLease) -> Commit:
         """`stands`: the state that the journal tells, which may lack the result that was
         decided on.
         """
@@ -236,27 +240,27 @@ class Deciding:
         )
 
     def _made(
-        self, decision: Decision, recorded: Sequence[Recorded], role: Claimed | None = None
-    ) -> Made:
+        self, decision: Decision, recorded: Sequence[Recorded], role: ClaimedRole | None = None
+    ) -> CommittedDecision:
         state = decision.state
         if (
             recorded[0].version == decision.before.version + 1
         ):  # or results stand between, which the next look reads first
             state = self._states.remember(state, recorded[-1])
         tell_end(state, recorded, self._dispatcher)
-        return Made(state, decision.prepared, role, _dropped(decision))
+        return CommittedDecision(state, decision.prepared, role, _dropped(decision))
 
-    def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Seen:
+    def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Observations:
         """Read facts that the journal does not hold: live roles, their load, and the standings
         of suspect handoffs.
         """
         there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
         ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
         standings = self._ledger.jobs.handoffs(state.job_id, ask)
-        return Seen(
+        return Observations(
             roles=frozenset(there),
             loads={
-                name: Load(one.spec.capability, one.queued, one.slots)
+                name: SpecialistLoad(one.spec.capability, one.queued, one.slots)
                 for name, one in there.items()
                 if one.spec.capability
             },
@@ -273,7 +277,7 @@ def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorde
     ]
 
 
-def _damaged(state: JobState, prepared: Prepared) -> set[StepId]:
+def _damaged(state: JobState, prepared: PendingWrites) -> set[StepId]:
     """Return the steps whose results were needed for a decision and cannot be read."""
     if not prepared.unreadable:
         return set()
@@ -291,5 +295,7 @@ def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
     )
 
 
-def _seen(found: HandoffStanding) -> HandoffSeen:
-    return HandoffSeen(found.state, found.lease_until, found.lost, bool(found.queue), found.held)
+def _seen(found: HandoffStanding) -> ObservedHandoff:
+    return ObservedHandoff(
+        found.state, found.lease_until, found.lost, bool(found.queue), found.held
+    )

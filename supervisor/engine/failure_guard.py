@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claims import MAX_LOOKS
-from handoff_queue.shared.store.evaluation_lease import Look
+from handoff_queue.shared.store.evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import (
@@ -19,7 +19,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.engine.job_spans import tell_end
-from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -35,15 +35,15 @@ FROZE = f"whatever supervisor looked at it froze or died, {MAX_LOOKS} times in a
 log = log_of(__name__)
 
 
-class GivingUp:
+class FailureGuard:
     """Ends such jobs, by as little of our code as can be."""
 
-    def __init__(self, ledger: Ledger, states: States, dispatcher: Dispatcher) -> None:
+    def __init__(self, ledger: Ledger, states: StateCache, dispatcher: Dispatcher) -> None:
         self._ledger = ledger
         self._dispatcher = dispatcher
         self._states = states
 
-    def stumbled(self, look: Look, error: Exception) -> None:
+    def stumbled(self, look: EvaluationLease, error: Exception) -> None:
         """A journal or a payload that this version cannot read, or a defect of ours: looked at
         again, later each time. What cannot be read another version may be able to, until the
         job's time is over. A defect ends the job after `MOST_STUMBLES`, with that reason.
@@ -75,7 +75,7 @@ class GivingUp:
         except Exception as again:  # noqa: BLE001 - nobody here can end it either; it is due again, and left to who can
             log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
 
-    def froze(self, look: Look) -> None:
+    def froze(self, look: EvaluationLease) -> None:
         """Looks at it never come to their end. Where that is so of an ended job, nobody looks
         at it again. One that cannot be ended is looked at again, later each time.
 
@@ -95,7 +95,7 @@ class GivingUp:
                 look.job_id, None, state.version if state else 0, look.name
             )
 
-    def _end(self, look: Look, why: str, *, in_its_time: bool = True) -> JobState | None:
+    def _end(self, look: EvaluationLease, why: str, *, in_its_time: bool = True) -> JobState | None:
         """As failed, unless it has ended. Returns the state before that. `in_its_time`: also
         before its deadline.
 
@@ -120,7 +120,7 @@ class GivingUp:
                 return state
         raise AssertionError("the last conflict is raised")
 
-    def _commit_end(self, state: JobState, why: str, look: Look) -> None:
+    def _commit_end(self, state: JobState, why: str, look: EvaluationLease) -> None:
         """Nothing is decided, checked, priced or put into words. What is left to do about an
         ended job another look does.
         """

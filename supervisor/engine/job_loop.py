@@ -7,12 +7,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from handoff_queue.shared.broker.attempt_outcome import Ended, Ending
+from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.evaluation_lease import Look
-from handoff_queue.shared.store.finish_request import End, Finished
+from handoff_queue.shared.store.evaluation_lease import EvaluationLease
+from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import (
     Interrupted,
@@ -26,15 +26,15 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import THINK_QUEUE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.engine.child_jobs import Children
-from handoff_queue.supervisor.engine.decision_recorder import Preparing
-from handoff_queue.supervisor.engine.decisions import Claimed, Deciding, Made
-from handoff_queue.supervisor.engine.failure_guard import GivingUp
+from handoff_queue.supervisor.engine.child_jobs import ChildJobs
+from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
+from handoff_queue.supervisor.engine.decisions import ClaimedRole, CommittedDecision, DecisionMaker
+from handoff_queue.supervisor.engine.failure_guard import FailureGuard
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
-from handoff_queue.supervisor.engine.pending_writes import Prepared
-from handoff_queue.supervisor.engine.role_runner import Thinker
-from handoff_queue.supervisor.engine.state_cache import States
-from handoff_queue.supervisor.engine.wake_up_coalescing import Place, Together
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites
+from handoff_queue.supervisor.engine.role_runner import RoleRunner
+from handoff_queue.supervisor.engine.state_cache import StateCache
+from handoff_queue.supervisor.engine.wake_up_coalescing import WakeUpCoalescer, WakeUpTicket
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     Command,
@@ -61,7 +61,7 @@ thousands of steps at work one always has ended meanwhile.
 log = log_of(__name__)
 
 
-class Advance:
+class JobLoop:
     """The shell. One in a supervisor process, called by its threads."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Advance:
         ledger: Ledger,
         dispatcher: Dispatcher,
         attempts: Attempts,
-        thinker: Thinker,
+        thinker: RoleRunner,
         webhooks: Webhooks,
         end_tasks: EndTasks,
     ) -> None:
@@ -79,14 +79,14 @@ class Advance:
         self._webhooks = webhooks
         self._end_tasks = end_tasks
         self._attempts = attempts
-        self._preparing = Preparing(ledger, attempts.library)
-        self._children = Children(ledger, attempts.library, dispatcher)
-        self._states = States(ledger.journal)
-        self._deciding = Deciding(
+        self._preparing = DecisionRecorder(ledger, attempts.library)
+        self._children = ChildJobs(ledger, attempts.library, dispatcher)
+        self._states = StateCache(ledger.journal)
+        self._deciding = DecisionMaker(
             ledger, attempts, thinker, self._states, self._preparing, dispatcher
         )
-        self._giving_up = GivingUp(ledger, self._states, dispatcher)
-        self._together = Together()
+        self._giving_up = FailureGuard(ledger, self._states, dispatcher)
+        self._together = WakeUpCoalescer()
 
     def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
         """Take the job as far as it can go now.
@@ -98,7 +98,7 @@ class Advance:
             if place is not None:  # or somebody else looks for this one, too
                 self._look_at(job_id, place)
 
-    def _look_at(self, job_id: JobId, place: Place) -> None:
+    def _look_at(self, job_id: JobId, place: WakeUpTicket) -> None:
         look = self._ledger.looks.at(job_id)
         try:
             with self._attempts.leases.shown(look.sign_of_life):
@@ -113,7 +113,7 @@ class Advance:
         except Exception as error:  # noqa: BLE001 - logged there; what raises here would be tried for ever
             self._giving_up.stumbled(look, error)
 
-    def _advance(self, job_id: JobId, place: Place, look: Look) -> None:
+    def _advance(self, job_id: JobId, place: WakeUpTicket, look: EvaluationLease) -> None:
         state, suspects = self._states.load(job_id, look.begin), place.suspects
         if state is None:
             log.warning("no such job", job_id=job_id)
@@ -135,18 +135,18 @@ class Advance:
                     look.interrupted()
                     return
 
-    def think(self, handoff: AgentHandoff, text: str) -> Ended:
+    def think(self, handoff: AgentHandoff, text: str) -> AttemptOutcome:
         """Run a role's handoff that came from the think queue, then go on with the job."""
         state = self._states.load(handoff.job_id)
         if state is None or handoff.handoff_id not in state.open:
-            return Ended(Ending.UNWANTED, "duplicate")
+            return AttemptOutcome(AttemptEnd.UNWANTED, "duplicate")
         with self._thinker.slot() as is_free:
             if (
                 not is_free
             ):  # it was fetched just before this process stopped to take from that queue
-                return Ended(Ending.HANDED_BACK, "no slot to think is free")
+                return AttemptOutcome(AttemptEnd.HANDED_BACK, "no slot to think is free")
             ended = self._thinker.think(state, handoff, text)
-        if ended.how is Ending.FINISHED:
+        if ended.how is AttemptEnd.FINISHED:
             self(handoff.job_id)
         return ended
 
@@ -154,8 +154,8 @@ class Advance:
         self,
         state: JobState,
         suspects: Sequence[HandoffId],
-        look: Look,
-        place: Place,
+        look: EvaluationLease,
+        place: WakeUpTicket,
         *,
         insists: bool,
     ) -> JobState | None:
@@ -186,7 +186,9 @@ class Advance:
             self._have_thought(made.state, role.handoff, role.text)
         return self._grown(made.state, grown)
 
-    def _carried_out(self, made: Made, look: Look, place: Place) -> list[Sequence[Recorded] | None]:
+    def _carried_out(
+        self, made: CommittedDecision, look: EvaluationLease, place: WakeUpTicket
+    ) -> list[Sequence[Recorded] | None]:
         """What entered the journal by it."""
         self._publish(made.state.job_id, made.prepared)
         place.over()
@@ -198,14 +200,14 @@ class Advance:
         return [self._do(made.state, effect, look) for effect in made.prepared.effects]
 
     def _think_on(
-        self, made: Made, role: Claimed, look: Look
-    ) -> tuple[Made | None, Sequence[Recorded] | None]:
+        self, made: CommittedDecision, role: ClaimedRole, look: EvaluationLease
+    ) -> tuple[CommittedDecision | None, Sequence[Recorded] | None]:
         """Have its role think. Returns the decision that follows on the result and stands in
         the journal with it; or what entered the journal by the result alone, if anything did.
         """
-        following: Made | None = None
+        following: CommittedDecision | None = None
 
-        def finish(claim: Claim, end: End) -> Finished:
+        def finish(claim: Claim, end: FinishRequest) -> FinishReply:
             nonlocal following
             finished, following = self._deciding.commit_with_end(made, claim, end, look)
             return finished
@@ -213,7 +215,7 @@ class Advance:
         ended = self._thinker.run(role.ready, role.claim, finish)
         return (following, None) if following else (None, self._thought(made.state, ended))
 
-    def _publish(self, job_id: JobId, prepared: Prepared) -> None:
+    def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
         """One slice. The next is for a wake-up of its own, behind those of other jobs."""
         for group in prepared.groups:
             self._dispatcher.publish_group(job_id, group)
@@ -231,7 +233,9 @@ class Advance:
             self._states.fold_on(state, new[0]) if len(new) == 1 else None
         ) or self._states.load(state.job_id)
 
-    def _do(self, state: JobState, effect: Command, look: Look) -> Sequence[Recorded] | None:
+    def _do(
+        self, state: JobState, effect: Command, look: EvaluationLease
+    ) -> Sequence[Recorded] | None:
         """What entered the journal by it; None: nothing did."""
         match effect:
             case PublishAgain():
@@ -262,7 +266,7 @@ class Advance:
                 raise AssertionError(f"{effect} is recorded, not done")
 
     def _run_role(
-        self, state: JobState, handoff: AgentHandoff, text: str, look: Look
+        self, state: JobState, handoff: AgentHandoff, text: str, look: EvaluationLease
     ) -> Sequence[Recorded] | None:
         """Think here, or have somebody else think if this process's slots run short. Returns
         what entered the journal by it.
@@ -273,12 +277,12 @@ class Advance:
         self._have_thought(state, handoff, text)
         return None
 
-    def _thought(self, state: JobState, ended: Ended) -> Sequence[Recorded] | None:
+    def _thought(self, state: JobState, ended: AttemptOutcome) -> Sequence[Recorded] | None:
         if (
-            ended.how is Ending.HANDED_BACK
+            ended.how is AttemptEnd.HANDED_BACK
         ):  # this process shuts down, and no message goes back to a queue
             self._dispatcher.wake(state.job_id)
-        return ended.recorded if ended.how is Ending.FINISHED else None
+        return ended.recorded if ended.how is AttemptEnd.FINISHED else None
 
     def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
         if self._ledger.jobs.queue(

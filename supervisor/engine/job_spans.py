@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.observability.trace_ids import Lifetime
+from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -19,7 +19,7 @@ def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatch
     ends = [one for one in recorded if isinstance(one.event, JobEnded)]
     if not ends:
         return
-    life = Lifetime(
+    life = JobSpan(
         state.job_id,
         state.mode.value,
         state.status.value,

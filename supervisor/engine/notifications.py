@@ -19,7 +19,7 @@ from celery import Celery
 
 from handoff_queue.shared.broker.host_tasks import HostMessage, check_transport, send_to_host
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import EndTaskTried, WebhookTried
@@ -188,7 +188,7 @@ class EndTasks:
     def __init__(
         self,
         ledger: Ledger,
-        library: Library,
+        library: PayloadCache,
         app: Celery,
         url: str | None,
         allowed: Sequence[str],

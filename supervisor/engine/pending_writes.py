@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from handoff_queue.shared.types.events import Counted, Event, HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, ref
-from handoff_queue.supervisor.client.dispatch import Outgoing
+from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 
@@ -20,13 +20,13 @@ class RoleHandoff:
 
 
 @dataclass(slots=True)
-class Prepared:
+class PendingWrites:
     """One decision, ready to be committed and then carried out."""
 
     events: list[Event] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     """Payloads by digest, to be stored with the commit."""
-    groups: list[list[Outgoing]] = field(default_factory=list)
+    groups: list[list[OutgoingHandoff]] = field(default_factory=list)
     effects: list[Command] = field(default_factory=list)
     """Commands that run after the commit and are not recorded."""
     role: RoleHandoff | None = None

@@ -9,19 +9,19 @@ from handoff_queue.shared.types.events import PlanPatched
 from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.novelty_check import nothing_new_in
 from handoff_queue.supervisor.lifecycle.replanning import news_of, noted, patched, room, unbegun_of
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
-from handoff_queue.supervisor.roles.briefs import Candidate, Known, replan_brief
+from handoff_queue.supervisor.roles.briefs import Candidate, JobContext, replan_brief
 from handoff_queue.supervisor.roles.outcomes import outline_of
 from handoff_queue.supervisor.roles.replanner import patch_format
 
 
 def replanning(
-    state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: Known
+    state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: JobContext
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
     """What the replanner is asked, which results it sees, and the form of its answer."""
     standing = {step_id: _standing(step) for step_id, step in state.steps.items()}
@@ -47,8 +47,8 @@ def record_patch(
     state: JobState,
     plan: Plan,
     proposal: BlobRef,
-    words: Words,
-    into: Prepared,
+    words: ResultTexts,
+    into: PendingWrites,
     acting: Collection[str] = (),
 ) -> None:
     """Record what becomes of the replanner's proposal.
@@ -66,7 +66,7 @@ def patch_made(
     state: JobState,
     plan: Plan,
     proposal: BlobRef,
-    words: Words,
+    words: ResultTexts,
     acting: Collection[str] = (),
 ) -> tuple[PlanPatched, str | None]:
     """Return the event of a patch, and the plan's payload if there is a new one."""

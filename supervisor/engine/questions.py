@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.runtime.payload_cache import Library
-from handoff_queue.shared.store.payloads import Blobs
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
+from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     ApprovalReminded,
@@ -11,16 +11,21 @@ from handoff_queue.shared.types.events import (
     DecisionAsked,
 )
 from handoff_queue.shared.types.handoff import BlobRef, Manifest
-from handoff_queue.supervisor.engine.pending_writes import Prepared
-from handoff_queue.supervisor.lifecycle.commands import AskApproval, AskUser, GoOn, RemindUser
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites
+from handoff_queue.supervisor.lifecycle.commands import (
+    ApproveBySilence,
+    AskApproval,
+    AskUser,
+    RemindUser,
+)
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def record_question(
-    command: AskUser | AskApproval | RemindUser | GoOn,
+    command: AskUser | AskApproval | RemindUser | ApproveBySilence,
     wait_s: int,
     draft: BlobRef | None,
-    into: Prepared,
+    into: PendingWrites,
 ) -> None:
     """`wait_s`: the longest that the job waits for an answer; `draft`: of the answer that is
     asked about.
@@ -42,11 +47,11 @@ def record_question(
         case RemindUser():
             into.events.append(ApprovalReminded(asked=command.asked, number=command.number))
             into.effects.append(command)
-        case GoOn():
+        case ApproveBySilence():
             into.events.append(Approved(asked=command.asked, by="timeout"))
 
 
-def keep_documents_for(state: JobState, blobs: Blobs, library: Library) -> None:
+def keep_documents_for(state: JobState, blobs: PayloadStore, library: PayloadCache) -> None:
     """The texts that a job is made from stay while it waits, and then for its time; its own
     payloads do with the event.
     """

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.runtime.payload_cache import Library
-from handoff_queue.shared.store.presence import Served
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
+from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.plan_patches import replanning
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks, words_wanted
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE, disputes_of, disputes_wanted
@@ -24,15 +24,15 @@ from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.input_steps import can_help, room
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
 from handoff_queue.supervisor.roles import assessment
 from handoff_queue.supervisor.roles.briefs import (
     SUB_TEAM,
     Candidate,
-    Known,
-    Unwanted,
+    JobContext,
+    RejectedPlanBrief,
     assessment_brief,
     needs_brief,
     plan_brief,
@@ -40,15 +40,15 @@ from handoff_queue.supervisor.roles.briefs import (
     synthesis_brief,
 )
 from handoff_queue.supervisor.roles.disputed_review import judging, judging_wants
-from handoff_queue.supervisor.roles.input_requests import NeedsReading
-from handoff_queue.supervisor.roles.planner import PlanReading
-from handoff_queue.supervisor.roles.router import RouteReading
+from handoff_queue.supervisor.roles.input_requests import NeedsFormat
+from handoff_queue.supervisor.roles.planner import PlanFormat
+from handoff_queue.supervisor.roles.router import RouteFormat
 
 MOST_PLAN_STEPS = 200_000
 """Steps of all parsed plans that a process keeps, about 100 MB."""
 
 
-class Plans:
+class PlanCache:
     """Parsed once: a plan of thousands of steps is handed out in many slices. The least
     recently used go first.
     """
@@ -73,14 +73,14 @@ class Plans:
         return plan
 
 
-class Loading:
+class PayloadLoader:
     """Reads payloads from the ledger, or from the decision in preparation."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: PayloadCache) -> None:
         self._library = library
-        self._plans = Plans()
+        self._plans = PlanCache()
 
-    def plan(self, state: JobState, into: Prepared) -> Plan:
+    def plan(self, state: JobState, into: PendingWrites) -> Plan:
         """Return the plan of a job. The plan of the decision in preparation comes from `into`."""
         assert state.plan is not None
         ref = state.plan.plan
@@ -94,7 +94,7 @@ class Loading:
         schema: dict[str, JsonValue] = json.loads(self.text(state, state.submitted.answer_schema))
         return schema
 
-    def words(self, state: JobState, refs: Iterable[BlobRef], into: Prepared) -> Words:
+    def words(self, state: JobState, refs: Iterable[BlobRef], into: PendingWrites) -> ResultTexts:
         """Load results in at most one round trip. Results of the decision in preparation come
         from `into`.
         """
@@ -102,7 +102,7 @@ class Loading:
         stored = self._library.payloads(
             state.job_id, [], results=[digest for digest in digests if digest not in into.texts]
         )
-        return Words(
+        return ResultTexts(
             stored | {digest: into.texts[digest] for digest in digests if digest in into.texts},
             into.unreadable,
         )
@@ -111,14 +111,14 @@ class Loading:
         return self._library.payloads(state.job_id, [ref.digest])[ref.digest]
 
 
-class Briefing:
+class RoleBriefs:
     """Each role has a context of its own: what it needs, and nothing of what others were told."""
 
-    def __init__(self, ledger: Ledger, loading: Loading) -> None:
+    def __init__(self, ledger: Ledger, loading: PayloadLoader) -> None:
         self._ledger = ledger
         self._loading = loading
 
-    def there(self, state: JobState) -> Mapping[str, Served]:
+    def there(self, state: JobState) -> Mapping[str, ServedSpecialist]:
         """The specialists that this job may use and that somebody serves, by name."""
         allowed, served = state.submitted.specialists, self._ledger.roles.served()
         return {name: one for name, one in served.items() if name in allowed} if allowed else served
@@ -135,7 +135,7 @@ class Briefing:
         return self._candidates(state) + ([SUB_TEAM] if may_have_children(state.submitted) else [])
 
     def brief(  # noqa: PLR0911
-        self, state: JobState, role: str, request: str, into: Prepared
+        self, state: JobState, role: str, request: str, into: PendingWrites
     ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
         """What the role is asked, which results it sees, and the schema of its answer."""
         limits = state.submitted.limits
@@ -144,7 +144,7 @@ class Briefing:
             return (
                 route_brief(request, candidates, self._known(state)),
                 (),
-                RouteReading(tuple(one.name for one in candidates)).schema,
+                RouteFormat(tuple(one.name for one in candidates)).schema,
             )
         if role == "planner" and state.plan is None:
             return self._planning(state, request)
@@ -159,7 +159,7 @@ class Briefing:
             needs = {str(step_id): words.result(ref).needs or "" for step_id, ref in asking.items()}
             about = tuple(step_id for step_id, step in state.steps.items() if step.result)
             others = self._candidates(state) if can_help(state) else []
-            schema = NeedsReading(tuple(needs), tuple(one.name for one in others)).schema
+            schema = NeedsFormat(tuple(needs), tuple(one.name for one in others)).schema
             return needs_brief(request, plan, needs, others, room(state)), about, schema
         if role == REPLANNER:
             return replanning(state, request, plan, self._with_a_team(state), self._known(state))
@@ -196,7 +196,7 @@ class Briefing:
         candidates = self._with_a_team(state)
         given = tuple(result.step for result in state.submitted.given)
         most_steps = state.submitted.limits.max_steps
-        reading = PlanReading(
+        reading = PlanFormat(
             tuple(candidate.name for candidate in candidates),
             most_steps,
             given,
@@ -207,20 +207,20 @@ class Briefing:
         )
         return text, given, reading.schema
 
-    def _known(self, state: JobState) -> Known:
+    def _known(self, state: JobState) -> JobContext:
         asked = state.submitted
-        return Known(
+        return JobContext(
             asked.given, self._loading.text(state, asked.after.request) if asked.after else None
         )
 
-    def _rejected(self, state: JobState) -> list[Unwanted]:
+    def _rejected(self, state: JobState) -> list[RejectedPlanBrief]:
         """Plans that the user did not want, and what was said of them."""
 
         def plan(ref: BlobRef) -> Plan:
             return Plan.from_json(self._loading.text(state, ref))
 
         return [
-            Unwanted(
+            RejectedPlanBrief(
                 plan=plan(one.plan),
                 note=self._loading.text(state, one.note) if one.note else "",
                 own=plan(one.own_plan) if one.own_plan else None,

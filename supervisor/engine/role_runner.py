@@ -9,30 +9,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from handoff_queue.shared.agent.answer_format import Reading
-from handoff_queue.shared.agent.envelope import EnvelopeReading
-from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, Loaded
-from handoff_queue.shared.broker.attempt_outcome import Ended
-from handoff_queue.shared.runtime.agent_setup import Consequences, Fitting
-from handoff_queue.shared.runtime.attempt import Attempts, Finish, Ready
-from handoff_queue.shared.runtime.payload_cache import JobLibrary
+from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads
+from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
+from handoff_queue.shared.runtime.agent_setup import AgentSetup, Consequences
+from handoff_queue.shared.runtime.attempt import Attempts, Finish, PreparedAttempt
+from handoff_queue.shared.runtime.payload_cache import JobDocuments
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.assessment import reading_of
-from handoff_queue.supervisor.roles.disputed_review import RulingReading, points_asked_in
+from handoff_queue.supervisor.roles.disputed_review import RulingFormat, points_asked_in
 from handoff_queue.supervisor.roles.input_requests import needs_reading_of
 from handoff_queue.supervisor.roles.instructions import read_role_once
 from handoff_queue.supervisor.roles.judge import reading_again
 from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of
-from handoff_queue.supervisor.roles.planner import PlanReading, specialists_offered_in
+from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_offered_in
 from handoff_queue.supervisor.roles.replanner import found_in, patch_reading_of
-from handoff_queue.supervisor.roles.router import RouteReading, specialists_routed_in
+from handoff_queue.supervisor.roles.router import RouteFormat, specialists_routed_in
 
 SLOT_WAIT_S = 0.02
 """For a slot to become free: less than what it costs to have another thread, or another
@@ -40,7 +40,7 @@ process, think. Where each takes seconds, it makes no difference.
 """
 
 
-class Thinker:
+class RoleRunner:
     """Runs roles' handoffs in this process, at most `slots` at once: those issued here, and
     those from the think queue.
     """
@@ -86,41 +86,50 @@ class Thinker:
                 if was_full:
                     self._on_change()
 
-    def think(self, state: JobState, handoff: AgentHandoff, text: str, look: str = "") -> Ended:
+    def think(
+        self, state: JobState, handoff: AgentHandoff, text: str, look: str = ""
+    ) -> AttemptOutcome:
         """Claim the handoff and run it; what follows from its result is in the journal with
         it. `look`: see `Claiming`.
         """
         ready = self.ready(state, handoff, text, look)
         return self.run(ready, self._attempts.ledger.claims.claim(ready.claiming))
 
-    def run(self, ready: Ready, claim: Claim, finish: Finish = Claim.finish) -> Ended:
+    def run(
+        self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
+    ) -> AttemptOutcome:
         return self._attempts.run(ready, claim, finish)
 
-    def ready(self, state: JobState, handoff: AgentHandoff, text: str, look: str = "") -> Ready:
+    def ready(
+        self, state: JobState, handoff: AgentHandoff, text: str, look: str = ""
+    ) -> PreparedAttempt:
         """The role's handoff as it can be claimed and run here."""
         role = handoff.assigned_to
 
         def fit(
-            _handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
-        ) -> Fitting:
+            _handoff: AgentHandoff,
+            _spec: SpecialistSpec,
+            loaded: LoadedPayloads,
+            books: JobDocuments,
+        ) -> AgentSetup:
             if role == "synthesizer":
-                reading = EnvelopeReading(
+                reading = EnvelopeFormat(
                     handoff.step_id,
                     handoff.expected_output_format,
                     books.sources,
                     loaded.known_claims(),
                 )
-                return Fitting(reading, answer_rules=ENVELOPE_RULES, streams_draft=True)
+                return AgentSetup(reading, answer_rules=ENVELOPE_RULES, streams_draft=True)
             if role in (REPLANNER, "planner") and state.plan is not None:
                 texts = self._attempts.library.payloads(state.job_id, [state.plan.plan.digest])
                 plan = Plan.from_json(texts[state.plan.plan.digest])
                 if role == "planner":
-                    return Fitting(
+                    return AgentSetup(
                         needs_reading_of(handoff.expected_output_format, state, plan),
                         answer_rules="",
                     )
                 found = {step_id: found_in(result) for step_id, result in loaded.results.items()}
-                return Fitting(
+                return AgentSetup(
                     patch_reading_of(
                         handoff.expected_output_format,
                         plan,
@@ -129,7 +138,7 @@ class Thinker:
                     ),
                     answer_rules="",
                 )
-            return Fitting(_reading(role, state, handoff), answer_rules="")
+            return AgentSetup(_reading(role, state, handoff), answer_rules="")
 
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
             request, of_plan = (
@@ -146,7 +155,7 @@ class Thinker:
                 state,
                 result,
                 texts[request.digest],
-                Words(texts),
+                ResultTexts(texts),
                 acting(self._attempts.ledger.roles.served()) if role == "planner" else (),
             )
             return Consequences(events, payloads)
@@ -155,19 +164,19 @@ class Thinker:
         return replace(ready, claiming=replace(ready.claiming, look=look))
 
 
-def _reading(role: str, state: JobState, handoff: AgentHandoff) -> Reading:
+def _reading(role: str, state: JobState, handoff: AgentHandoff) -> AnswerFormat:
     match role:
         case "router":
-            return RouteReading(specialists_routed_in(handoff.expected_output_format))
+            return RouteFormat(specialists_routed_in(handoff.expected_output_format))
         case "planner":
-            return PlanReading(
+            return PlanFormat(
                 specialists_offered_in(handoff.expected_output_format),
                 state.submitted.limits.max_steps,
                 handoff.depends_on,
                 state.submitted.approvals.are_wanted,
             )
         case "judge" if points := points_asked_in(handoff.expected_output_format):
-            return RulingReading(points)
+            return RulingFormat(points)
         case "judge" if state.conflicts is not None:
             return reading_again(handoff.expected_output_format, state.conflicts)
         case _:

@@ -18,7 +18,7 @@ KEPT = 2_000
 """Jobs whose states a process remembers."""
 
 
-class States:
+class StateCache:
     """The newest known state of the jobs that this process has looked at, each with the event
     that it ends with.
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.store.daily_budget import Caps
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable
@@ -42,7 +42,7 @@ class Sweeper:
         *,
         interval_s: float,
         keep_s: int,
-        caps: Caps | None = None,
+        caps: DailyCaps | None = None,
     ) -> None:
         """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S,
         HANDOFF_RETENTION_S, and the caps of a day.

@@ -29,12 +29,12 @@ class _Line:
     """The suspects of who waits, and of those who go with it; None: nobody waits."""
 
 
-class Place:
+class WakeUpTicket:
     """Of one that looks, until `over`. Said again, that does nothing."""
 
     def __init__(
         self,
-        together: Together,
+        together: WakeUpCoalescer,
         job_id: JobId,
         line: _Line,
         suspects: Sequence[HandoffId],
@@ -54,7 +54,7 @@ class Place:
             self._together.go_on(self._job_id, self._line)
 
 
-class Together:
+class WakeUpCoalescer:
     """Those of one process."""
 
     def __init__(self, most_s: float = MOST_S) -> None:
@@ -63,7 +63,9 @@ class Together:
         self._lock = threading.Lock()
 
     @contextmanager
-    def place(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> Iterator[Place | None]:
+    def place(
+        self, job_id: JobId, suspects: Sequence[HandoffId] = ()
+    ) -> Iterator[WakeUpTicket | None]:
         """When nobody else looks. None: somebody will who has only waited so far, with these
         suspects, too.
         """
@@ -84,7 +86,7 @@ class Together:
                     not holds and not line.looking.locked()
                 ):  # the other one has just gone, and left the line to who waited
                     self._lines.pop(job_id, None)
-        place = Place(self, job_id, line, wanted, holds=holds)
+        place = WakeUpTicket(self, job_id, line, wanted, holds=holds)
         try:
             yield place
         finally:

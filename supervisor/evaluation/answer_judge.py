@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import NOBODY_THERE, Mode
@@ -50,7 +50,7 @@ _RULES = (
 )
 
 
-class Better(StrEnum):
+class Preference(StrEnum):
     """Which of two answers is."""
 
     FIRST = "first"
@@ -58,23 +58,25 @@ class Better(StrEnum):
     NEITHER = "neither"
 
     @property
-    def mirrored(self) -> Better:
+    def mirrored(self) -> Preference:
         """The same of the two in the other order."""
-        return {Better.FIRST: Better.SECOND, Better.SECOND: Better.FIRST}.get(self, Better.NEITHER)
+        return {Preference.FIRST: Preference.SECOND, Preference.SECOND: Preference.FIRST}.get(
+            self, Preference.NEITHER
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Duel:
+class PairwiseJudgement:
     """What a judge made of two answers in one order."""
 
-    better: Better
+    better: Preference
     why: str = ""
     first: tuple[Score, ...] = ()
     second: tuple[Score, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class AnswerJudge:
     """Who judges, with which model."""
 
     specialist: str = JUDGE
@@ -92,13 +94,13 @@ class Judging:
     def duel(self, request: str, rubric: Rubric, first: JobResult, second: JobResult) -> Request:
         """The job that holds two answers against each other, in this order."""
         text = {"type": "string"}
-        which = {"answer": {**text, "enum": [Better.FIRST.value, Better.SECOND.value]}}
+        which = {"answer": {**text, "enum": [Preference.FIRST.value, Preference.SECOND.value]}}
         schema = _object(
             scores=_array(_object(**which, **_score(rubric)["properties"])),
             why={**text, "description": "one or two sentences: what decided it"},
             better={
                 **text,
-                "enum": [one.value for one in Better],
+                "enum": [one.value for one in Preference],
                 "description": "by the rubric as a whole; neither: none is worth choosing",
             },
         )
@@ -158,34 +160,34 @@ def scores_in(judged: JobResult, rubric: Rubric) -> tuple[Score, ...]:
     return _scores(_list(answer.get("scores")), rubric)
 
 
-def duel_in(judged: JobResult, rubric: Rubric) -> Duel | None:
+def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
     """None: the judge failed."""
     answer = judged.answer if isinstance(judged.answer, dict) else {}
     with suppress(ValueError):
         better, scores = (
-            Better(str(answer.get("better"))),
+            Preference(str(answer.get("better"))),
             [one for one in _list(answer.get("scores")) if isinstance(one, dict)],
         )
         by = {
             side: _scores([one for one in scores if one.get("answer") == side.value], rubric)
-            for side in Better
+            for side in Preference
         }
-        return Duel(
+        return PairwiseJudgement(
             better,
             clipped(str(answer.get("why") or ""), MOST_WHY_CHARS),
-            by[Better.FIRST],
-            by[Better.SECOND],
+            by[Preference.FIRST],
+            by[Preference.SECOND],
         )
     return None
 
 
-def settled(one: Duel | None, swapped: Duel | None) -> Better | None:
+def settled(one: PairwiseJudgement | None, swapped: PairwiseJudgement | None) -> Preference | None:
     """Which answer is better in both orders; neither, where the orders disagree. None: it was
     not judged in both. `swapped`: shown the second answer first.
     """
     if one is None or swapped is None:
         return None
-    return one.better if one.better is swapped.better.mirrored else Better.NEITHER
+    return one.better if one.better is swapped.better.mirrored else Preference.NEITHER
 
 
 def mean_of(scores: Sequence[Score]) -> float | None:
@@ -193,7 +195,7 @@ def mean_of(scores: Sequence[Score]) -> float | None:
     return sum(one.score for one in scores) / len(scores) if scores else None
 
 
-class _ScoreAnswer(Lenient):
+class _ScoreAnswer(LenientAnswer):
     criterion: str
     score: float
     why: str = ""

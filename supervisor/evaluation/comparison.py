@@ -12,15 +12,15 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.evaluation.answer_judge import (
-    Better,
-    Duel,
-    Judging,
+    AnswerJudge,
+    PairwiseJudgement,
+    Preference,
     duel_in,
     mean_of,
     settled,
 )
 from handoff_queue.supervisor.evaluation.figures import (
-    Took,
+    ResourceUse,
     faults_of,
     is_cut,
     text_of,
@@ -28,19 +28,19 @@ from handoff_queue.supervisor.evaluation.figures import (
     took_by,
     took_together,
 )
-from handoff_queue.supervisor.evaluation.job_runner import Errand, Runner
+from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
 from handoff_queue.supervisor.evaluation.trials import Variant
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedAnswer:
     """One of the two."""
 
     name: str
     status: str
     faults: tuple[str, ...]
     """Why it does not pass its gates, or that there is no answer."""
-    took: Took
+    took: ResourceUse
     score: float | None = None
     """The mean of both judges' scores, 1 to 5. None: it was not judged."""
     job_id: str = ""
@@ -53,13 +53,13 @@ class Side:
 class Comparison:
     """Both, and what the judge made of them."""
 
-    first: Side
-    second: Side
-    better: Better | None = None
+    first: ComparedAnswer
+    second: ComparedAnswer
+    better: Preference | None = None
     """In both orders; neither: they disagree, or it was a draw. None: it was not judged."""
-    duels: tuple[Duel | None, ...] = ()
+    duels: tuple[PairwiseJudgement | None, ...] = ()
     """What the judge said, in the order first, second; then in the other one, as it was shown."""
-    judging_took: Took = field(default_factory=Took)
+    judging_took: ResourceUse = field(default_factory=ResourceUse)
     judged_by: tuple[str, ...] = ()
 
     @property
@@ -67,7 +67,7 @@ class Comparison:
         return advice_on(self.first, self.second, self.better)
 
 
-def advice_on(first: Side, second: Side, better: Better | None) -> str:
+def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference | None) -> str:
     """Which of two to take, and why: who answers at all and passes, then whom the judge
     prefers in both orders, then who is cheaper.
     """
@@ -81,8 +81,8 @@ def advice_on(first: Side, second: Side, better: Better | None) -> str:
         )
     if first.faults:
         return f"Take neither as it is: {first.name} does not pass ({first.faults[0].rstrip('.')}), nor does {second.name}."
-    if better in (Better.FIRST, Better.SECOND):
-        good, bad = (first, second) if better is Better.FIRST else (second, first)
+    if better in (Preference.FIRST, Preference.SECOND):
+        good, bad = (first, second) if better is Preference.FIRST else (second, first)
         return f"Take {good.name}: its answer was found better in both orders{_at(good, bad)}."
     same = (
         "no difference was found that holds in both orders"
@@ -97,7 +97,7 @@ def advice_on(first: Side, second: Side, better: Better | None) -> str:
     return f"Take {cheap.name}: {same}, and {dear.name} takes {ratio} the {measure}."
 
 
-def _at(good: Side, bad: Side) -> str:
+def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
     """What the better one takes more, or less."""
     measure, (of_good, of_bad) = _prices(good, bad)
     if of_good == of_bad:
@@ -109,7 +109,7 @@ def _at(good: Side, bad: Side) -> str:
     )
 
 
-def _prices(one: Side, other: Side) -> tuple[str, tuple[float, float]]:
+def _prices(one: ComparedAnswer, other: ComparedAnswer) -> tuple[str, tuple[float, float]]:
     """In the measure that both have: money, or tokens where a price is not known or is nothing."""
     if one.took.cost_usd and other.took.cost_usd:
         return "money", (one.took.cost_usd, other.took.cost_usd)
@@ -117,20 +117,20 @@ def _prices(one: Side, other: Side) -> tuple[str, tuple[float, float]]:
 
 
 @dataclass(slots=True)
-class Comparing:
+class ComparisonRun:
     """Two jobs, and then the judge's two."""
 
-    runner: Runner
-    errands: Sequence[tuple[Variant, Errand]]
+    runner: JobRunner
+    errands: Sequence[tuple[Variant, EvaluationJob]]
     """Two of them."""
     request: str
     gates: Gates | None
     rubric: Rubric
-    judging: Judging | None
+    judging: AnswerJudge | None
     _results: dict[str, JobResult] = field(default_factory=dict)
 
     def run(self) -> Comparison:
-        """Raises: UserError, LedgerUnavailable: as `Runner.run`. UserError, too, where there
+        """Raises: UserError, LedgerUnavailable: as `JobRunner.run`. UserError, too, where there
         was no money for both.
         """
         self.runner.add(errand for _, errand in self.errands)
@@ -149,7 +149,7 @@ class Comparing:
         keys = (f"{self.errands[0][1].key} judged", f"{self.errands[1][1].key} judged")
         orders = ((one, other), (other, one))
         self.runner.add(
-            Errand(key, self.judging.duel(self.request, self.rubric, *pair))
+            EvaluationJob(key, self.judging.duel(self.request, self.rubric, *pair))
             for key, pair in zip(keys, orders, strict=True)
         )
         self._collect()
@@ -159,10 +159,10 @@ class Comparing:
     def _collect(self) -> None:
         self._results |= {errand.key: result for errand, result in self.runner.run()}
 
-    def _side(self, variant: Variant, errand: Errand) -> Side:
+    def _side(self, variant: Variant, errand: EvaluationJob) -> ComparedAnswer:
         result = self._results[errand.key]
         faults = faults_of(result, self.gates)
-        return Side(
+        return ComparedAnswer(
             variant.name,
             result.status.value,
             faults,
@@ -173,7 +173,9 @@ class Comparing:
         )
 
 
-def _judged(first: Side, second: Side, judged: Sequence[JobResult], rubric: Rubric) -> Comparison:
+def _judged(
+    first: ComparedAnswer, second: ComparedAnswer, judged: Sequence[JobResult], rubric: Rubric
+) -> Comparison:
     """`judged`: what was shown in order, then what was shown swapped; fewer, where there was
     no money for them.
     """

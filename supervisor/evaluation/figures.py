@@ -84,7 +84,7 @@ def _mean_of(sums: Sequence[tuple[float, int]]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class ResourceUse:
     """Of one job, or of several together."""
 
     turns: int = 0
@@ -103,9 +103,9 @@ class Took:
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
-    def __add__(self, other: Took) -> Took:
+    def __add__(self, other: ResourceUse) -> ResourceUse:
         is_known = self.cost_usd is not None and other.cost_usd is not None
-        return Took(
+        return ResourceUse(
             turns=self.turns + other.turns,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -115,11 +115,11 @@ class Took:
         )
 
 
-def took_by(result: JobResult) -> Took:
+def took_by(result: JobResult) -> ResourceUse:
     usage = result.usage
     spans = ((one.get("started_at"), one.get("finished_at")) for one in result.handoffs)
     own_s = sum(end - start for start, end in spans if start and end)
-    return Took(
+    return ResourceUse(
         usage["turns"],
         usage["input_tokens"],
         usage["output_tokens"],
@@ -129,8 +129,8 @@ def took_by(result: JobResult) -> Took:
     )
 
 
-def took_together(parts: Iterable[Took]) -> Took:
-    return sum(parts, start=Took())
+def took_together(parts: Iterable[ResourceUse]) -> ResourceUse:
+    return sum(parts, start=ResourceUse())
 
 
 def text_of(result: JobResult) -> str:

@@ -28,7 +28,7 @@ MOST_CASES = 1_000
 LONGEST_REFERENCE = 10_000
 
 
-class Case(BaseModel):
+class GoldenCase(BaseModel):
     """One request of a golden set."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -64,7 +64,7 @@ class Case(BaseModel):
         return self
 
 
-def read_golden(path: Path) -> tuple[Case, ...]:
+def read_golden(path: Path) -> tuple[GoldenCase, ...]:
     """All of them, each with `docs` as a path from here.
 
     Raises:
@@ -85,16 +85,16 @@ def read_golden(path: Path) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _cases_in(path: Path, lines: list[str]) -> Iterator[Case]:
+def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
     known: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             refuse_repeats(line)
-            case = Case.model_validate_json(line)
+            case = GoldenCase.model_validate_json(line)
         except ValidationError as error:
-            raise UserError(f"{path}:{number}: {problems_of(error, kind=Case)}") from error
+            raise UserError(f"{path}:{number}: {problems_of(error, kind=GoldenCase)}") from error
         except (MalformedMessage, UserError) as error:
             raise UserError(f"{path}:{number}: {error}") from error
         if case.id in known:

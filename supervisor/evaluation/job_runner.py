@@ -12,12 +12,12 @@ from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.shared.types.ids import JobId, job_id_for
 from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, Patience
+from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, ReconnectLimit
 from handoff_queue.supervisor.client.report import JobResult
 
 
 @dataclass(frozen=True, slots=True)
-class Purse:
+class EvaluationBudget:
     """Each job that is begun sets its own limit aside; what it has not spent comes back when
     it ends. Amounts in micro-dollars.
     """
@@ -48,7 +48,7 @@ class Purse:
             return None
         return max(0, min(self.left, (self.total - self.spent) // self.slots))
 
-    def began(self, job: str, limit: int | None) -> Purse:
+    def began(self, job: str, limit: int | None) -> EvaluationBudget:
         """`limit`: None sets nothing aside."""
         return (
             self
@@ -56,7 +56,7 @@ class Purse:
             else replace(self, aside={**self.aside, job: limit})
         )
 
-    def ended(self, job: str, cost: int | None) -> Purse:
+    def ended(self, job: str, cost: int | None) -> EvaluationBudget:
         """`cost`: None is not known, and then its whole limit counts."""
         rest = {name: limit for name, limit in self.aside.items() if name != job}
         return replace(
@@ -68,7 +68,7 @@ LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class EvaluationJob:
     """A job to be, by its idempotency key. Its request names its mode, and its documents have
     been read; its limit in money is the runner's affair.
     """
@@ -82,28 +82,28 @@ class Errand:
 
 
 @dataclass(slots=True)
-class Runner:
+class JobRunner:
     """Begins errands, as many at once as the purse has slots, until there are none, or no
     money for one.
     """
 
     jobs: Client
-    purse: Purse
+    purse: EvaluationBudget
     check: Callable[[], None] = lambda: None
     """Called at each look; may raise what ends the waiting."""
-    waiting: deque[Errand] = field(default_factory=deque)
+    waiting: deque[EvaluationJob] = field(default_factory=deque)
     """What is left in it at the end was not run: there was no money."""
-    running: dict[JobId, Errand] = field(default_factory=dict)
-    _patience: Patience = field(default_factory=Patience)
+    running: dict[JobId, EvaluationJob] = field(default_factory=dict)
+    _patience: ReconnectLimit = field(default_factory=ReconnectLimit)
 
-    def add(self, errands: Iterable[Errand]) -> None:
+    def add(self, errands: Iterable[EvaluationJob]) -> None:
         self.waiting.extend(errands)
 
-    def add_next(self, errand: Errand) -> None:
+    def add_next(self, errand: EvaluationJob) -> None:
         """Before all that wait."""
         self.waiting.appendleft(errand)
 
-    def run(self) -> Iterator[tuple[Errand, JobResult]]:
+    def run(self) -> Iterator[tuple[EvaluationJob, JobResult]]:
         """Each as it ends. More may be added meanwhile.
 
         Raises:
@@ -154,7 +154,7 @@ class Runner:
         }
         return [job_id for job_id in self.running if job_id not in going_on]
 
-    def _there(self, errand: Errand) -> JobSubmitted | None:
+    def _there(self, errand: EvaluationJob) -> JobSubmitted | None:
         """The job of an earlier run of the same name; None: there is none yet.
 
         Raises:

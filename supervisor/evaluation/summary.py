@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from handoff_queue.supervisor.evaluation.figures import (
     Estimate,
-    Took,
+    ResourceUse,
     mean,
     rate,
     times,
     took_together,
 )
-from handoff_queue.supervisor.evaluation.trials import Outcome, Variant
+from handoff_queue.supervisor.evaluation.trials import TrialOutcome, Variant
 
 CONCLUSIVE = "beyond chance (95 %)"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SummaryRow:
     """One way, over all requests that were not cut."""
 
     variant: Variant
@@ -35,7 +35,7 @@ class Row:
     """Of the judge, 1 to 5. None: nothing was judged."""
     unjudged: int
     """Answers whose judge failed."""
-    took: Took
+    took: ResourceUse
     """All of its trials together, cut ones included; without the judge."""
 
     @property
@@ -44,7 +44,7 @@ class Row:
         return self.took.tokens / max(1, self.trials + self.cut)
 
 
-def row_of(variant: Variant, outcomes: Sequence[Outcome]) -> Row:
+def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
     mine = [one for one in outcomes if one.trial.variant == variant]
     whole = [one for one in mine if not one.is_cut]
     by_case: dict[str, list[float]] = {}
@@ -52,7 +52,7 @@ def row_of(variant: Variant, outcomes: Sequence[Outcome]) -> Row:
         if one.score is not None:
             by_case.setdefault(one.trial.case.id, []).append(one.score)
     passed = sum(one.passed for one in whole)
-    return Row(
+    return SummaryRow(
         variant=variant,
         trials=len(whole),
         cut=len(mine) - len(whole),
@@ -64,7 +64,7 @@ def row_of(variant: Variant, outcomes: Sequence[Outcome]) -> Row:
     )
 
 
-def by_kind(outcomes: Sequence[Outcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
+def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
     """Kind of request -> way -> (passed, of so many). Requests that name no kind are left out."""
     found: dict[str, dict[Variant, tuple[int, int]]] = {}
     for one in outcomes:
@@ -74,7 +74,7 @@ def by_kind(outcomes: Sequence[Outcome]) -> Mapping[str, Mapping[Variant, tuple[
     return found
 
 
-def advice_on(rows: Sequence[Row]) -> str | None:
+def advice_on(rows: Sequence[SummaryRow]) -> str | None:
     """Which way to take: the one that takes the fewest tokens of those that are not worse than
     the best beyond chance. None: there is nothing to choose from.
     """
@@ -104,7 +104,7 @@ def advice_on(rows: Sequence[Row]) -> str | None:
 
 
 def shortfalls(
-    rows: Sequence[Row], min_pass_rate: float | None, min_score: float | None
+    rows: Sequence[SummaryRow], min_pass_rate: float | None, min_score: float | None
 ) -> list[str]:
     """Which rows are below a threshold, a sentence each. What was not measured is below any."""
     found = []

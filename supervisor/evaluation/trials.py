@@ -13,10 +13,16 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Score
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
-from handoff_queue.supervisor.evaluation.answer_judge import Judging, mean_of, scores_in
-from handoff_queue.supervisor.evaluation.figures import Took, faults_of, is_cut, text_of, took_by
-from handoff_queue.supervisor.evaluation.golden_set import Case
-from handoff_queue.supervisor.evaluation.job_runner import Errand, Runner
+from handoff_queue.supervisor.evaluation.answer_judge import AnswerJudge, mean_of, scores_in
+from handoff_queue.supervisor.evaluation.figures import (
+    ResourceUse,
+    faults_of,
+    is_cut,
+    text_of,
+    took_by,
+)
+from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
+from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
 from handoff_queue.supervisor.workflows import Workflow
 
 
@@ -56,14 +62,14 @@ class Variant:
 class Trial:
     """One request, done once in one way."""
 
-    case: Case
+    case: GoldenCase
     variant: Variant
     number: int
     """From 1, of as many as each has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What came of a trial."""
 
     trial: Trial
@@ -71,13 +77,13 @@ class Outcome:
     status: str
     faults: tuple[str, ...]
     """Why it did not pass. None: it passed."""
-    took: Took
+    took: ResourceUse
     is_cut: bool = False
     """Its money was spent: it is counted neither way."""
     scores: tuple[Score, ...] = ()
     judged_by: str | None = None
     """The judge's job. None: there was none."""
-    judging_took: Took = field(default_factory=Took)
+    judging_took: ResourceUse = field(default_factory=ResourceUse)
 
     @property
     def passed(self) -> bool:
@@ -90,12 +96,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvaluationPlan:
     """What is to be measured."""
 
     name: str
     """Of the run: the same name, and the same set, find the jobs that there are."""
-    cases: Sequence[Case]
+    cases: Sequence[GoldenCase]
     variants: Sequence[Variant]
     repeat: int = 1
     workflow: Workflow | None = None
@@ -103,7 +109,7 @@ class Plan:
     documents: Mapping[str, FolderReading] = field(default_factory=dict)
     """What the cases' `docs` hold: read once, however many jobs work from it."""
     limits: JobLimits = field(default_factory=JobLimits)
-    judging: Judging | None = None
+    judging: AnswerJudge | None = None
     """None: nothing is judged."""
 
     @property
@@ -125,17 +131,17 @@ class Plan:
     def is_judged(self, trial: Trial) -> bool:
         return self.judging is not None and trial.case.rubric is not None
 
-    def errand(self, trial: Trial) -> Errand:
+    def errand(self, trial: Trial) -> EvaluationJob:
         documents = self.documents[trial.case.docs] if trial.case.docs else None
-        return Errand(
+        return EvaluationJob(
             self._key(trial),
             trial.variant.request(trial.case.request, documents, self.limits, self.workflow),
         )
 
-    def judge_errand(self, trial: Trial, result: JobResult) -> Errand:
+    def judge_errand(self, trial: Trial, result: JobResult) -> EvaluationJob:
         assert self.judging is not None
         assert trial.case.rubric is not None
-        return Errand(
+        return EvaluationJob(
             f"{self._key(trial)} judged",
             self.judging.scoring(
                 trial.case.request, trial.case.rubric, result, trial.case.reference
@@ -150,18 +156,18 @@ class Plan:
 class Evaluation:
     """A plan that is being carried out."""
 
-    plan: Plan
-    runner: Runner
+    plan: EvaluationPlan
+    runner: JobRunner
     _trials: dict[str, Trial] = field(default_factory=dict)
     _answered: dict[str, tuple[Trial, JobResult]] = field(default_factory=dict)
     """By the key of the judge's errand."""
     _cut_judges: int = 0
 
-    def outcomes(self) -> Iterator[Outcome]:
+    def outcomes(self) -> Iterator[TrialOutcome]:
         """Each as it is complete, the judge's scores included.
 
         Raises:
-            UserError, LedgerUnavailable: as `Runner.run`.
+            UserError, LedgerUnavailable: as `JobRunner.run`.
         """
         for trial in self.plan.trials:
             errand = self.plan.errand(trial)
@@ -203,8 +209,8 @@ class Evaluation:
 
 def _outcome(
     trial: Trial, result: JobResult, scores: tuple[Score, ...] = (), judged: JobResult | None = None
-) -> Outcome:
-    return Outcome(
+) -> TrialOutcome:
+    return TrialOutcome(
         trial=trial,
         job_id=result.job_id,
         status=result.status.value,
@@ -213,5 +219,5 @@ def _outcome(
         is_cut=is_cut(result),
         scores=scores,
         judged_by=judged.job_id if judged else None,
-        judging_took=took_by(judged) if judged else Took(),
+        judging_took=took_by(judged) if judged else ResourceUse(),
     )

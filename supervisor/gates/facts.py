@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from handoff_queue.shared.documents.decoding import Refused, decode
+from handoff_queue.shared.documents.decoding import DocumentRefused, decode
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.characters import composed, has_half_a_character
 from handoff_queue.shared.types.errors import ManyProblems, UserError
@@ -50,7 +50,7 @@ _Placed = tuple[str, _Cells]
 """Where a row stands, for errors, and its cells."""
 
 
-class WrittenFacts(Message):
+class FactsFile(Message):
     """A table of facts as a file of gates names it."""
 
     file: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
@@ -66,7 +66,7 @@ def read_facts(
     file: Path, columns: Mapping[str, str] | None = None, table: str | None = None
 ) -> FactTable:
     """The facts of a .csv or .tsv with a header, or of a table of a SQLite file. `columns`: as
-    in `WrittenFacts`.
+    in `FactsFile`.
 
     Raises:
         UserError: unreadable, too large, no table, a column that is not there; or cells that
@@ -162,7 +162,7 @@ def _rows_of_text(
     data = bounded_bytes(file, MOST_BYTES, "keep the facts that answers speak of")
     try:
         text = decode(data)
-    except Refused as reason:
+    except DocumentRefused as reason:
         raise UserError(
             f"{file} {reason}; give a .csv or .tsv with a header, or a SQLite file"
         ) from reason

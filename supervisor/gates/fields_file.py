@@ -18,7 +18,7 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFields:
+class FieldsFile:
     """What a file says."""
 
     file: Path
@@ -31,7 +31,7 @@ class WrittenFields:
         return f"{self.file}:{line_at(self.root, place)}"
 
 
-def fields_in(file: Path, such_as: Sequence[str]) -> WrittenFields:
+def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
     """Raises: UserError: not there, too large, or no plain YAML of fields; with file and line."""
     fields = f"fields, one a line: {', '.join(such_as)}"
     root = tree_in(
@@ -45,4 +45,4 @@ def fields_in(file: Path, such_as: Sequence[str]) -> WrittenFields:
         if key.tag != _TEXT:
             raise UserError(f"{where}must be {fields}")
         values[key.value] = value_of(f"{where}{key.value:.80}", node)
-    return WrittenFields(file, root, values)
+    return FieldsFile(file, root, values)

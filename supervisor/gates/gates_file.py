@@ -49,7 +49,7 @@ def gates_in(
     Raises:
         UserError: what cannot be used, where, and why.
     """
-    from handoff_queue.supervisor.gates.facts import WrittenFacts, read_facts
+    from handoff_queue.supervisor.gates.facts import FactsFile, read_facts
 
     place: tuple[str, ...] = ()
     kind: type[BaseModel] = Gates
@@ -57,9 +57,9 @@ def gates_in(
         gates = Gates.model_validate_json(
             json.dumps({name: value for name, value in fields.items() if name != FACTS})
         )
-        place, kind = (FACTS,), WrittenFacts
+        place, kind = (FACTS,), FactsFile
         written = (
-            WrittenFacts.model_validate_json(json.dumps(fields[FACTS])) if FACTS in fields else None
+            FactsFile.model_validate_json(json.dumps(fields[FACTS])) if FACTS in fields else None
         )
     except ValidationError as error:
         raise UserError(

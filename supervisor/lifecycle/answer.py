@@ -32,7 +32,7 @@ from handoff_queue.supervisor.lifecycle.disputes import (
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
 from handoff_queue.supervisor.lifecycle.replanning import why_not_looked_at
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words, said_by
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, said_by
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.markdown import below
 
@@ -114,7 +114,7 @@ def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class AnswerContent:
     """What an answer says, without what code adds to it."""
 
     body: str
@@ -127,7 +127,7 @@ class Content:
     """Of the results that it is made of."""
 
 
-def content_of(state: JobState, words: Words) -> Content:
+def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
     """`words`: of `parts_of(state)`."""
     parts = [words.result(ref) for ref in parts_of(state)]
     claims = {claim.id: claim for part in parts for claim in part.claims}
@@ -144,7 +144,7 @@ def content_of(state: JobState, words: Words) -> Content:
     value, citations = _numbered(parts[0].output, claims) if is_form else (None, ())
     body = "" if is_form else body_of(state, parts)
     text, citations = (_as_text(value), citations) if is_form else number_citations(body, claims)
-    return Content(
+    return AnswerContent(
         body,
         text,
         value,
@@ -154,7 +154,7 @@ def content_of(state: JobState, words: Words) -> Content:
     )
 
 
-def assemble(state: JobState, status: JobStatus, words: Words, label: str | None) -> Answer:
+def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str | None) -> Answer:
     """The answer of a job that has ended.
 
     `words`: of `parts_of(state)` and `words_wanted(state)`; `label`: what must stand with the
@@ -277,7 +277,7 @@ def _as_text(output: JsonValue) -> str:
     return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
 
 
-def _open_points(state: JobState, words: Words) -> tuple[str, ...]:
+def _open_points(state: JobState, words: ResultTexts) -> tuple[str, ...]:
     checked = state.fact_checks.said
     wrong = words.objections(checked.result) if checked and checked.wrong and checked.result else ()
     return (
@@ -287,7 +287,7 @@ def _open_points(state: JobState, words: Words) -> tuple[str, ...]:
     )
 
 
-def _of_the_review(state: JobState, words: Words) -> tuple[str, ...]:
+def _of_the_review(state: JobState, words: ResultTexts) -> tuple[str, ...]:
     last = words.verdict(state.last_round) if state.last_round else None
     if last is None:
         return ()
@@ -302,7 +302,7 @@ def open_text(points: tuple[str, ...]) -> str:
     )
 
 
-def of_the_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
+def of_the_plan(plan: PlanMade | None, words: ResultTexts) -> tuple[str, ...]:
     """What is to be said of a plan that is none, or not to the letter the planner's, with an
     answer and without.
     """
@@ -315,7 +315,7 @@ def of_the_plan(plan: PlanMade | None, words: Words) -> tuple[str, ...]:
     )
 
 
-def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
+def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
     notes = list(of_the_plan(state.plan, words))
     if state.routed and state.routed.problem:
         notes.append(
@@ -351,7 +351,7 @@ def _own_notes(state: JobState, words: Words) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _unsettled(state: JobState, words: Words) -> list[str]:
+def _unsettled(state: JobState, words: ResultTexts) -> list[str]:
     """What was not done about contradictions."""
     notes = []
     if state.judged and state.judged.problem:

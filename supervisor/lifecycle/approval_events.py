@@ -18,8 +18,8 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
-from handoff_queue.supervisor.lifecycle.persistent_map import Layers
+from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
+from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     Phase,
@@ -142,7 +142,7 @@ def _done_again(state: JobState, event: Rejected) -> dict[Any, StepState]:
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
         own = {"result": event.note} if step_id in named else {"follows": True}
-        remark = Remark(author="user", previous=step.result, **own)
+        remark = AttemptFeedback(author="user", previous=step.result, **own)
         steps[step_id] = again(step, remark, is_named=step_id in event.steps)
     return steps
 
@@ -155,7 +155,7 @@ def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
 
 def _with_answer(
     state: JobState, question: Question, named: Sequence[StepId], *, is_approved: bool
-) -> Layers[StepId, StepState]:
+) -> PersistentMap[StepId, StepState]:
     """Return the steps with a person's answer. Without names, it is about all steps of the
     question.
     """
@@ -171,14 +171,16 @@ def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]
     return {step_id: state.steps[step_id] for step_id in question.steps if step_id in state.steps}
 
 
-def _let_go(state: JobState, question: Question) -> Layers[StepId, StepState]:
+def _let_go(state: JobState, question: Question) -> PersistentMap[StepId, StepState]:
     about = _asked_about(state, question)
     return state.steps | {
         step_id: step.model_copy(update={"is_let_go": True}) for step_id, step in about.items()
     }
 
 
-def _tried_anew(state: JobState, question: Question, event: Rejected) -> Layers[StepId, StepState]:
+def _tried_anew(
+    state: JobState, question: Question, event: Rejected
+) -> PersistentMap[StepId, StepState]:
     """By its own specialist, as if it had never been tried, with what was said. Those that
     were not named are let go.
     """
@@ -187,7 +189,7 @@ def _tried_anew(state: JobState, question: Question, event: Rejected) -> Layers[
         step_id for step_id, step in about.items() if not step.acted
     )
     remark = {
-        step_id: Remark(author="user", result=event.note, previous=about[step_id].result)
+        step_id: AttemptFeedback(author="user", result=event.note, previous=about[step_id].result)
         for step_id in named
     }
     fresh = {"failures": 0, "tried": (), "given_to": None}

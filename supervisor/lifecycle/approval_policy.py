@@ -15,12 +15,12 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.lifecycle.budget import why_asked
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
+    ApproveBySilence,
     AskApproval,
     CheckConditions,
     ChooseAnswer,
     Command,
     EndJob,
-    GoOn,
     IssueFactCheck,
     IssueGroup,
     IssueRole,
@@ -129,7 +129,7 @@ def while_asked(state: JobState, question: Question, now: float) -> tuple[Comman
         return (AbandonSteps(question.steps, why),)
     if now >= question.until:
         if approvals.on_timeout is OnTimeout.GO_ON:
-            return (GoOn(question.version),)
+            return (ApproveBySilence(question.version),)
         return (
             EndJob(
                 JobStatus.CANCELLED,

@@ -13,10 +13,10 @@ from handoff_queue.shared.types.events import Arbitrated, HandoffIssued
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from handoff_queue.supervisor.lifecycle.steps import again
@@ -80,7 +80,7 @@ def arbitrated(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
         return changes
     steps = dict(state.steps)
     for step_id in {*named, *state.downstream(named)}:
-        remark = Remark(
+        remark = AttemptFeedback(
             author="assessor",
             result=state.last_round.result,
             previous=steps[step_id].result,
@@ -121,7 +121,7 @@ def arbitration_wanted(state: JobState) -> tuple[BlobRef, ...]:
     )
 
 
-def rulings_of(state: JobState, words: Words) -> dict[StepId, Ruling]:
+def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
     """What the judge said of each point that still stands. `words`: of `arbitration_wanted`."""
     found = [Rulings.of(words.result(ref).output) for ref in arbitration_wanted(state)]
     return {
@@ -142,7 +142,7 @@ def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str 
     return f"Disputed between reviewer and writer: {point} (the judge could not settle it{why})"
 
 
-def settled_notes(state: JobState, words: Words) -> tuple[str, ...]:
+def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
     """What was dropped from the open points, and why; and why nothing was settled."""
     if state.arbitrated is None or not quarrels(state):
         return ()

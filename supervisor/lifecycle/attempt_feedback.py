@@ -9,7 +9,7 @@ from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.message import Message
 
 
-class Remark(Message):
+class AttemptFeedback(Message):
     """Why a step is done again. `supervisor.lifecycle.result_texts` makes a Feedback of it."""
 
     author: Author
@@ -32,7 +32,7 @@ class Remark(Message):
         return self.author == "user" and self.result is None and not self.follows
 
 
-class Team(Message):
+class PreviousTeam(Message):
     """The child job that did a step the last time, and what it had for that."""
 
     job_id: JobId

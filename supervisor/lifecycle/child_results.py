@@ -20,7 +20,7 @@ from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.answer import body_of, content_of, open_text, parts_of
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of, section
 from handoff_queue.supervisor.lifecycle.gaps import gap_text, lacking
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts
 from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
@@ -31,7 +31,7 @@ _STATUS = {JobStatus.OK: ResultStatus.OK, JobStatus.PARTIAL: ResultStatus.PARTIA
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class ChildUsage:
     """By the books, which count what was cut as well."""
 
     usage: Usage
@@ -39,7 +39,7 @@ class Used:
 
 
 def result_for_parent(
-    state: JobState, words: Words, answer: Answer | None, used: Used, so_far: Used
+    state: JobState, words: ResultTexts, answer: Answer | None, used: ChildUsage, so_far: ChildUsage
 ) -> HandoffResult:
     """The result of an ended child. Its statements point to its claims, which keep their
     sources and take the name of the parent's step.
@@ -86,7 +86,7 @@ def result_for_parent(
 
 
 def _said(
-    state: JobState, words: Words, answer: Answer, step: StepId
+    state: JobState, words: ResultTexts, answer: Answer, step: StepId
 ) -> tuple[JsonValue, tuple[Claim, ...]]:
     """Return the answer before its sources were numbered, and all its claims, cited ones first.
 
@@ -135,7 +135,7 @@ def _in_order(first: Iterable[str], others: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*first, *others]))
 
 
-def _stop_reason(state: JobState, so_far: Used) -> StopReason:
+def _stop_reason(state: JobState, so_far: ChildUsage) -> StopReason:
     """A slice that is spent is a limit of this handoff; what is spent above it is the parent's
     own budget.
     """
@@ -152,7 +152,7 @@ def _stop_reason(state: JobState, so_far: Used) -> StopReason:
             return other
 
 
-def _limit_reached(state: JobState, so_far: Used) -> StopReason:
+def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
     """The one of which the greatest part is used."""
     limits = state.submitted.limits
     parts = {

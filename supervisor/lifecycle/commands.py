@@ -183,7 +183,7 @@ class RemindUser:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class ApproveBySilence:
     """Take silence for an approval."""
 
     asked: int
@@ -251,7 +251,7 @@ Command = (
     | AskUser
     | AskApproval
     | RemindUser
-    | GoOn
+    | ApproveBySilence
     | PublishAgain
     | RunRole
     | StartChild

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.events import Abandoned, ConditionsChecked
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.supervisor.lifecycle.result_texts import Words, failed_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, failed_by_code
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
@@ -26,7 +26,7 @@ def results_wanted(state: JobState, plan: Plan, steps: Iterable[StepId]) -> Iter
 
 
 def conditions_checked(
-    state: JobState, plan: Plan, steps: Sequence[StepId], words: Words
+    state: JobState, plan: Plan, steps: Sequence[StepId], words: ResultTexts
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
     """Return the event, and the results that say why steps do not begin.
 
@@ -59,7 +59,7 @@ def steps_skipped(
     return ConditionsChecked(skipped=_references(results)), results
 
 
-def _decided(state: JobState, step: Step, words: Words) -> tuple[bool, str]:
+def _decided(state: JobState, step: Step, words: ResultTexts) -> tuple[bool, str]:
     """Raises: Undecided."""
     when = step.when
     if when is None:
@@ -70,7 +70,7 @@ def _decided(state: JobState, step: Step, words: Words) -> tuple[bool, str]:
     return found.is_met, found.why
 
 
-def _fields(state: JobState, step_id: StepId, words: Words) -> Mapping[str, JsonValue]:
+def _fields(state: JobState, step_id: StepId, words: ResultTexts) -> Mapping[str, JsonValue]:
     """Return the fields of a step that a condition can name."""
     result = state.steps[step_id].result
     if result is None:

@@ -54,7 +54,7 @@ from handoff_queue.supervisor.lifecycle.job_end import (
     why_over,
 )
 from handoff_queue.supervisor.lifecycle.joins import hopeless, late, ready
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.replanning import wants_a_look
 from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
@@ -85,7 +85,7 @@ MOST_CONDITIONS = 5_000
 """
 
 
-def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     """What is to be done now. Nothing: wait for the next event, or for `next_due`."""
     if state.ended:
         return after_the_end(state, now)
@@ -101,7 +101,7 @@ def decide(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     return _carry_on(state, seen, now)
 
 
-def _carry_on(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+def _carry_on(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     recovered = recoveries(state, seen, now)
     if state.question:
         waits = while_asked(state, state.question, now)
@@ -111,7 +111,7 @@ def _carry_on(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
     return _unasked(state, seen, now, recovered)
 
 
-def _beside_the_question(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+def _beside_the_question(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     """Return what goes on while a person is asked about steps: all that needs no other question.
 
     The job's time stands still while nothing but the question is open.
@@ -122,7 +122,7 @@ def _beside_the_question(state: JobState, seen: Seen, now: float) -> tuple[Comma
 
 
 def _unasked(
-    state: JobState, seen: Seen, now: float, recovered: tuple[Command, ...]
+    state: JobState, seen: Observations, now: float, recovered: tuple[Command, ...]
 ) -> tuple[Command, ...]:
     if state.rejected:
         return after_rejection(state, state.rejected)
@@ -143,7 +143,7 @@ def _ask(state: JobState) -> tuple[Command, ...]:
     return () if state.asked_at is not None else (AskUser(why_over(state)),)
 
 
-def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:  # noqa: PLR0911 (one case a phase)
+def _next(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:  # noqa: PLR0911 (one case a phase)
     match state.phase:
         case Phase.ROUTING:
             return route(state, seen)
@@ -168,7 +168,7 @@ def _next(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:  # no
             assert_never(state.phase)
 
 
-def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
     is_thought_about = state.has_open(REPLANNER) or wants_a_look(state, now)
@@ -210,7 +210,7 @@ def _work(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
 
 
 def _settle(
-    state: JobState, seen: Seen, now: float, *, is_thought_about: bool
+    state: JobState, seen: Observations, now: float, *, is_thought_about: bool
 ) -> tuple[Command, ...] | None:
     """Return what is done about steps that are late, failed, or can't begin. None: nothing."""
     if too_late := late(state, now):
@@ -269,7 +269,7 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
     )
 
 
-def _groups(state: JobState, ready: list[StepId], seen: Seen) -> list[Command]:
+def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Command]:
     """Ready steps that the same steps wait for meet in one chord: unequal branches never wait
     for each other.
     """

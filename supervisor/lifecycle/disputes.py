@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import ConflictsFound, Judged
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, ref
 from handoff_queue.shared.types.review import Conflict, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.claim_conflicts import conflicts_in
@@ -53,7 +53,7 @@ def results_in(state: JobState) -> tuple[BlobRef, ...]:
     )
 
 
-def found_in(state: JobState, words: Words) -> tuple[ConflictsFound, str | None]:
+def found_in(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str | None]:
     """The event of looking for conflicts, and the ledger that it refers to. `words`: of
     `results_in`.
     """
@@ -151,7 +151,7 @@ class Dispute:
         }
 
 
-def disputes_of(state: JobState, words: Words) -> tuple[Dispute, ...]:
+def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
     """Every conflict among the results that the answer comes from. `words`: of `disputes_wanted`."""
     found, judged = state.conflicts, state.judged
     if found is None or found.ledger is None:

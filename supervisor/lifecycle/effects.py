@@ -17,7 +17,7 @@ from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
@@ -78,7 +78,7 @@ def may_begin(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
     return [step_id for step_id in steps if step_id not in waiting]
 
 
-def unapproved(state: JobState, seen: Seen, steps: Sequence[StepId]) -> tuple[StepId, ...]:
+def unapproved(state: JobState, seen: Observations, steps: Sequence[StepId]) -> tuple[StepId, ...]:
     """Return the steps among these that a person must approve before they begin."""
     is_covered = {*state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
     helpers = helpers_of(state) if is_covered else frozenset[StepId]()
@@ -91,7 +91,7 @@ def unapproved(state: JobState, seen: Seen, steps: Sequence[StepId]) -> tuple[St
     return tuple(found)
 
 
-def _may_act(step: StepState, seen: Seen) -> bool:
+def _may_act(step: StepState, seen: Observations) -> bool:
     """Return whether a step may have an effect. A stand-in has the effects of the planned
     specialist.
     """

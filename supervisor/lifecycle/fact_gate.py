@@ -26,8 +26,8 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
-from handoff_queue.supervisor.lifecycle.observations import Seen
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.observations import Observations
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.steps import sent_back
 
@@ -37,7 +37,7 @@ FAILED = "the fact-checker failed"
 UNSURE = "the fact-checker could not say"
 
 
-def check_facts(state: JobState, seen: Seen, now: float) -> tuple[Command, ...] | None:
+def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Command, ...] | None:
     """What is to be done about the facts of an answer before it leaves; None: nothing, or
     nothing more.
     """
@@ -84,7 +84,7 @@ def _known(state: JobState) -> BlobRef | None:
     return state.fact_checks.result if state.fact_checks.parts == parts_of(state) else None
 
 
-def taken(state: JobState, command: TakeFactCheck, words: Words) -> FactsChecked:
+def taken(state: JobState, command: TakeFactCheck, words: ResultTexts) -> FactsChecked:
     """What a fact-checker's result means for the answer. `words`: of that result."""
     result, check = words.result(command.result), words.fact_check(command.result)
     if check is None or (not check.wrong and result.status is not ResultStatus.OK):

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.handoff import BlobRef, Claim, Given, HandoffRes
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_GIVEN = 50
@@ -39,13 +39,16 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     return dict(list(found.items())[:MOST_GIVEN])
 
 
-def given_of(state: JobState, words: Words) -> tuple[tuple[Given, ...], tuple[str, ...]]:
+def given_of(state: JobState, words: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
     """The same for a new job, and the payloads. `words`: of `results_to_give(state)`."""
     return given_as(state, results_to_give(state), parts_of(state), words)
 
 
 def given_as(
-    state: JobState, results: Mapping[StepId, BlobRef], answers: Collection[BlobRef], words: Words
+    state: JobState,
+    results: Mapping[StepId, BlobRef],
+    answers: Collection[BlobRef],
+    words: ResultTexts,
 ) -> tuple[tuple[Given, ...], tuple[str, ...]]:
     """These results of a job, as another one knows them. `answers`: those that belong to the
     whole of its request.

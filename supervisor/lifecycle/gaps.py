@@ -12,11 +12,11 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE, SUB_SUPERVISOR
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 
 
-def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
+def gaps_of(state: JobState, words: ResultTexts) -> tuple[Gap, ...]:
     """Return the steps whose results are missing or incomplete, and why."""
     prices = _prices(state)
     return tuple(
@@ -31,7 +31,7 @@ def gaps_of(state: JobState, words: Words) -> tuple[Gap, ...]:
     )
 
 
-def _why(step: StepState, words: Words) -> str:
+def _why(step: StepState, words: ResultTexts) -> str:
     """Return why the result of a step is missing or incomplete."""
     why = words.why(step.trouble)
     is_as_before = step.trouble == step.result or (
@@ -82,7 +82,7 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class StepCosts:
     """What steps with a usable result have cost on average, in micro-dollars. None: there are
     none, or a price is not known.
     """
@@ -95,12 +95,12 @@ class Costs:
         return self.by_specialist.get(specialist, self.everybody)
 
 
-def likely_costs(state: JobState) -> Costs:
+def likely_costs(state: JobState) -> StepCosts:
     done = [step for step in state.steps.values() if step.usable and step.began_at]
     by_specialist: dict[str, list[int | None]] = {}
     for step in done:
         by_specialist.setdefault(step.specialist, []).append(step.cost_microusd)
-    return Costs(
+    return StepCosts(
         {name: _average(costs) for name, costs in by_specialist.items()},
         _average([step.cost_microusd for step in done]),
     )

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.patterns import first_of, matches
 from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
 from handoff_queue.supervisor.lifecycle.citations import uncited
 from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words, failed_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, failed_by_code
 from handoff_queue.supervisor.lifecycle.routing import WHOLE
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.claim_conflicts import against_the_facts
@@ -50,7 +50,7 @@ def gates_want(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def checked(
-    state: JobState, words: Words, *, may_send_back: bool
+    state: JobState, words: ResultTexts, *, may_send_back: bool
 ) -> tuple[GatesChecked, HandoffResult | None]:
     """What code finds in the answer that there would be, and the result that says it. `words`:
     of `gates_want(state)`.

@@ -17,13 +17,13 @@ from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.lifecycle.answer import made_of
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 
 
-def assigned(state: JobState, steps: Sequence[StepId], seen: Seen) -> dict[StepId, str]:
+def assigned(state: JobState, steps: Sequence[StepId], seen: Observations) -> dict[StepId, str]:
     """Those of these steps that somebody else gets. One that was tried before stays with whom
     it is.
     """
@@ -77,7 +77,7 @@ def step_handoff(
     step: Step,
     spec: SpecialistSpec,
     spec_digest: str,
-    words: Words,
+    words: ResultTexts,
     answer_schema: Mapping[str, Any] | None,
     contract: SpecialistSpec | None = None,
 ) -> AgentHandoff:

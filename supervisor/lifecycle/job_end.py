@@ -23,7 +23,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubted
 from handoff_queue.supervisor.lifecycle.joins import next_join
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question, StepStatus
 
@@ -183,7 +183,7 @@ def question_due(state: JobState, question: Question) -> float:
 
 
 def next_due(
-    state: JobState, now: float, claim_within_s: float, seen: Seen | None = None
+    state: JobState, now: float, claim_within_s: float, seen: Observations | None = None
 ) -> float | None:
     """When the sweeper must look at the job, if nothing happens before; None: never. Unix time
     in seconds.

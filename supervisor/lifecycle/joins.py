@@ -18,7 +18,7 @@ ALL_SKIPPED = "the steps that it depends on were skipped"
 NOTHING_TO_BUILD_ON = "everything that it depends on failed"
 
 
-class Standing(StrEnum):
+class JoinStanding(StrEnum):
     OPEN = "open"
     MET = "met"
     BROKEN = "broken"
@@ -48,10 +48,10 @@ def last_fan_in(state: JobState) -> FanIn:
     return FanIn(None, state.sinks if join else (), join)
 
 
-def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[Standing, str]:
+def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, str]:
     """How it stands, and why, in words for whoever reads of it."""
     if any(state.steps[one].status is not StepStatus.SETTLED for one in fan_in.helpers):
-        return Standing.OPEN, ""
+        return JoinStanding.OPEN, ""
     parts = [state.steps[part] for part in fan_in.parts]
     usable, left = (
         sum(part.usable for part in parts),
@@ -59,12 +59,16 @@ def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[Standing, str]
     )
     if fan_in.join is None:
         if left:
-            return Standing.OPEN, ""
-        return (Standing.MET, "") if usable or not parts else (Standing.BROKEN, NOTHING_TO_BUILD_ON)
+            return JoinStanding.OPEN, ""
+        return (
+            (JoinStanding.MET, "")
+            if usable or not parts
+            else (JoinStanding.BROKEN, NOTHING_TO_BUILD_ON)
+        )
     if why := _never(state, fan_in.join, usable, left):
-        return Standing.BROKEN, why
+        return JoinStanding.BROKEN, why
     why = _enough(state, fan_in, fan_in.join, usable, left, now)
-    return (Standing.MET, why) if why else (Standing.OPEN, "")
+    return (JoinStanding.MET, why) if why else (JoinStanding.OPEN, "")
 
 
 def _never(state: JobState, join: Join, usable: int, left: int) -> str:
@@ -99,7 +103,7 @@ def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> boo
     """Whether any fan-in does not have what it needs without a step. `dependents`: of that step."""
     fan_ins = [fan_in_of(state, one) for one in dependents] if dependents else [last_fan_in(state)]
     return any(
-        one.join is None or standing(state, one, now)[0] is not Standing.MET for one in fan_ins
+        one.join is None or standing(state, one, now)[0] is not JoinStanding.MET for one in fan_ins
     )
 
 
@@ -107,7 +111,7 @@ def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     """What the next fan-in that has what it needs goes on without."""
     for fan_in in _joined(state):
         how, why = standing(state, fan_in, now)
-        if how is Standing.MET and (steps := _late_for(state, fan_in)):
+        if how is JoinStanding.MET and (steps := _late_for(state, fan_in)):
             return (
                 AbandonSteps(steps, f"not waited for: {why} for {fan_in.step or 'the answer'}"),
             )
@@ -125,9 +129,9 @@ def hopeless(state: JobState, now: float) -> tuple[AbandonSteps | SkipSteps, ...
         if state.steps[step_id].outline.depends_on:
             fan_in = fan_in_of(state, step_id)
             how, why = standing(state, fan_in, now)
-            if how is Standing.BROKEN and _lacks_only_skipped(state, fan_in):
+            if how is JoinStanding.BROKEN and _lacks_only_skipped(state, fan_in):
                 skipped.append(step_id)
-            elif how is Standing.BROKEN:
+            elif how is JoinStanding.BROKEN:
                 broken.setdefault(why, []).append(step_id)
     lost = tuple(AbandonSteps(tuple(steps), why) for why, steps in broken.items())
     return (*lost, SkipSteps(tuple(skipped), ALL_SKIPPED)) if skipped else lost
@@ -150,7 +154,7 @@ def ready(state: JobState, now: float) -> list[StepId]:
     return [
         step_id
         for step_id in waiting
-        if standing(state, fan_in_of(state, step_id), now)[0] is Standing.MET
+        if standing(state, fan_in_of(state, step_id), now)[0] is JoinStanding.MET
     ]
 
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from handoff_queue.shared.types.handoff import BlobRef, Citation, Claim, HandoffResult
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
-from handoff_queue.supervisor.text.result_fingerprint import ClaimsBefore, Saying
+from handoff_queue.supervisor.text.result_fingerprint import EarlierClaims, ResultFingerprint
 
 KNOWN_FROM = 0.9
 """Of a text's shingles, from which it says nothing new."""
@@ -39,7 +39,7 @@ def results_wanted(state: JobState) -> tuple[BlobRef, ...]:
     )
 
 
-def nothing_new_in(state: JobState, words: Words) -> tuple[StepId, ...]:
+def nothing_new_in(state: JobState, words: ResultTexts) -> tuple[StepId, ...]:
     """The added steps among those that the replanner was shown, whose results say nothing that
     the job did not have before they were added. `words`: of `results_wanted`.
     """
@@ -47,7 +47,7 @@ def nothing_new_in(state: JobState, words: Words) -> tuple[StepId, ...]:
     if not (judged := _to_be_judged(state)):
         return ()
     said = {
-        step_id: Saying(words.result(step.result))
+        step_id: ResultFingerprint(words.result(step.result))
         for step_id, step in state.steps.items()
         if step.usable and step.result
     }
@@ -70,15 +70,15 @@ def nothing_new_in(state: JobState, words: Words) -> tuple[StepId, ...]:
 
 def is_known(result: HandoffResult, earlier: Sequence[HandoffResult]) -> bool:
     """Whether everything in a result stands in these."""
-    return _is_known(Saying(result), [*map(Saying, earlier)])
+    return _is_known(ResultFingerprint(result), [*map(ResultFingerprint, earlier)])
 
 
 def is_said_again(result: HandoffResult, earlier: HandoffResult) -> bool:
     """Whether it is the same text: each has all sentences of the other."""
-    return _is_said_again(Saying(result), Saying(earlier))
+    return _is_said_again(ResultFingerprint(result), ResultFingerprint(earlier))
 
 
-def _is_known(new: Saying, earlier: Sequence[Saying]) -> bool:
+def _is_known(new: ResultFingerprint, earlier: Sequence[ResultFingerprint]) -> bool:
     if not new.claims:
         share = _share(
             new.shingles, frozenset[tuple[str, ...]]().union(*(one.shingles for one in earlier))
@@ -86,7 +86,7 @@ def _is_known(new: Saying, earlier: Sequence[Saying]) -> bool:
         return share >= KNOWN_FROM and all(
             any(one in other.sentences for other in earlier) for one in new.sentences
         )
-    before = ClaimsBefore(claim for other in earlier for claim in other.claims)
+    before = EarlierClaims(claim for other in earlier for claim in other.claims)
     if not all(_is_known_claim(claim, before) for claim in new.claims):
         return False
     stems = {one for other in earlier for one in other.stems}
@@ -96,7 +96,7 @@ def _is_known(new: Saying, earlier: Sequence[Saying]) -> bool:
     )
 
 
-def _is_said_again(new: Saying, earlier: Saying) -> bool:
+def _is_said_again(new: ResultFingerprint, earlier: ResultFingerprint) -> bool:
     is_whole = (
         min(_share(new.shingles, earlier.shingles), _share(earlier.shingles, new.shingles))
         >= KNOWN_FROM
@@ -135,7 +135,7 @@ def _upstream(state: JobState, step_id: StepId) -> set[StepId]:
     return found
 
 
-def _is_known_claim(claim: Claim, before: ClaimsBefore) -> bool:
+def _is_known_claim(claim: Claim, before: EarlierClaims) -> bool:
     alike = before.like(claim)
     return bool(alike) and all(
         any(_is_cited(source, other) for other in alike) for source in claim.sources

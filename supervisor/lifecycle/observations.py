@@ -9,7 +9,7 @@ from handoff_queue.shared.types.ids import HandoffId
 
 
 @dataclass(frozen=True, slots=True)
-class HandoffSeen:
+class ObservedHandoff:
     """How a handoff stands in the ledger."""
 
     state: str
@@ -27,7 +27,7 @@ class HandoffSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SpecialistLoad:
     """How busy a specialist is."""
 
     capability: str
@@ -41,14 +41,14 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observations:
     """What the shell read outside the journal."""
 
     roles: frozenset[str] = frozenset()
     """Specialists that live workers announce."""
-    handoffs: Mapping[HandoffId, HandoffSeen] = field(default_factory=dict)
+    handoffs: Mapping[HandoffId, ObservedHandoff] = field(default_factory=dict)
     """Those that something may be wrong with, and every open handoff of a role."""
-    loads: Mapping[str, Load] = field(default_factory=dict)
+    loads: Mapping[str, SpecialistLoad] = field(default_factory=dict)
     """How busy those among them are that others could stand in for."""
     acting: frozenset[str] = frozenset()
     """Those among them that have a tool with effects."""

@@ -25,7 +25,7 @@ _GONE: Any = object()
 _UNKNOWN: Any = object()
 
 
-class Layers(Mapping[Key, Value], Generic[Key, Value]):
+class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
     """Equal to a dict of the same items, and in its order."""
 
     __slots__ = ("_ground", "_size", "_top", "_whole")
@@ -66,7 +66,7 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
     def __repr__(self) -> str:
         return repr(self._all)
 
-    def __or__(self, new: Mapping[Key, Value]) -> Layers[Key, Value]:
+    def __or__(self, new: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
         """These and the new ones, which take the places of those of their names."""
         coming = [key for key in new if key not in self]
         again = any(
@@ -78,7 +78,7 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
             self._size + len(coming),
         )
 
-    def without(self, key: Key) -> Layers[Key, Value]:
+    def without(self, key: Key) -> PersistentMap[Key, Value]:
         """These but for one, if it is there."""
         return (
             self._made(self._ground, self._top | {key: _GONE}, self._size - 1)
@@ -86,7 +86,7 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
             else self
         )
 
-    def changed_since(self, before: Layers[Key, Value]) -> tuple[Key, ...]:
+    def changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
         """The keys whose values are other objects than in an earlier version, what is new in
         its order; those that are gone, too.
         """
@@ -111,7 +111,7 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
     @classmethod
     def _made(
         cls, ground: dict[Key, Value], top: dict[Key, Value], size: int
-    ) -> Layers[Key, Value]:
+    ) -> PersistentMap[Key, Value]:
         made = cls.__new__(cls)
         made._ground, made._top, made._size, made._whole = ground, top, size, None
         if len(top) > LEAST_TOP + isqrt(len(ground)):
@@ -126,6 +126,6 @@ class Layers(Mapping[Key, Value], Generic[Key, Value]):
         return core_schema.no_info_after_validator_function(cls, plain, serialization=as_dict)
 
 
-def layers(items: Mapping[Key, Value]) -> Layers[Key, Value]:
+def layers(items: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
     """The same, as it is if it is one."""
-    return items if isinstance(items, Layers) else Layers(items)
+    return items if isinstance(items, PersistentMap) else PersistentMap(items)

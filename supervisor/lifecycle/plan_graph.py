@@ -16,7 +16,7 @@ MOST_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PlanGraph:
     dependents: Mapping[StepId, frozenset[StepId]]
     """For every step, the steps that wait for it."""
     sinks: tuple[StepId, ...]
@@ -30,13 +30,13 @@ class Shape:
 
 
 _lock = threading.Lock()
-_known: OrderedDict[int, tuple[tuple[StepOutline, ...], Shape]] = OrderedDict()
+_known: OrderedDict[int, tuple[tuple[StepOutline, ...], PlanGraph]] = OrderedDict()
 """By the identity of a plan's steps, which are kept with it, so that no other object gets that
 identity.
 """
 
 
-def shape_of(steps: tuple[StepOutline, ...]) -> Shape:
+def shape_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
     with _lock:
         if (known := _known.get(id(steps))) is not None:
             _known.move_to_end(id(steps))
@@ -46,7 +46,7 @@ def shape_of(steps: tuple[StepOutline, ...]) -> Shape:
         for dependency in step.depends_on:
             found[dependency].add(step.id)
     dependents = {step_id: frozenset(ids) for step_id, ids in found.items()}
-    shape = Shape(
+    shape = PlanGraph(
         dependents,
         tuple(step_id for step_id, waiting in dependents.items() if not waiting),
         {step_id: place for place, step_id in enumerate(dependents)},

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Repeat, Step
 from handoff_queue.supervisor.text.normalized_task import (
-    Wording,
+    NormalizedTask,
     roots_in,
     stands_in_it,
     wording_of,
@@ -80,7 +80,7 @@ class _Asked:
         self._kinds: dict[Hashable, dict[str, list[Step]]] = {}
         """By each word, and by the empty one all."""
         self._roots: dict[StepId, frozenset[str]] = {}
-        self._wordings: dict[str, Wording] = {}
+        self._wordings: dict[str, NormalizedTask] = {}
 
     def add(self, step: Step, kind: Hashable) -> None:
         by_word = self._kinds.setdefault(kind, {})
@@ -103,13 +103,13 @@ class _Asked:
         most, of = max(alike, default=(0.0, StepId("")))
         return Repeat(step=new.id, earlier=of) if most > 0 else None
 
-    def _wording(self, step: Step) -> Wording:
+    def _wording(self, step: Step) -> NormalizedTask:
         if step.task not in self._wordings:
             self._wordings[step.task] = wording_of(step.task)
         return self._wordings[step.task]
 
 
-def asked_before(new: Wording, earlier: Wording) -> float:
+def asked_before(new: NormalizedTask, earlier: NormalizedTask) -> float:
     """0: the new task asks for something else. Or how much of the earlier one it asks for
     again; 1: all.
     """
@@ -125,7 +125,7 @@ def asked_before(new: Wording, earlier: Wording) -> float:
     return len(ours) / len(theirs) if theirs else float(new.text == earlier.text)
 
 
-def is_other_work(new: Wording, earlier: Wording) -> bool:
+def is_other_work(new: NormalizedTask, earlier: NormalizedTask) -> bool:
     """Whether something sets them apart, however much they have in common."""
     if (
         not (new.names <= earlier.spelled and earlier.names <= new.spelled)
@@ -154,7 +154,7 @@ may be a search that was worth it.
 """
 
 
-class Patches(Message):
+class PatchHistory(Message):
     """What came in, what the replanner has seen of it, and what it made of that."""
 
     news: dict[HandoffId, str] = Field(default_factory=dict)

@@ -45,7 +45,7 @@ from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import heard, planned
 from handoff_queue.supervisor.lifecycle.arbitration import arbitrated
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.disputes import looked_into
 from handoff_queue.supervisor.lifecycle.fact_gate import check_came, facts_checked, unsaid
 from handoff_queue.supervisor.lifecycle.persistent_map import layers
@@ -328,7 +328,7 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
         steps[step_id] = again(
-            step, Remark(author="assessor", result=event.result, previous=step.result)
+            step, AttemptFeedback(author="assessor", result=event.result, previous=step.result)
         )
     return {
         "rounds": rounds,

@@ -27,7 +27,11 @@ from handoff_queue.shared.types.handoff import BUDGETS
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch, Plan, Step, Synthesis
-from handoff_queue.supervisor.lifecycle.plan_patches import FRUITLESS_ROUNDS, REPLANNER, Patches
+from handoff_queue.supervisor.lifecycle.plan_patches import (
+    FRUITLESS_ROUNDS,
+    REPLANNER,
+    PatchHistory,
+)
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 from handoff_queue.supervisor.lifecycle.steps import still_asked
 
@@ -107,7 +111,7 @@ def why_not_looked_at(state: JobState) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Patched:
+class PatchedPlan:
     """A plan after a patch. `plan` None: there is nothing to change."""
 
     plan: Plan | None
@@ -118,7 +122,7 @@ class Patched:
     problem: str | None = None
 
 
-def patched(plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int) -> Patched:
+def patched(plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int) -> PatchedPlan:
     """The plan with everything in the patch that is still possible."""
     held = {
         one for step in plan.steps if step.id not in unbegun for one in step.depends_on
@@ -137,16 +141,16 @@ def patched(plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int
     )
     added = () if patch.finalize else patch.add
     if not (dropped or changes or added):
-        return Patched(None, too_late=tuple(late))
+        return PatchedPlan(None, too_late=tuple(late))
     steps = (*(changes.get(step.id, step) for step in plan.steps if step.id not in dropped), *added)
     try:
         synthesis = Synthesis.RECONCILE if added else plan.synthesis
         new = Plan(steps=steps, synthesis=synthesis, join=plan.join, given=plan.given, why=plan.why)
     except ValidationError:
-        return Patched(None, too_late=tuple(late), problem=FITS_NO_MORE)
+        return PatchedPlan(None, too_late=tuple(late), problem=FITS_NO_MORE)
     if added and len(steps) > most_steps:
-        return Patched(None, too_late=tuple(late), problem=FITS_NO_MORE)
-    return Patched(new, added, tuple(changes.values()), dropped, tuple(late))
+        return PatchedPlan(None, too_late=tuple(late), problem=FITS_NO_MORE)
+    return PatchedPlan(new, added, tuple(changes.values()), dropped, tuple(late))
 
 
 # What events make true
@@ -180,12 +184,12 @@ def _synthesis(event: PlanPatched) -> dict[str, Synthesis]:
     return {"synthesis": Synthesis.RECONCILE} if event.added else {}
 
 
-def noted(state: JobState, event: Event) -> Patches:
+def noted(state: JobState, event: Event) -> PatchHistory:
     """What an adaptive job remembers of an event. `state`: before it."""
     known = state.patches
     match event:
         case PlanMade():
-            return Patches(made=known.made, made_before=len(known.made))
+            return PatchHistory(made=known.made, made_before=len(known.made))
         case HandoffIssued(assigned_to=role) if role == REPLANNER:
             return known.model_copy(update={"shown": tuple(known.news)})
         case HandoffFinished() if (issued := state.open.get(event.handoff_id)) is not None:
@@ -203,12 +207,14 @@ def noted(state: JobState, event: Event) -> Patches:
             state.ended
         ):  # who wants the gaps filled gets no look: why there was none before stays true
             kept = known.model_copy(update={"shown": (), "proposal": None})
-            return kept if event.whole else Patches(made=known.made, made_before=len(known.made))
+            return (
+                kept if event.whole else PatchHistory(made=known.made, made_before=len(known.made))
+            )
         case _:
             return known
 
 
-def _finished(known: Patches, issued: HandoffIssued, event: HandoffFinished) -> Patches:
+def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished) -> PatchHistory:
     if issued.is_fact_check:
         return known
     if not issued.is_of_a_role:  # a child job is in no chord, and waits for nobody

@@ -40,7 +40,7 @@ from handoff_queue.shared.types.plan import Patch, Plan, Resolutions
 from handoff_queue.shared.types.results import unreadable_result
 from handoff_queue.shared.types.review import Conflicts, Rulings, Verdict
 from handoff_queue.shared.types.step_events import FactCheck
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.state import StepState
 from handoff_queue.supervisor.text.markdown import title_of
 
@@ -131,12 +131,12 @@ def said_by(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an 
 
 
 def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
-    """The payloads that `Words.feedback` reads for the remarks on a step."""
+    """The payloads that `ResultTexts.feedback` reads for the remarks on a step."""
     return tuple(ref for remark in step.remarks for ref in (remark.result, remark.ruling) if ref)
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ResultTexts:
     """Reads results from their payloads. A result that was not loaded raises KeyError, which
     is a defect.
     """
@@ -231,13 +231,13 @@ class Words:
             else Verdict(verdict=review.decision)
         )
 
-    def feedback(self, step_id: StepId, remark: Remark) -> Feedback:
+    def feedback(self, step_id: StepId, remark: AttemptFeedback) -> Feedback:
         """A remark as the step's next attempt is told it."""
         return Feedback(
             author=remark.author, text=self._text(step_id, remark), previous=remark.previous
         )
 
-    def _text(self, step_id: StepId, remark: Remark) -> str:
+    def _text(self, step_id: StepId, remark: AttemptFeedback) -> str:
         if remark.follows or remark.result is None:
             return BRING_UP_TO_DATE if remark.follows else TRY_AGAIN
         if remark.author == "gate":
@@ -264,7 +264,7 @@ class Words:
         )
         return f"{problem}{self._ruling(step_id, remark)}"
 
-    def _ruling(self, step_id: StepId, remark: Remark) -> str:
+    def _ruling(self, step_id: StepId, remark: AttemptFeedback) -> str:
         """Return the judge's note on the remark."""
         said = Rulings.of(self.result(remark.ruling).output).rulings if remark.ruling else ()
         why = next((one.why for one in said if one.step == step_id), None)

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import raised
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.lifecycle.approval_events import approved_anew, asked_anew
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.disputes import judged_well
 from handoff_queue.supervisor.lifecycle.fact_gate import checked_anew
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
@@ -95,7 +95,7 @@ def built_again(
     held = state.dependents[step_id] & {*state.held.steps}
     steps = {one: state.steps[one] for one in held if state.steps[one].status is StepStatus.SETTLED}
     return {
-        one: again(step, Remark(author="user", previous=step.result, follows=True))
+        one: again(step, AttemptFeedback(author="user", previous=step.result, follows=True))
         for one, step in steps.items()
     }
 
@@ -166,7 +166,7 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
     """Who asks for what is missing asks a team for no more. What it was told to do otherwise,
     and has not heard, is no gap of it.
     """
-    remark = Remark(author="user", previous=step.result) if step.result else None
+    remark = AttemptFeedback(author="user", previous=step.result) if step.result else None
     is_named = step.outline.id == event.from_step
     if step.acted and not is_named:
         return _not_again(step)

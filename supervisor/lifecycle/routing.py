@@ -10,7 +10,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure, Plan, Step
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 GENERALIST = "generalist"
@@ -19,7 +19,7 @@ WHOLE = StepId("answer")
 """The one step of a plan that is the whole request."""
 
 
-def route(state: JobState, seen: Seen) -> tuple[Command, ...]:
+def route(state: JobState, seen: Observations) -> tuple[Command, ...]:
     """One specialist or a team: a router decides, at the price of one cheap call."""
     if state.has_open("router") or not seen.roles:
         return ()
@@ -28,7 +28,7 @@ def route(state: JobState, seen: Seen) -> tuple[Command, ...]:
     return (ask_role(state, "router"),)
 
 
-def plan(state: JobState, seen: Seen) -> tuple[Command, ...]:
+def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
     """A team's plan is a planner's; every other is made by code."""
     if state.has_open("planner") or not seen.roles:
         return ()

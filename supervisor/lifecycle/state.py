@@ -30,11 +30,11 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark, Team
+from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback, PreviousTeam
 from handoff_queue.supervisor.lifecycle.fact_checks import FactChecks
-from handoff_queue.supervisor.lifecycle.persistent_map import Layers
+from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
-from handoff_queue.supervisor.lifecycle.plan_patches import Patches
+from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 
 
 class Question(Message):
@@ -79,7 +79,7 @@ NOTHING_HELD = Held()
 
 
 @dataclass(frozen=True)
-class Overview:
+class StepIndex:
     """Of thousands of steps, most have been handed out, or have a result that nothing more
     follows from: these are the others.
     """
@@ -93,7 +93,7 @@ class Overview:
     """Settled, with nothing that can be built on."""
     unsettled: int = 0
     """Steps."""
-    waits_for: Layers[StepId, int] = field(default_factory=Layers)
+    waits_for: PersistentMap[StepId, int] = field(default_factory=PersistentMap)
     """How many of the steps that it depends on are not settled."""
     written: int = 0
     """Bytes of the results that there are."""
@@ -184,13 +184,13 @@ class StepState(Message):
     """What a person has said of its beginning. None: nothing yet."""
     acted: bool = False
     """It may have acted on the world: only a person who names it has it done again."""
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[AttemptFeedback, ...] = ()
     """For the next attempt, oldest first."""
     sent_back: BlobRef | None = None
     """The usable result of an earlier attempt: it stands in when the attempts after it come to
     nothing.
     """
-    team: Team | None = None
+    team: PreviousTeam | None = None
     """Who did it last, of the child jobs that did it; None: none has."""
     gaps_only: bool = False
     """Its next attempt need only do what that one lacks."""
@@ -255,10 +255,10 @@ class JobState(Message):
     routed: Routed | None = None
     phase: Phase = Phase.PLANNING
     plan: PlanMade | None = None
-    steps: Layers[StepId, StepState] = Field(default_factory=Layers)
-    open: Layers[HandoffId, HandoffIssued] = Field(default_factory=Layers)
+    steps: PersistentMap[StepId, StepState] = Field(default_factory=PersistentMap)
+    open: PersistentMap[HandoffId, HandoffIssued] = Field(default_factory=PersistentMap)
     """Handoffs that were issued and have not ended."""
-    overview: Overview = Field(default_factory=Overview, exclude=True, repr=False)
+    overview: StepIndex = Field(default_factory=StepIndex, exclude=True, repr=False)
     """What follows from these two, of all steps and handoffs."""
     specialists: dict[str, str] = Field(default_factory=dict)
     """Name -> digest of the spec: a job keeps the specialists that it started with."""
@@ -283,7 +283,7 @@ class JobState(Message):
     """The results that these were looked for in."""
     judged: Judged | None = None
     """What became of these."""
-    patches: Patches = Field(default_factory=Patches)
+    patches: PatchHistory = Field(default_factory=PatchHistory)
     """Changes to its plan, in mode `adaptive`."""
     arbitrated: Arbitrated | None = None
     """What the judge said of a quarrel between writer and reviewer, since the submission or

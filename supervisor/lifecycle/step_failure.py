@@ -11,12 +11,12 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import Command, PublishAgain, RunRole, StartChild
 from handoff_queue.supervisor.lifecycle.joins import is_wanted
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 
-def recoveries(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     """Messages that are published again, roles that are run again, child jobs that have not begun."""
     again: list[HandoffId] = []
     commands: list[Command] = []
@@ -53,7 +53,7 @@ has more than the slice.
 """
 
 
-def second_chances(state: JobState, seen: Seen, now: float) -> tuple[SecondChance, ...]:
+def second_chances(state: JobState, seen: Observations, now: float) -> tuple[SecondChance, ...]:
     """Steps that get another attempt now."""
     if state.spent is not None or now >= state.working_deadline:
         return ()
@@ -91,7 +91,7 @@ def had_too_small_a_slice(step: StepState) -> bool:
     return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICES
 
 
-def to_be_asked_about(state: JobState, seen: Seen, now: float) -> tuple[StepId, ...]:
+def to_be_asked_about(state: JobState, seen: Observations, now: float) -> tuple[StepId, ...]:
     """Steps that a person has a say in: nobody else can try them, or they need what the
     planner does not know. None watches a child.
     """
@@ -136,12 +136,12 @@ def _is_unused(state: JobState, step_id: StepId) -> bool:
     )
 
 
-def _is_stuck(step_id: StepId, step: StepState, seen: Seen) -> bool:
+def _is_stuck(step_id: StepId, step: StepState, seen: Observations) -> bool:
     is_needy = step.status is StepStatus.SETTLED and step.result_status is ResultStatus.NEEDS_INPUT
     return is_needy or (has_failed(step) and (step.acted or _chance(step_id, step, seen) is None))
 
 
-def _chance(step_id: StepId, step: StepState, seen: Seen) -> SecondChance | None:
+def _chance(step_id: StepId, step: StepState, seen: Observations) -> SecondChance | None:
     """`failures` counts those of its first specialist; whoever else gets it tries once."""
     is_child = (
         step.outline.specialist == SUB_SUPERVISOR

@@ -8,19 +8,19 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.supervisor.lifecycle.persistent_map import Layers
-from handoff_queue.supervisor.lifecycle.plan_graph import Shape, shape_of
-from handoff_queue.supervisor.lifecycle.state import JobState, Overview, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
+from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, shape_of
+from handoff_queue.supervisor.lifecycle.state import JobState, StepIndex, StepState, StepStatus
 
 Steps = Mapping[StepId, StepState]
 
 
-def overview_of(state: JobState) -> Overview:
+def overview_of(state: JobState) -> StepIndex:
     """Looked for in all steps."""
     steps = state.steps
-    waits_for = Layers({step_id: _waits_for(step, steps) for step_id, step in steps.items()})
+    waits_for = PersistentMap({step_id: _waits_for(step, steps) for step_id, step in steps.items()})
     results = [step.result.size for step in steps.values() if step.result]
-    return Overview(
+    return StepIndex(
         next=tuple(
             step_id for step_id, step in steps.items() if _is_next(step, waits_for[step_id])
         ),
@@ -36,7 +36,7 @@ def overview_of(state: JobState) -> Overview:
     )
 
 
-def overview_after(before: JobState, later: JobState) -> Overview:
+def overview_after(before: JobState, later: JobState) -> StepIndex:
     """The same of a later state. `before`: with its overview; of `later`, that counts for nothing."""
     if later.steps is before.steps:
         return (
@@ -61,7 +61,7 @@ def overview_after(before: JobState, later: JobState) -> Overview:
     moved = {one: known.waits_for[one] + more for one, more in waiting.items() if more}
     waits_for = known.waits_for | moved if moved else known.waits_for
     touched = {one: later.steps[one] for one in (*changed, *waiting)}
-    return Overview(
+    return StepIndex(
         next=_moved(known.next, touched, lambda one: _is_next(touched[one], waits_for[one]), shape),
         in_need=_moved(known.in_need, touched, lambda one: _is_in_need(touched[one]), shape),
         unusable=_moved(known.unusable, touched, lambda one: _is_unusable(touched[one]), shape),
@@ -79,7 +79,7 @@ def _moved(
     members: tuple[StepId, ...],
     touched: Collection[StepId],
     belongs: Callable[[StepId], bool],
-    shape: Shape,
+    shape: PlanGraph,
 ) -> tuple[StepId, ...]:
     """The members, after some steps have changed."""
     if not touched:

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     Phase,
@@ -70,7 +70,7 @@ def stood_in_for(
     )
 
 
-def again(step: StepState, remark: Remark | None, *, is_named: bool = False) -> StepState:
+def again(step: StepState, remark: AttemptFeedback | None, *, is_named: bool = False) -> StepState:
     """Return the step before its next attempt. A step that may have acted stays as it is.
 
     `is_named`: a person wants this very step done again.
@@ -101,7 +101,7 @@ def resolved(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     for step_id in asked.keys() & {*event.answered}:
         steps[step_id] = again(
             asked[step_id],
-            Remark(author="planner", result=event.result, previous=asked[step_id].result),
+            AttemptFeedback(author="planner", result=event.result, previous=asked[step_id].result),
         )
     for step_id in asked.keys() & {*event.given_up}:
         step = asked[step_id]
@@ -117,7 +117,7 @@ def resolved(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     if event.plan is None or state.plan is None or not is_as_thought:
         return {"steps": steps}
     for one in event.changed:
-        remark = Remark(
+        remark = AttemptFeedback(
             author="planner",
             result=event.result,
             previous=asked[one.id].result,
@@ -207,7 +207,7 @@ def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
     steps: dict[StepId, StepState] = {}
     for item in event.steps:
         step = state.steps[item.step]
-        remark = Remark(author="supervisor", result=step.result, previous=step.result)
+        remark = AttemptFeedback(author="supervisor", result=step.result, previous=step.result)
         steps[item.step] = again(step, remark).model_copy(
             update={
                 "given_to": item.specialist or step.given_to,
@@ -226,7 +226,9 @@ def sent_back(state: JobState, look: GatesChecked | FactsChecked, at: float) -> 
     if not look.steps:
         return {**changes, "phase": Phase.SYNTHESISING, "turned_down": look.result}
     remarks = {
-        step_id: Remark(author="gate", result=look.result, previous=state.steps[step_id].result)
+        step_id: AttemptFeedback(
+            author="gate", result=look.result, previous=state.steps[step_id].result
+        )
         for step_id in look.steps
     }
     steps = state.steps | {

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Team
+from handoff_queue.supervisor.lifecycle.attempt_feedback import PreviousTeam
 from handoff_queue.supervisor.lifecycle.budget import amount, kept_back
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
 from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
@@ -67,9 +67,9 @@ def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
     return Child(job_id=job_id, limits=slice_of(state))
 
 
-def team_of(state: JobState, step_id: StepId, child: Child) -> Team:
+def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
     """What is remembered of a child job that a step is given to."""
-    return Team(
+    return PreviousTeam(
         job_id=child.job_id, knows=_known_to(state, step_id), told=len(state.steps[step_id].remarks)
     )
 
@@ -142,7 +142,7 @@ def _shares(steps: Sequence[StepOutline]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class TeamLayer:
     """The child jobs of one depth below a job: how many there may be, and the most that each
     may use.
     """
@@ -153,7 +153,7 @@ class Layer:
     max_microusd: int | None
 
 
-def bill_of(state: JobState) -> tuple[Layer, ...]:
+def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
     """What the plan leads to before anything of it runs: breadth by depth. Empty: it has no
     sub-supervisors.
     """
@@ -162,7 +162,7 @@ def bill_of(state: JobState) -> tuple[Layer, ...]:
         return ()
     each, layers, many = _first_slice(state), [], planned
     for depth in range(state.submitted.depth + 1, state.submitted.limits.max_depth + 1):
-        layers.append(Layer(depth, many, each.max_turns, each.max_microusd))
+        layers.append(TeamLayer(depth, many, each.max_turns, each.max_microusd))
         many = min(
             many * each.max_steps,
             many * each.max_turns if each.max_turns else many * each.max_steps,
@@ -217,12 +217,12 @@ def _first_slice(state: JobState) -> JobLimits:
     return slice_of(state.model_copy(update=unspent | {"handoffs": 0}))
 
 
-def bill_text(layers: Sequence[Layer]) -> str:
+def bill_text(layers: Sequence[TeamLayer]) -> str:
     """In one line; '': there is nothing to say."""
     return "; ".join(_of_a_layer(layer, is_first=place == 0) for place, layer in enumerate(layers))
 
 
-def _of_a_layer(layer: Layer, *, is_first: bool) -> str:
+def _of_a_layer(layer: TeamLayer, *, is_first: bool) -> str:
     teams = f"{layer.at_most} sub-team{'s' if layer.at_most != 1 else ''}"
     most = [f"{layer.max_turns} turns"] if layer.max_turns else []
     most += [f"${cost_usd(layer.max_microusd):.6g}"] if layer.max_microusd else []

@@ -14,10 +14,10 @@ from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.lifecycle.budget import closers
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from handoff_queue.supervisor.quoting.simulation import (
-    Past,
-    Sample,
-    Score,
-    Work,
+    CostHistory,
+    CostSample,
+    QuoteScore,
+    RemainingWork,
     quote_of,
     score_of,
 )
@@ -41,12 +41,12 @@ def quoted(state: JobState, ledger: Ledger) -> Quote:
     """Of a job that has a plan. One round trip."""
     work = _work(state)
     samples, scores = ledger.history.read({name for name, _ in work.steps.values()} | {*work.then})
-    past = Past(
+    past = CostHistory(
         samples={
-            name: [Sample(one["usd"], one["ms"] / 1000) for one in found]
+            name: [CostSample(one["usd"], one["ms"] / 1000) for one in found]
             for name, found in samples.items()
         },
-        scores=[Score(**one) for one in scores],
+        scores=[QuoteScore(**one) for one in scores],
     )
     return quote_of(work, past, state.usage.cost_microusd, state.worked_s, state.job_id)
 
@@ -66,7 +66,7 @@ def score_in(before: JobState, later: JobState) -> str | None:
     return json.dumps(asdict(score)) if score else None
 
 
-def _work(state: JobState) -> Work:
+def _work(state: JobState) -> RemainingWork:
     """What its plan is about to have done: steps in an order in which each comes after those
     that it waits for.
     """
@@ -77,4 +77,4 @@ def _work(state: JobState) -> Work:
         step_id: (state.steps[step_id].specialist, state.steps[step_id].outline.depends_on)
         for step_id in order
     }
-    return Work(steps, closers(state))
+    return RemainingWork(steps, closers(state))

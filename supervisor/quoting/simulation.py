@@ -35,7 +35,7 @@ COLD = 1.5
 """What `most` is stretched by until so many are known."""
 
 
-class Sample(NamedTuple):
+class CostSample(NamedTuple):
     """What one handoff cost and took."""
 
     microusd: int | None
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class QuoteScore:
     """How a quote turned out: the real figure as a multiple of what was drawn."""
 
     cost_likely: float | None
@@ -53,16 +53,16 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class CostHistory:
     """What an installation has seen."""
 
-    samples: Mapping[str, Sequence[Sample]]
+    samples: Mapping[str, Sequence[CostSample]]
     """By specialist or role, the newest first."""
-    scores: Sequence[Score] = ()
+    scores: Sequence[QuoteScore] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RemainingWork:
     """What is still to be done: a plan's steps, then roles one after the other."""
 
     steps: Mapping[StepId, tuple[str, tuple[StepId, ...]]]
@@ -71,7 +71,7 @@ class Work:
 
 
 def quote_of(
-    work: Work, past: Past, spent_microusd: int | None, spent_s: float, seed: str
+    work: RemainingWork, past: CostHistory, spent_microusd: int | None, spent_s: float, seed: str
 ) -> Quote:
     """`spent_...`: before the first step. The same `seed` gives the same quote."""
     everybody = [sample for samples in past.samples.values() for sample in samples]
@@ -101,12 +101,12 @@ def quote_of(
     )
 
 
-def score_of(quote: Quote, microusd: int | None, seconds: float) -> Score | None:
+def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore | None:
     """How it turned out; None: it said nothing."""
     if quote.seconds is None:
         return None
     cost = quote.microusd if microusd is not None else None
-    return Score(
+    return QuoteScore(
         cost_likely=_ratio(microusd or 0, cost.drawn_likely) if cost else None,
         cost_most=_ratio(microusd or 0, cost.drawn_most) if cost else None,
         time_likely=_ratio(seconds, quote.seconds.drawn_likely),
@@ -115,7 +115,7 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> Score | None
 
 
 def _draw(
-    work: Work, samples: Mapping[str, Sequence[Sample]], dice: Random
+    work: RemainingWork, samples: Mapping[str, Sequence[CostSample]], dice: Random
 ) -> tuple[float | None, float]:
     """One way that it could go: micro-dollars and seconds, with as many slots as it needs."""
     ends: dict[StepId, float] = {}

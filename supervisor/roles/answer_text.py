@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable
-from handoff_queue.shared.agent.json_answers import Lenient, json_object_in, what_came
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.json_answers import LenientAnswer, json_object_in, what_came
 from handoff_queue.shared.types.message import problems_of
 
 LONGEST_NAME = 48
-_Answer = TypeVar("_Answer", bound=Lenient)
+_Answer = TypeVar("_Answer", bound=LenientAnswer)
 
 
 def parse(kind: type[_Answer], text: str) -> _Answer:
@@ -23,13 +23,13 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
     """
     value = json_object_in(text)
     if value is None:
-        raise NotAcceptable(
+        raise InvalidAnswer(
             f"{what_came(text)} came where one JSON object was expected, and nothing else"
         )
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise NotAcceptable(
+        raise InvalidAnswer(
             f"the answer does not match the schema: {problems_of(error, most=5)}"
         ) from error
 

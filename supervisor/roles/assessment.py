@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
-from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import (
@@ -38,19 +38,19 @@ WHOLE = "*"
 """Stands in a score for the results as a whole; no step can be called so."""
 
 
-class ScoreAnswer(Lenient):
+class ScoreAnswer(LenientAnswer):
     step: str = WHOLE
     criterion: str
     score: float
     why: str = ""
 
 
-class RevisionAnswer(Lenient):
+class RevisionAnswer(LenientAnswer):
     step: str
     problem: str = ""
 
 
-class VerdictAnswer(Lenient):
+class VerdictAnswer(LenientAnswer):
     scores: list[Any] = Field(default_factory=list)
     verdict: str
     revisions: list[RevisionAnswer] = Field(default_factory=list)
@@ -63,8 +63,8 @@ class VerdictAnswer(Lenient):
 
 
 @dataclass(frozen=True)
-class VerdictReading:
-    """Reads the answer to `briefs.assessment_brief`. `Read.output` is a `Verdict` as JSON;
+class VerdictFormat:
+    """Reads the answer to `briefs.assessment_brief`. `AcceptedAnswer.output` is a `Verdict` as JSON;
     `Verdict.of` makes it one again.
     """
 
@@ -140,7 +140,7 @@ class VerdictReading:
             "additionalProperties": False,
         }
 
-    def read(self, text: str, *, last_try: bool) -> Read:  # noqa: ARG002 (a verdict that contradicts itself is none, however often)
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (a verdict that contradicts itself is none, however often)
         """Raises: NotAcceptable: no verdict, or one that contradicts itself: a PASS with
         revisions, a REVISE without.
         """
@@ -149,12 +149,12 @@ class VerdictReading:
         revisions, strays = self._revisions_of(answer)
         if decision is Decision.PASS and (revisions or strays):
             remarks = "; ".join([*(f"{one.step}: {one.problem}" for one in revisions), *strays])
-            raise NotAcceptable(
+            raise InvalidAnswer(
                 f"PASS names no step to do again: answer REVISE, or make these open points: {remarks}"
             )
         if decision is Decision.REVISE and not revisions:
             steps, remarks = ", ".join(self.steps), "".join(f"; {problem}" for problem in strays)
-            raise NotAcceptable(
+            raise InvalidAnswer(
                 f"REVISE must name, for each step to do again, the step (one of {steps}) and its problem; or answer PASS{remarks}"
             )
         points = [point for raw in answer.open_points if (point := clipped(raw, LONGEST_POINT))]
@@ -164,7 +164,7 @@ class VerdictReading:
             open_points=tuple(dict.fromkeys([*points, *strays])),
             scores=self._scores_of(answer),
         )
-        return Read(ResultStatus.OK, verdict.model_dump(mode="json"))
+        return AcceptedAnswer(ResultStatus.OK, verdict.model_dump(mode="json"))
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
         """One revision a step, and the problems of what is none of the steps."""
@@ -214,9 +214,9 @@ class VerdictReading:
         return tuple(kept.values())
 
 
-def reading_of(state: JobState) -> VerdictReading:
+def reading_of(state: JobState) -> VerdictFormat:
     """Of the verdict on a job's next round."""
-    return VerdictReading(reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC)
+    return VerdictFormat(reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC)
 
 
 def _score_in(value: Any) -> ScoreAnswer | None:
@@ -229,4 +229,4 @@ def _decision_of(text: str) -> Decision:
     try:
         return Decision(text.strip().strip(".!*").upper())
     except ValueError as error:
-        raise NotAcceptable(f"verdict must be PASS or REVISE, not {clipped(text, 40)!r}") from error
+        raise InvalidAnswer(f"verdict must be PASS or REVISE, not {clipped(text, 40)!r}") from error

@@ -51,7 +51,7 @@ SUB_TEAM = Candidate(SPEC.name, SPEC.description)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class JobContext:
     """What a job knows before it begins."""
 
     given: tuple[Given, ...] = ()
@@ -71,7 +71,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwanted:
+class RejectedPlanBrief:
     """A plan that the user has rejected."""
 
     plan: Plan
@@ -89,8 +89,8 @@ def plan_brief(
     request: str,
     candidates: Sequence[Candidate],
     max_steps: int,
-    rejected: Sequence[Unwanted] = (),
-    known: Known = Known(),
+    rejected: Sequence[RejectedPlanBrief] = (),
+    known: JobContext = JobContext(),
 ) -> str:
     """The planner's first job. `rejected`: plans that the user did not want, the latest last."""
     job = f"Make the plan for the request below, with at most {max_steps} steps."
@@ -106,7 +106,9 @@ def plan_brief(
     )
 
 
-def route_brief(request: str, candidates: Sequence[Candidate], known: Known = Known()) -> str:
+def route_brief(
+    request: str, candidates: Sequence[Candidate], known: JobContext = JobContext()
+) -> str:
     """The router's job."""
     job = "Decide who gets the request below: one specialist, who does all of it alone, or a team with a plan."
     if known.given:
@@ -147,7 +149,7 @@ def replan_brief(
     candidates: Sequence[Candidate],
     most: int,
     left: int,
-    known: Known = Known(),
+    known: JobContext = JobContext(),
 ) -> str:
     """The replanner's job. `standing`: how each step stands, in a word; `news`: those whose
     results are new; `most`: steps that it may add; `left`: how often the plan can still be

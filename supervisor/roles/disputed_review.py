@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
-from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Revision, Ruling, Rulings, Side
 from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 from handoff_queue.supervisor.roles.judge import claim_shown, judge_brief, reading_of
@@ -43,12 +43,14 @@ def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
     return (state.conflicts.ledger,) if state.conflicts and state.conflicts.ledger else ()
 
 
-def judging(state: JobState, words: Words) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
+def judging(
+    state: JobState, words: ResultTexts
+) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
     """His brief, the results that he sees as they are (none), and the schema of his answer.
     `words`: of `judging_wants(state)`.
     """
     if is_for_arbitration(state):
-        return quarrel_brief(state, words), (), RulingReading(quarrels(state)).schema
+        return quarrel_brief(state, words), (), RulingFormat(quarrels(state)).schema
     (ledger,) = judging_wants(state)
     conflicts = words.conflicts(ledger)
     return judge_brief(conflicts), (), reading_of(conflicts).schema
@@ -59,7 +61,7 @@ def is_of_a_quarrel(schema: Mapping[str, Any]) -> bool:
     return bool(points_asked_in(schema))
 
 
-def quarrel_brief(state: JobState, words: Words) -> str:
+def quarrel_brief(state: JobState, words: ResultTexts) -> str:
     """The judge's job. `words`: of `judging_wants(state)`."""
     verdict = words.verdict(state.last_round) if state.last_round else None
     points = [one for one in verdict.revisions if one.step in quarrels(state)] if verdict else []
@@ -99,19 +101,19 @@ def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
     return json.dumps(said, ensure_ascii=False)
 
 
-class RulingAnswer(Lenient):
+class RulingAnswer(LenientAnswer):
     point: str
     right: str = ""
     why: str = ""
 
 
-class RulingsAnswer(Lenient):
+class RulingsAnswer(LenientAnswer):
     rulings: list[RulingAnswer] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class RulingReading:
-    """Reads the answer to `quarrel_brief`. `Read.output` is `Rulings` as JSON; `Rulings.of`
+class RulingFormat:
+    """Reads the answer to `quarrel_brief`. `AcceptedAnswer.output` is `Rulings` as JSON; `Rulings.of`
     makes it one again.
     """
 
@@ -139,7 +141,7 @@ class RulingReading:
             "additionalProperties": False,
         }
 
-    def read(self, text: str, *, last_try: bool) -> Read:
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Raises: NotAcceptable: a point that nothing, or nothing usable, is said of; on the
         last try it is undecided instead.
         """
@@ -155,14 +157,14 @@ class RulingReading:
                 )
         silent = [point for point in self.points if point not in given]
         if silent and not last_try:
-            raise NotAcceptable(
+            raise InvalidAnswer(
                 f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(silent)} there is none"
             )
         kept = tuple(
             given.get(point, Ruling(step=StepId(point), right=Side.NEITHER))
             for point in self.points
         )
-        return Read(ResultStatus.OK, Rulings(rulings=kept).model_dump(mode="json"))
+        return AcceptedAnswer(ResultStatus.OK, Rulings(rulings=kept).model_dump(mode="json"))
 
 
 def points_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:

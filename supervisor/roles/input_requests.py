@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
-from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Plan, Resolution, Resolutions, Step
@@ -34,7 +34,7 @@ class Action(StrEnum):
     """What is missing cannot be had: the step ends with what it has, and the answer says so."""
 
 
-class ResolutionAnswer(Lenient):
+class ResolutionAnswer(LenientAnswer):
     step: str
     action: str
     answer: str | None = None
@@ -42,7 +42,7 @@ class ResolutionAnswer(Lenient):
     task: str | None = None
 
 
-class ResolutionsAnswer(Lenient):
+class ResolutionsAnswer(LenientAnswer):
     resolutions: list[ResolutionAnswer] = Field(default_factory=list)
 
 
@@ -56,8 +56,8 @@ class _Added:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsReading:
-    """Reads the answer to `briefs.needs_brief`. `Read.output` is `Resolutions` as JSON;
+class NeedsFormat:
+    """Reads the answer to `briefs.needs_brief`. `AcceptedAnswer.output` is `Resolutions` as JSON;
     `Resolutions.of` makes it one again.
     """
 
@@ -117,7 +117,7 @@ class NeedsReading:
             "additionalProperties": False,
         }
 
-    def read(self, text: str, *, last_try: bool) -> Read:
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Raises: NotAcceptable: a step without a resolution or with an empty answer, or a
         step to be added that cannot be; on the last try who needs it is given up instead.
         """
@@ -136,7 +136,7 @@ class NeedsReading:
             wants = "every step that asks needs `answer` with the answer, or `give_up`"
             problems.append(f"{wants}; missing: {', '.join(wanting)}")
         if problems and not last_try:
-            raise NotAcceptable("; ".join(problems))
+            raise InvalidAnswer("; ".join(problems))
         unmet = [step for step in self.steps if step in wanting or step in added.problems]
         kept = tuple(
             self._resolution(step, given, added, is_met=step not in unmet) for step in self.steps
@@ -145,7 +145,7 @@ class NeedsReading:
             *added.notes,
             *(f"step {step} asked for something that nobody could answer" for step in unmet),
         )
-        return Read(
+        return AcceptedAnswer(
             ResultStatus.OK, Resolutions(resolutions=kept).model_dump(mode="json"), notes=notes
         )
 
@@ -212,10 +212,10 @@ class NeedsReading:
             del found.by[step]
 
 
-def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsReading:
+def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
     """The reading whose schema stands in a handoff, whoever is there by now."""
     offered = _item_of(schema).get("specialist", {}).get("enum", ())
-    return NeedsReading(
+    return NeedsFormat(
         steps_asked_in(schema),
         tuple(filter(None, offered)),
         room(state),
@@ -225,7 +225,7 @@ def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> 
 
 
 def steps_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The steps that a `NeedsReading.schema` asks about: those of its handoff, whatever else
+    """The steps that a `NeedsFormat.schema` asks about: those of its handoff, whatever else
     has come to need something by now.
     """
     return tuple(_item_of(schema).get("step", {}).get("enum", ()))

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field, JsonValue, field_validator
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
-from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
@@ -44,7 +44,7 @@ def shown(conflicts: Conflicts) -> tuple[Conflict, ...]:
     return tuple(kept)
 
 
-class SettlementAnswer(Lenient):
+class SettlementAnswer(LenientAnswer):
     conflict: str
     stands: list[str] = Field(default_factory=list)
     why: str | None = None
@@ -55,13 +55,13 @@ class SettlementAnswer(Lenient):
         return [value] if isinstance(value, str) and value else value or []
 
 
-class SettlementsAnswer(Lenient):
+class SettlementsAnswer(LenientAnswer):
     settlements: list[SettlementAnswer] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeReading:
-    """Reads the answer to `judge_brief`. `Read.output` is `Settlements` as JSON;
+class JudgeFormat:
+    """Reads the answer to `judge_brief`. `AcceptedAnswer.output` is `Settlements` as JSON;
     `Settlements.of` makes it one again.
     """
 
@@ -95,7 +95,7 @@ class JudgeReading:
             "additionalProperties": False,
         }
 
-    def read(self, text: str, *, last_try: bool) -> Read:
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Raises: NotAcceptable: a conflict that is not spoken of, or a claim that is not of
         it; on the last try it is disputed instead.
         """
@@ -114,7 +114,7 @@ class JudgeReading:
                 f"{conflict} has only the claims {', '.join(self.conflicts[conflict])}"
                 for conflict in strange
             ]
-            raise NotAcceptable(
+            raise InvalidAnswer(
                 f"every conflict needs one settlement, with claims of its own: {'; '.join(wrong)}"
             )
         kept = [
@@ -129,27 +129,27 @@ class JudgeReading:
         notes = tuple(
             f"the judge said nothing usable of {conflict}" for conflict in (*silent, *strange)
         )
-        return Read(
+        return AcceptedAnswer(
             ResultStatus.OK,
             Settlements(settlements=tuple(kept)).model_dump(mode="json"),
             notes=notes,
         )
 
 
-def reading_of(conflicts: Conflicts) -> JudgeReading:
+def reading_of(conflicts: Conflicts) -> JudgeFormat:
     """Of what `judge_brief` shows."""
-    return JudgeReading(
+    return JudgeFormat(
         {conflict.id: tuple(claim.id for claim in conflict.claims) for conflict in shown(conflicts)}
     )
 
 
-def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeReading:
+def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeFormat:
     """The reading whose schema stands in a handoff: of the conflicts that it asks about."""
     item = (
         schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
     )
     asked = item.get("conflict", {}).get("enum", ())
-    return JudgeReading(
+    return JudgeFormat(
         {
             f"k{number}": ids
             for number, ids in enumerate(found.conflicts, start=1)

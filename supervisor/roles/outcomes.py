@@ -40,7 +40,7 @@ from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions, Step
 from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.effects import with_effects_after_review
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.disputed_review import points_asked_in
 from handoff_queue.supervisor.roles.input_requests import steps_asked_in
@@ -55,7 +55,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
     state: JobState,
     result: HandoffResult,
     request: str,
-    words: Words,
+    words: ResultTexts,
     acting: Collection[str] = (),
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """Return the events that follow from a role's result, and the payloads that they refer to.
@@ -180,7 +180,7 @@ def _plan(result: HandoffResult) -> Plan | None:
 
 
 def _resolved(
-    state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: Words
+    state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: ResultTexts
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
     """The event, and the plan's payload if there is a new one."""
     said, steps = dict[StepId, Resolution](), [StepId(step) for step in asked]
@@ -232,7 +232,7 @@ def with_helpers(
     return event.model_copy(update=more), (text,)
 
 
-def _needs_again(state: JobState, step_id: StepId, words: Words) -> bool:
+def _needs_again(state: JobState, step_id: StepId, words: ResultTexts) -> bool:
     """Whether what it needs was answered before: another answer would not help it."""
     now, *before = [words.result(ref).needs or "" for ref in _needs_of(state, step_id)] or [""]
     return any(asks_the_same(need, now) for need in before)
@@ -269,7 +269,7 @@ def sent_back_before(state: JobState) -> tuple[BlobRef, ...]:
     return tuple(review.result for review in state.rounds_now if review.result and review.steps)
 
 
-def _repeats(state: JobState, verdict: Verdict, words: Words) -> tuple[StepId, ...]:
+def _repeats(state: JobState, verdict: Verdict, words: ResultTexts) -> tuple[StepId, ...]:
     before = [
         revision
         for ref in sent_back_before(state)
@@ -282,7 +282,7 @@ def _repeats(state: JobState, verdict: Verdict, words: Words) -> tuple[StepId, .
     )
 
 
-def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: Words) -> Reviewed:
+def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, words: ResultTexts) -> Reviewed:
     number = len(state.rounds) + 1
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:

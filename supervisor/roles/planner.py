@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
-from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
@@ -44,7 +44,7 @@ def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
     return tuple(each.value for each in OnFailure if may_ask or each is not OnFailure.ASK)
 
 
-class JoinAnswer(Lenient):
+class JoinAnswer(LenientAnswer):
     enough: int | None = None
     within_s: int | None = None
     must: list[str] = Field(default_factory=list)
@@ -57,7 +57,7 @@ class JoinAnswer(Lenient):
         return Join(enough=self.enough or None, within_s=self.within_s or None, must=must)
 
 
-class StepAnswer(Lenient):
+class StepAnswer(LenientAnswer):
     id: str
     specialist: str
     task: str
@@ -97,15 +97,15 @@ class StepAnswer(Lenient):
         )
 
 
-class PlanAnswer(Lenient):
+class PlanAnswer(LenientAnswer):
     steps: list[StepAnswer]
     synthesis: str | None = None
     why: str | None = None
 
 
 @dataclass(frozen=True)
-class PlanReading:
-    """Reads the answer to `briefs.plan_brief`. `Read.output` is a `Plan` as JSON; `Plan.of`
+class PlanFormat:
+    """Reads the answer to `briefs.plan_brief`. `AcceptedAnswer.output` is a `Plan` as JSON; `Plan.of`
     makes it one again.
     """
 
@@ -172,7 +172,7 @@ class PlanReading:
         }
         return _closed(properties)
 
-    def read(self, text: str, *, last_try: bool) -> Read:
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Raises: NotAcceptable: everything that is wrong with the plan, at once. Steps that
         ask for the same are told once, and then
         stand: who insists may want it twice. A step for nobody who exists is the generalist's,
@@ -184,14 +184,14 @@ class PlanReading:
         if not answer.steps:
             found.append("the plan has no steps")
         if found:
-            raise NotAcceptable(
+            raise InvalidAnswer(
                 "the plan cannot be used: "
                 + "; ".join([*found, *name_problems(steps, self.specialists)])
             )
         steps, instead = _for_those_there(steps, self.specialists)
         twice = [f"step {one.step} asks for the same as {one.earlier}" for one in twice_in(steps)]
         if twice and not last_try:
-            raise NotAcceptable(
+            raise InvalidAnswer(
                 "; ".join(twice)
                 + ". Leave out what is there twice, or say in the tasks what sets them apart"
             )
@@ -199,11 +199,13 @@ class PlanReading:
         plan = Plan(
             steps=tuple(steps), synthesis=_synthesis_of(answer.synthesis), given=self.given, why=why
         )
-        return Read(ResultStatus.OK, plan.model_dump(mode="json"), notes=(*instead, *twice))
+        return AcceptedAnswer(
+            ResultStatus.OK, plan.model_dump(mode="json"), notes=(*instead, *twice)
+        )
 
 
 def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The specialists that a `PlanReading.schema` offers: those of its handoff, whoever is
+    """The specialists that a `PlanFormat.schema` offers: those of its handoff, whoever is
     there by now.
     """
     step = schema.get("properties", {}).get("steps", {}).get("items", {}).get("properties", {})

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
-from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
@@ -54,12 +54,12 @@ class Decision(StrEnum):
     """Nothing that has not begun is needed any more."""
 
 
-class DecisionAnswer(Lenient):
+class DecisionAnswer(LenientAnswer):
     decision: str
     why: str | None = None
 
 
-class ChangeAnswer(Lenient):
+class ChangeAnswer(LenientAnswer):
     step: str
     specialist: str | None = None
     title: str | None = None
@@ -67,11 +67,11 @@ class ChangeAnswer(Lenient):
     depends_on: list[str] | None = None
 
 
-class DropAnswer(Lenient):
+class DropAnswer(LenientAnswer):
     step: str
 
 
-class WhyAnswer(Lenient):
+class WhyAnswer(LenientAnswer):
     why: str = ""
 
     @field_validator("why", mode="before")
@@ -105,8 +105,8 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class PatchReading:
-    """Reads the answer to `briefs.replan_brief`. `Read.output` is a `Patch` as JSON;
+class PatchFormat:
+    """Reads the answer to `briefs.replan_brief`. `AcceptedAnswer.output` is a `Patch` as JSON;
     `Patch.of` makes it one again.
     """
 
@@ -146,13 +146,13 @@ class PatchReading:
     def is_answer(self, calls: Sequence[Block]) -> bool:
         return all(is_handoff_tool(str(call.get("name"))) for call in calls)
 
-    def read(self, text: str, *, last_try: bool) -> Read:  # noqa: ARG002 (a word that is none of the two is no decision, however often)
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (a word that is none of the two is no decision, however often)
         """Raises: NotAcceptable: neither of the two words."""
         answer = parse(DecisionAnswer, text)
         try:
             decision = Decision(name_of(answer.decision))
         except ValueError as error:
-            raise NotAcceptable(
+            raise InvalidAnswer(
                 f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool"
             ) from error
         return _read(
@@ -161,7 +161,7 @@ class PatchReading:
             )
         )
 
-    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
+    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
         """Raises: NotAcceptable: everything that is wrong with the patch, at once. What was
         asked for before is told once, and then left out.
         """
@@ -172,7 +172,7 @@ class PatchReading:
             except ValidationError as error:
                 asked.problems.append(f"{call.get('name')}: {problems_of(error)}")
         if problems := [*asked.problems, *self._problems(asked)]:
-            raise NotAcceptable("the plan cannot be changed so: " + "; ".join(problems))
+            raise InvalidAnswer("the plan cannot be changed so: " + "; ".join(problems))
         repeats = repeats_in(
             asked.add, [step for step in self.plan.steps if step.id not in asked.drop]
         )
@@ -180,7 +180,7 @@ class PatchReading:
             [step for step in asked.add if step.id not in {one.step for one in repeats}]
         )
         if repeats and not last_try:
-            raise NotAcceptable("; ".join([self._told(one) for one in repeats]) + ". " + _INSTEAD)
+            raise InvalidAnswer("; ".join([self._told(one) for one in repeats]) + ". " + _INSTEAD)
         return _read(_patch(asked, repeats), asked.notes)
 
     def _take(self, asked: _Asked, name: str, arguments: Any) -> None:
@@ -291,8 +291,10 @@ def _waiting_for(steps: Iterable[Step], instead: Mapping[StepId, StepId]) -> tup
     )
 
 
-def _read(patch: Patch, notes: Iterable[str] = ()) -> Read:
-    return Read(ResultStatus.OK, patch.model_dump(mode="json"), notes=tuple(dict.fromkeys(notes)))
+def _read(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
+    return AcceptedAnswer(
+        ResultStatus.OK, patch.model_dump(mode="json"), notes=tuple(dict.fromkeys(notes))
+    )
 
 
 def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) -> dict[str, Any]:
@@ -320,7 +322,7 @@ def found_in(result: HandoffResult) -> str:
 
 def patch_reading_of(
     schema: Mapping[str, Any], plan: Plan, found: Mapping[StepId, str], *, may_ask: bool
-) -> PatchReading:
+) -> PatchFormat:
     """Return the reading for the `patch_format` of a handoff.
 
     `may_ask`: whether the user asked for approvals.
@@ -329,6 +331,6 @@ def patch_reading_of(
     add = properties.get("add", {})
     specialists = add.get("items", {}).get("properties", {}).get("specialist", {}).get("enum", ())
     unbegun = properties.get("drop", {}).get("items", {}).get("enum", ())
-    return PatchReading(
+    return PatchFormat(
         tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, found, may_ask
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
-from handoff_queue.shared.agent.json_answers import Lenient
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.message import Message
@@ -18,7 +18,7 @@ from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
 LONGEST_WHY = 2_000
 
 
-class Way(StrEnum):
+class RouteChoice(StrEnum):
     SINGLE = "single"
     TEAM = "team"
 
@@ -32,15 +32,15 @@ class Route(Message):
     why: str = ""
 
 
-class RouteAnswer(Lenient):
+class RouteAnswer(LenientAnswer):
     route: str
     specialist: str | None = None
     why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RouteReading:
-    """Reads the answer to `briefs.route_brief`. `Read.output` is a `Route` as JSON; `Route.of`
+class RouteFormat:
+    """Reads the answer to `briefs.route_brief`. `AcceptedAnswer.output` is a `Route` as JSON; `Route.of`
     makes it one again.
     """
 
@@ -51,7 +51,7 @@ class RouteReading:
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         properties = {
-            "route": {**text, "enum": [way.value for way in Way]},
+            "route": {**text, "enum": [way.value for way in RouteChoice]},
             "specialist": {
                 **text,
                 "enum": sorted(self.specialists) or [all_rounder(())],
@@ -66,20 +66,20 @@ class RouteReading:
             "additionalProperties": False,
         }
 
-    def read(self, text: str, *, last_try: bool) -> Read:
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Raises: NotAcceptable: neither of the two ways, or alone with a specialist that does
         not exist; on the last try the generalist takes it instead. A team's plan names its
         specialists itself.
         """
         answer = parse(RouteAnswer, text)
-        team, notes = _way_of(answer.route) is Way.TEAM, tuple[str, ...]()
+        team, notes = _way_of(answer.route) is RouteChoice.TEAM, tuple[str, ...]()
         named = name_of(answer.specialist) if answer.specialist else ""
         exists = named in self.specialists
         if not (exists or team):
             what = f"there is no specialist {named}" if named else "no specialist was named"
             if not last_try:
                 there = ", ".join(sorted(self.specialists)) or all_rounder(())
-                raise NotAcceptable(
+                raise InvalidAnswer(
                     f"specialist must be the name of one who does the request alone; {what} (there are: {there})"
                 )
             notes = (
@@ -87,20 +87,20 @@ class RouteReading:
             )
         who = named if exists else all_rounder(self.specialists)
         route = Route(team=team, specialist=who, why=clipped(answer.why or "", LONGEST_WHY))
-        return Read(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
+        return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 
 
 def specialists_routed_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The specialists that a `RouteReading.schema` offers: those of its handoff, whoever is
+    """The specialists that a `RouteFormat.schema` offers: those of its handoff, whoever is
     there by now.
     """
     return tuple(schema.get("properties", {}).get("specialist", {}).get("enum", ()))
 
 
-def _way_of(text: str) -> Way:
+def _way_of(text: str) -> RouteChoice:
     try:
-        return Way(name_of(text))
+        return RouteChoice(name_of(text))
     except ValueError as error:
-        raise NotAcceptable(
-            f"route must be {Way.SINGLE} or {Way.TEAM}, not {clipped(text, 40)!r}"
+        raise InvalidAnswer(
+            f"route must be {RouteChoice.SINGLE} or {RouteChoice.TEAM}, not {clipped(text, 40)!r}"
         ) from error

@@ -16,8 +16,8 @@ from handoff_queue.shared.text.words import counted
 from handoff_queue.shared.types.facts import FactTable, KnownFact
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.review import Conflict, Conflicts
-from handoff_queue.supervisor.text.claim_subject import Matter, is_same, matter_of
-from handoff_queue.supervisor.text.claim_values import Value, agree, contradict, read_value
+from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, matter_of
+from handoff_queue.supervisor.text.claim_values import ClaimValue, agree, contradict, read_value
 from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
 
 
@@ -25,8 +25,8 @@ from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
 class Statement:
     """A claim's parts, or a fact's."""
 
-    matter: Matter
-    value: Value
+    matter: ClaimSubject
+    value: ClaimValue
     when: tuple[Period, ...]
 
 
@@ -157,11 +157,11 @@ def contradicted(
             yield claim, against
 
 
-def _by_matter(facts: Iterable[KnownFact]) -> dict[str, dict[Matter, list[KnownFact]]]:
+def _by_matter(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
     """By its head, and then by all of it. What they say of it is read when a claim speaks of
     the same.
     """
-    found: dict[str, dict[Matter, list[KnownFact]]] = {}
+    found: dict[str, dict[ClaimSubject, list[KnownFact]]] = {}
     for fact in facts:
         matter = matter_of(fact.subject, fact.attribute)
         found.setdefault(matter.head, {}).setdefault(matter, []).append(fact)

@@ -91,7 +91,7 @@ _PERIODIC = {
 
 
 @dataclass(frozen=True, slots=True)
-class Matter:
+class ClaimSubject:
     """What a claim speaks of, as one noun phrase."""
 
     words: tuple[str, ...]
@@ -110,7 +110,7 @@ class Matter:
         return self.words[-1] if self.words else ""
 
 
-def matter_of(subject: str, attribute: str) -> Matter:
+def matter_of(subject: str, attribute: str) -> ClaimSubject:
     subject = re.sub(r"\([^)]*\)", " ", subject)
     said = _words(_turned(_phrased(attribute)))
     kept = [
@@ -120,10 +120,10 @@ def matter_of(subject: str, attribute: str) -> Matter:
     names = frozenset(
         _stem(word) for word in about if any(char.isupper() or char.isdigit() for char in word)
     )
-    return Matter(tuple(dict.fromkeys(map(_stem, (*about, *kept)))), names, attribute)
+    return ClaimSubject(tuple(dict.fromkeys(map(_stem, (*about, *kept)))), names, attribute)
 
 
-def is_same(one: Matter, other: Matter) -> bool:
+def is_same(one: ClaimSubject, other: ClaimSubject) -> bool:
     if not one.words or not other.words or one.head != other.head:
         return False
     named = one.names | other.names

@@ -45,7 +45,7 @@ _IS_NAMED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ClaimValue:
     """A value, in all the ways in which it can be read."""
 
     text: str
@@ -60,7 +60,7 @@ class Value:
     """Others may stand beside it."""
 
 
-def read_value(value: str, unit: str | None, attribute: str) -> Value:
+def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
     """What stands in a claim. `attribute`: a version is no number, though it looks like one."""
     text = " ".join(value.replace("’", "'").split())
     known = text.casefold().strip(" .!")
@@ -69,7 +69,7 @@ def read_value(value: str, unit: str | None, attribute: str) -> Value:
     words = tuple(
         stem(word) for word in map(str.casefold, _WORD.findall(text)) if word not in _EMPTY
     )
-    return Value(
+    return ClaimValue(
         text=known,
         yes=True if known in _YES else False if known in _NO or _NEGATION.match(text) else None,
         quantity=None if named else quantity_of(text, unit),
@@ -81,7 +81,7 @@ def read_value(value: str, unit: str | None, attribute: str) -> Value:
     )
 
 
-def contradict(one: Value, other: Value) -> bool:  # noqa: PLR0911 (one way of reading them a line)
+def contradict(one: ClaimValue, other: ClaimValue) -> bool:  # noqa: PLR0911 (one way of reading them a line)
     """Whether they can't both be right. Where code can't tell, it says no."""
     if one.text == other.text and one.quantity is None:
         return False
@@ -100,7 +100,7 @@ def contradict(one: Value, other: Value) -> bool:  # noqa: PLR0911 (one way of r
     return _differ(one, other)
 
 
-def agree(one: Value, other: Value) -> bool:
+def agree(one: ClaimValue, other: ClaimValue) -> bool:
     """Whether they say the same. Where code can't tell, it says no, as it does of a contradiction."""
     if contradict(one, other):
         return False
@@ -124,14 +124,14 @@ def agree(one: Value, other: Value) -> bool:
     )
 
 
-def _denies(plain: Value, other: Value) -> bool:
+def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
     """yes, and "does not support it"; "not supported", and "supported since 2.0"."""
     if plain.yes:
         return other.is_negated
     return not other.is_negated and bool(plain.words) and set(plain.words) <= set(other.words)
 
 
-def _differ(one: Value, other: Value) -> bool:
+def _differ(one: ClaimValue, other: ClaimValue) -> bool:
     ours, theirs = _without_initials(one.words, other.words)
     if not ours or not theirs:
         return False

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from handoff_queue.shared.text.words import stem
-from handoff_queue.supervisor.text.task_similarity import Part, Parts
+from handoff_queue.supervisor.text.task_similarity import TaskPhrase, TaskPhrases
 
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*[+#]*|[€$£¥%]")
 _ENDS, _MARKS = frozenset(".!?:\n"), frozenset(".,;:!?()[]–—\n")
@@ -174,7 +174,7 @@ _WAYS = frozenset("up down out into through over under off onto across around al
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class NormalizedTask:
     """A task, brought to one form."""
 
     text: str
@@ -195,11 +195,11 @@ class Wording:
     """Counters that the work itself may have."""
     ways: frozenset[str] = frozenset()
     """Where something goes."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TaskPhrase, ...] = ()
     """Its words without names, as they belong together."""
 
 
-def wording_of(task: str) -> Wording:
+def wording_of(task: str) -> NormalizedTask:
     lines = "\n".join(" ".join(line.split()) for line in task.splitlines() if not line.isspace())
     plain, rounds = _without_counters(_MANNER.sub(" ", lines))
     text = _NEGATION.sub(_with_not, _PHRASAL.sub(r"\1\2", plain))
@@ -209,7 +209,7 @@ def wording_of(task: str) -> Wording:
     for match in _WORD.finditer(text):
         reading.take(_whose(match[0]), text[end : match.start()])
         end = match.end()
-    return Wording(
+    return NormalizedTask(
         text=task,
         words=frozenset(reading.words),
         names=frozenset(reading.names),
@@ -230,7 +230,7 @@ def _whose(word: str) -> str:
 
 
 def roots_in(task: str) -> frozenset[str]:
-    """At least those words of its `Wording` that stand in it as they are: quick, to see which
+    """At least those words of its `NormalizedTask` that stand in it as they are: quick, to see which
     tasks are worth to be brought to one form.
     """
     words = {_whose(word) for word in _WORD.findall(task.casefold())}
@@ -238,7 +238,7 @@ def roots_in(task: str) -> frozenset[str]:
 
 
 def stands_in_it(root: str) -> bool:
-    """Whether a word of a `Wording` is one of the text, and not what a question asks for
+    """Whether a word of a `NormalizedTask` is one of the text, and not what a question asks for
     ("why": a cause, "how long").
     """
     return root != _root("cause") and not root.startswith("how")
@@ -272,7 +272,7 @@ class _Reading:
     spelled: set[str] = field(default_factory=set)
     turns: set[str] = field(default_factory=set)
     relations: dict[str, set[str]] = field(default_factory=dict)
-    parts: Parts = field(default_factory=Parts)
+    parts: TaskPhrases = field(default_factory=TaskPhrases)
     order: str | None = None
     _last: str = "."
     _relation: str | None = None

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from handoff_queue.shared.text.yaml_loader import PlainLoader, Refused
+from handoff_queue.shared.text.yaml_loader import PlainLoader, YamlRefused
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
 
@@ -80,7 +80,7 @@ def _composed(path: Path, text: str) -> yaml.Node | None:
             return loader.get_single_node()
         finally:
             loader.dispose()
-    except Refused as error:
+    except YamlRefused as error:
         raise UserError(f"{path}:{error.line}: {error.problem}; {error.mend}") from error
     except yaml.MarkedYAMLError as error:
         hint = "put values that hold `: ` or `#` into quotes, or below a `|`"

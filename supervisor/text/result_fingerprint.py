@@ -13,7 +13,7 @@ from functools import cached_property
 
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.handoff import Claim, HandoffResult
-from handoff_queue.supervisor.text.claim_subject import Matter, is_same, matter_of
+from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, matter_of
 from handoff_queue.supervisor.text.task_similarity import named, stems_in
 
 SHINGLE = 4
@@ -33,7 +33,7 @@ _RELATIONS = frozenset("than from to into by before after as behind".split())
 """Who stands behind one of these cannot change places with who stands before it."""
 
 
-class Saying:
+class ResultFingerprint:
     """A result: each of its readings is made once, where it is asked for."""
 
     def __init__(self, result: HandoffResult) -> None:
@@ -76,13 +76,13 @@ class Saying:
         return frozenset(stems_in(self.whole))
 
 
-class ClaimsBefore:
+class EarlierClaims:
     """Claims, by what they say: finding those that say the same as another does not read them all."""
 
     def __init__(self, claims: Iterable[Claim]) -> None:
         self._valued: dict[tuple[str, ...], list[Claim]] = {}
         self._worded: list[tuple[frozenset[str], Claim]] = []
-        self._matters: dict[tuple[str, ...], dict[str, dict[Matter, list[Claim]]]] = {}
+        self._matters: dict[tuple[str, ...], dict[str, dict[ClaimSubject, list[Claim]]]] = {}
         for claim in claims:
             if claim.is_comparable:
                 self._valued.setdefault(_value(claim), []).append(claim)
@@ -106,7 +106,7 @@ class ClaimsBefore:
             if stems and stems <= theirs and sense == _sense(one.text)
         ]
 
-    def _of_value(self, value: tuple[str, ...]) -> dict[str, dict[Matter, list[Claim]]]:
+    def _of_value(self, value: tuple[str, ...]) -> dict[str, dict[ClaimSubject, list[Claim]]]:
         if value not in self._matters:
             found = self._matters[value] = {}
             for claim in self._valued.get(value, ()):
@@ -123,7 +123,7 @@ def _sense(text: str) -> tuple[object, ...]:
     return named(text), words & _TURNS, stems_in(text) if words & _RELATIONS else ()
 
 
-def _matter(claim: Claim) -> Matter:
+def _matter(claim: Claim) -> ClaimSubject:
     return matter_of(claim.subject or "", claim.attribute or "")
 
 

@@ -33,7 +33,7 @@ _OF_THEIR_OWN = frozenset("leave say do".split())
 """Begin a sentence about something else than what is asked for, as the verbs that ask do."""
 
 
-class Part(NamedTuple):
+class TaskPhrase(NamedTuple):
     """What stands between two prepositions, conjunctions or marks."""
 
     words: frozenset[str]
@@ -47,7 +47,7 @@ class Part(NamedTuple):
     """It has names."""
 
 
-def narrows(kept: Collection[str], parts: tuple[Part, ...]) -> bool:
+def narrows(kept: Collection[str], parts: tuple[TaskPhrase, ...]) -> bool:
     """Whether a task with nothing but these words is only a part of what was asked for. A word
     of two parts keeps neither.
     """
@@ -77,7 +77,7 @@ class _Open:
 
 
 @dataclass(slots=True)
-class Parts:
+class TaskPhrases:
     """Of a task, as far as it was read."""
 
     _parts: list[_Open] = field(default_factory=lambda: [_Open()])
@@ -112,9 +112,9 @@ class Parts:
         else:
             self._parts[-1].words.add(root)
 
-    def read(self) -> tuple[Part, ...]:
+    def read(self) -> tuple[TaskPhrase, ...]:
         return tuple(
-            Part(frozenset(one.words), one.is_listed, one.follows, one.is_named)
+            TaskPhrase(frozenset(one.words), one.is_listed, one.follows, one.is_named)
             for one in self._parts
         )
 

@@ -20,20 +20,20 @@ from typing import Any
 
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.client.report import JobResult, Record
+from handoff_queue.supervisor.client.report import JobRecord, JobResult
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 from handoff_queue.supervisor.tracing.rendering import answer_html, sources_html, told_of
-from handoff_queue.supervisor.tracing.timeline import Bar, Timeline
+from handoff_queue.supervisor.tracing.timeline import Timeline, TimelineBar
 
 SCRIPTS = ("drawing.js", "timeline.js", "page.js")
 """The parts of the script, in their order. The first two know nothing of the page."""
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TracedJob:
     """One job of a tree, and what is shown of it."""
 
-    record: Record
+    record: JobRecord
     report: JobResult
     timeline: Timeline
     story: Sequence[tuple[float, str]] = ()
@@ -42,7 +42,7 @@ class Traced:
     """Those that the ledger still has."""
 
 
-def page_of(jobs: Sequence[Traced], made_by: str) -> str:
+def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
     """The page of a job and of those below it, the job first."""
     first = jobs[0]
     style, script = _asset("page.css"), "".join(map(_asset, SCRIPTS))
@@ -63,7 +63,7 @@ def page_of(jobs: Sequence[Traced], made_by: str) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
 
 
-def _answer(traced: Traced) -> str:
+def _answer(traced: TracedJob) -> str:
     """Return the answer of a job with its sources, as HTML; '': there is none."""
     report, job_id = traced.report, traced.record.job.job_id
     if report.answer is None:
@@ -91,7 +91,7 @@ def _inert(data: Any) -> str:
     return text
 
 
-def _job(traced: Traced) -> dict[str, Any]:
+def _job(traced: TracedJob) -> dict[str, Any]:
     record, report, timeline = traced.record, traced.report, traced.timeline
     wanted = {digest for bar in timeline.bars for digest in (bar.payload, bar.result) if digest}
     return {
@@ -116,9 +116,9 @@ def _job(traced: Traced) -> dict[str, Any]:
     }
 
 
-def _by_specialist(bars: Sequence[Bar], until: float) -> list[dict[str, Any]]:
+def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
     """What each has done and cost by then, the dearest first."""
-    found: dict[str, list[Bar]] = defaultdict(list)
+    found: dict[str, list[TimelineBar]] = defaultdict(list)
     for bar in bars:
         found[bar.who].append(bar)
     rows = [
@@ -139,9 +139,9 @@ def _by_specialist(bars: Sequence[Bar], until: float) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["tokens"], row["who"]))
 
 
-def tree_of(jobs: Mapping[JobId, Traced], job_id: JobId) -> list[Traced]:
+def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
     """A job, and those below it, each once, after the one whose step it does."""
-    found: dict[JobId, Traced] = {}
+    found: dict[JobId, TracedJob] = {}
 
     def add(one: JobId) -> None:
         if one in jobs and one not in found:
@@ -154,7 +154,7 @@ def tree_of(jobs: Mapping[JobId, Traced], job_id: JobId) -> list[Traced]:
     return list(found.values())
 
 
-def absent_from(tree: Sequence[Traced]) -> list[JobId]:
+def absent_from(tree: Sequence[TracedJob]) -> list[JobId]:
     """Jobs that did steps of these and are not among them: deleted, or of a file, which holds
     one job.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.shared.store.claim_history import Stint
+from handoff_queue.shared.store.claim_history import PastClaim
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import (
     HandoffFinished,
@@ -18,13 +18,13 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.report import Record
+from handoff_queue.supervisor.client.report import JobRecord
 
 STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class TimelineBar:
     """One handoff. Times are Unix seconds by Redis's clock; None: not yet, or never."""
 
     handoff_id: HandoffId
@@ -52,7 +52,7 @@ class Bar:
     """How often it was taken by a process since it last got further."""
     lost_claims: int
     """How many processes were lost that had it."""
-    stints: tuple[Stint, ...]
+    stints: tuple[PastClaim, ...]
     """Who had it, and when; in between nobody had."""
     turns: int
     tokens: int
@@ -82,10 +82,10 @@ class Timeline:
     begins_at: float
     ends_at: float
     """Of a job that goes on: the moment of the record."""
-    bars: tuple[Bar, ...]
+    bars: tuple[TimelineBar, ...]
 
 
-def timeline_of(record: Record) -> Timeline:
+def timeline_of(record: JobRecord) -> Timeline:
     """Read off what the ledger has."""
     until = _end(record)
     bars = _placed(record)
@@ -97,7 +97,7 @@ def timeline_of(record: Record) -> Timeline:
     )
 
 
-def critical(bars: Sequence[Bar]) -> frozenset[HandoffId]:
+def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
     """The chain from the handoff that ended last back to the beginning: of what each waited
     for, the one that ended last. Nobody has waited for one that was given up.
     """
@@ -114,11 +114,11 @@ def critical(bars: Sequence[Bar]) -> frozenset[HandoffId]:
     return frozenset(chain)
 
 
-def _until(bar: Bar) -> float:
+def _until(bar: TimelineBar) -> float:
     return bar.ended_at if bar.ended_at is not None else float("inf")
 
 
-def _end(record: Record) -> float:
+def _end(record: JobRecord) -> float:
     return record.journal[-1].at if record.job.status.ended else record.at
 
 
@@ -169,7 +169,7 @@ class _Past:
         return after
 
 
-def _placed(record: Record) -> list[Bar]:
+def _placed(record: JobRecord) -> list[TimelineBar]:
     """Each with what it came after: what had ended by then, by the order of the journal."""
     issued = {
         one.event.handoff_id: one.event
@@ -181,7 +181,7 @@ def _placed(record: Record) -> list[Bar]:
         for one in record.journal
         if isinstance(one.event, HandoffFinished)
     }
-    past, bars = _Past(), list[Bar]()
+    past, bars = _Past(), list[TimelineBar]()
     for one in record.journal:
         match one.event:
             case HandoffFinished(handoff_id=handoff_id) if handoff_id in issued:
@@ -208,7 +208,7 @@ def _placed(record: Record) -> list[Bar]:
     return bars
 
 
-def _given_up(bar: Bar, at: float) -> Bar:
+def _given_up(bar: TimelineBar, at: float) -> TimelineBar:
     """Whoever had it then, had it until then."""
     if bar.state != STOPPED or bar.ended_at is not None:
         return bar
@@ -221,7 +221,7 @@ def _given_up(bar: Bar, at: float) -> Bar:
     )
 
 
-def _stints(standing: HandoffStanding) -> tuple[Stint, ...]:
+def _stints(standing: HandoffStanding) -> tuple[PastClaim, ...]:
     """The last one too: it holds, or has ended with a result."""
     began_at = (
         standing.claimed_at
@@ -231,7 +231,7 @@ def _stints(standing: HandoffStanding) -> tuple[Stint, ...]:
     return (
         standing.stints
         if began_at is None
-        else (*standing.stints, Stint(standing.worker, began_at, standing.finished_at))
+        else (*standing.stints, PastClaim(standing.worker, began_at, standing.finished_at))
     )
 
 
@@ -241,8 +241,8 @@ def _bar(
     standing: HandoffStanding,
     done: HandoffFinished | None,
     after: tuple[HandoffId, ...],
-) -> Bar:
-    return Bar(
+) -> TimelineBar:
+    return TimelineBar(
         handoff_id=event.handoff_id,
         step_id=event.step_id,
         attempt=event.attempt,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.decoding import Refused, decode
+from handoff_queue.shared.documents.decoding import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
@@ -35,7 +35,7 @@ def read_items(path: Path) -> Items:
     data = bounded_bytes(path, MOST_BYTES, "split it, and give each part to its own job")
     try:
         text = decode(data)
-    except Refused as reason:
+    except DocumentRefused as reason:
         raise UserError(
             f"{path} {reason}; give lines of text, or a .csv or .tsv with a header"
         ) from reason

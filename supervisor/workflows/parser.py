@@ -43,7 +43,7 @@ from handoff_queue.supervisor.workflows.specialist_names import check_specialist
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 from handoff_queue.supervisor.workflows.workflow import (
     MOST_STEPS,
-    Each,
+    ForEach,
     Workflow,
     WorkflowStep,
     join_from,
@@ -128,7 +128,7 @@ def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowSt
     if "key" not in fields:
         return None
     where = _at(path, fields, "key")
-    if not any(step.for_each is Each.ROWS for step in steps):
+    if not any(step.for_each is ForEach.ROWS for step in steps):
         raise UserError(
             f"{where} names a column, and no step is repeated over rows;"
             " write `for_each: rows`, or remove it"
@@ -188,7 +188,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         fallback=Template.of(fallback),
         title=Template.of(title) if title else None,
         depends_on=depends_on,
-        for_each=_choice(f"{where}: for_each", fields, "for_each", Each),
+        for_each=_choice(f"{where}: for_each", fields, "for_each", ForEach),
         on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
         or OnFailure.RETRY,
         when=_condition(where, fields),
@@ -221,12 +221,12 @@ def _check_condition(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -
         _check_step_in_condition(step, StepId(name), by_id)
     if condition.has_item and step.for_each is None:
         raise UserError(f"{step.where}: when: there is no item; add `for_each` to the step")
-    if condition.has_whole_item and step.for_each is Each.ROWS:
+    if condition.has_whole_item and step.for_each is ForEach.ROWS:
         raise UserError(
             f'{step.where}: when: item is a row; name a column, as in item["Order no."]'
         )
-    if condition.columns and step.for_each is not Each.ROWS:
-        what = "line" if step.for_each is Each.LINES else "path"
+    if condition.columns and step.for_each is not ForEach.ROWS:
+        what = "line" if step.for_each is ForEach.LINES else "path"
         raise UserError(
             f"{step.where}: when: item is a {what} and has no field {condition.columns[0]};"
             " write item alone, or use `for_each: rows`"
@@ -289,7 +289,7 @@ def _check_placeholders(step: WorkflowStep) -> None:
         raise UserError(f"{step.where}: a {{ begins no placeholder; write {{{{ for a brace")
     allowed = {REQUEST} if step.for_each is None else OWN_NAMES
     for name in step.names:
-        if name not in allowed and step.for_each is not Each.ROWS:
+        if name not in allowed and step.for_each is not ForEach.ROWS:
             there = " and ".join(f"{{{each}}}" for each in sorted(allowed))
             mend = (
                 "add `for_each` to the step"
@@ -351,7 +351,7 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             id_ in by_id and by_id[id_].for_each is step.for_each for id_ in step.depends_on
         )
         if not follows and set(step.task.names) <= {REQUEST}:
-            what = "{item}" if step.for_each is not Each.ROWS else "{item} or a {column}"
+            what = "{item}" if step.for_each is not ForEach.ROWS else "{item} or a {column}"
             raise UserError(
                 f"{step.where}: its copies would all be the same; put {what} into the task, or remove for_each"
             )

@@ -53,7 +53,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenJoin:
+class JoinSyntax:
     """What a fan-in needs."""
 
     where: str
@@ -106,7 +106,7 @@ def counted(join: JsonValue, parts: int) -> JsonValue:
     return {**join, **numbers, **must}
 
 
-def join_from(where: str, node: yaml.Node) -> WrittenJoin:
+def join_from(where: str, node: yaml.Node) -> JoinSyntax:
     """Raises: UserError: what is wrong with it, and how to mend it."""
     fields = fields_of(where, node)
     if unknown := [name for name in fields if name not in FIELDS]:
@@ -116,7 +116,7 @@ def join_from(where: str, node: yaml.Node) -> WrittenJoin:
         raise UserError(
             f"{where}: says nothing; write `enough: 3`, `within_s: 60` or the like, or leave it out"
         )
-    return WrittenJoin(
+    return JoinSyntax(
         where=where,
         enough=_share(f"{where}: enough", fields["enough"]) if "enough" in fields else None,
         at_least=_share(f"{where}: at_least", fields["at_least"])
@@ -167,7 +167,7 @@ MOST_KEY_CHARS = 40
 """The longest value of a column that can name its rows. Longer values are texts."""
 
 
-class Each(StrEnum):
+class ForEach(StrEnum):
     """What a step is repeated over."""
 
     FILES = "files"
@@ -184,9 +184,9 @@ class WorkflowStep:
     task: Template
     fallback: Template
     depends_on: tuple[StepId, ...]
-    for_each: Each | None
+    for_each: ForEach | None
     on_failure: OnFailure
-    join: WrittenJoin | None
+    join: JoinSyntax | None
     where: str
     """File, line and step, for errors."""
     when: Condition | None = None
@@ -209,7 +209,7 @@ class WorkflowStep:
         return tuple(dict.fromkeys(name for each in self.templates for name in each.names))
 
 
-_Values: TypeAlias = Mapping[Each | None, Sequence[Mapping[str, str]]]
+_Values: TypeAlias = Mapping[ForEach | None, Sequence[Mapping[str, str]]]
 """What the placeholders of each copy stand for. None: of a step that is there once."""
 
 
@@ -222,7 +222,7 @@ class _Key(NamedTuple):
     """The item's own name among the rows of the results: the same text, or the item's number."""
 
 
-_Keys: TypeAlias = Mapping[Each, Sequence[_Key]]
+_Keys: TypeAlias = Mapping[ForEach, Sequence[_Key]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class Workflow:
     review: bool
     """Whether the assessor looks at the results."""
     synthesis: Synthesis
-    join: WrittenJoin | None
+    join: JoinSyntax | None
     """What the answer needs of the last steps."""
     steps: tuple[WorkflowStep, ...]
     key: str | None = None
@@ -244,7 +244,7 @@ class Workflow:
     """What its answers have to be, where a job says nothing else."""
 
     @property
-    def repeats_over(self) -> frozenset[Each]:
+    def repeats_over(self) -> frozenset[ForEach]:
         """What has to be given with a job."""
         return frozenset(step.for_each for step in self.steps if step.for_each)
 
@@ -271,10 +271,10 @@ class Workflow:
                 and no step wants them; a placeholder has no column; the plan, or a text in it,
                 would be too large.
         """
-        given: dict[Each, Sequence[object]] = {
-            Each.FILES: files,
-            Each.LINES: lines,
-            Each.ROWS: rows,
+        given: dict[ForEach, Sequence[object]] = {
+            ForEach.FILES: files,
+            ForEach.LINES: lines,
+            ForEach.ROWS: rows,
         }
         self._check_given({each for each, items in given.items() if items})
         self._check_size({each: len(items) for each, items in given.items()})
@@ -282,9 +282,9 @@ class Workflow:
         keys = self._keys(files, lines, rows)
         values: _Values = {
             None: [{REQUEST: request}],
-            Each.FILES: [{REQUEST: request, ITEM: path} for path in files],
-            Each.LINES: [{REQUEST: request, ITEM: line} for line in lines],
-            Each.ROWS: [{**row, REQUEST: request, ITEM: row_text(row)} for row in rows],
+            ForEach.FILES: [{REQUEST: request, ITEM: path} for path in files],
+            ForEach.LINES: [{REQUEST: request, ITEM: line} for line in lines],
+            ForEach.ROWS: [{**row, REQUEST: request, ITEM: row_text(row)} for row in rows],
         }
         steps: list[Step] = []
         chars = 0
@@ -374,7 +374,7 @@ class Workflow:
     ) -> _Keys:
         """Return the key of each item. Raises: UserError: the key column does not name each row."""
         of_rows = self._keys_of_rows(self.key, rows) if self.key and rows else row_keys(rows)
-        named = {Each.FILES: files, Each.LINES: lines, Each.ROWS: of_rows}
+        named = {ForEach.FILES: files, ForEach.LINES: lines, ForEach.ROWS: of_rows}
         return {each: _keys_in(texts) for each, texts in named.items()}
 
     def _keys_of_rows(self, column: str, rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -397,19 +397,19 @@ class Workflow:
             places[key] = n
         return list(places)
 
-    def _check_given(self, given: set[Each]) -> None:
+    def _check_given(self, given: set[ForEach]) -> None:
         for step in self.steps:
             if step.for_each and step.for_each not in given:
                 others = f" (there are {' and '.join(sorted(given))})" if given else ""
                 raise UserError(
                     f"{step.where}: is repeated over {step.for_each}, and none are given{others}; give some with the job"
                 )
-        for each in sorted(given - self.repeats_over - {Each.FILES}):
+        for each in sorted(given - self.repeats_over - {ForEach.FILES}):
             raise UserError(
                 f"{self.path}: {each} are given, and no step is repeated over them; write `for_each: {each}`, or leave them out"
             )
 
-    def _check_size(self, counts: Mapping[Each, int]) -> None:
+    def _check_size(self, counts: Mapping[ForEach, int]) -> None:
         """Before anything is built."""
         copies = {step.id: counts[step.for_each] if step.for_each else 1 for step in self.steps}
         by_id = {step.id: step for step in self.steps}
@@ -456,7 +456,7 @@ def _when(
     item: str | dict[str, str] | None = None
     if condition.has_item:
         fields = {column: known[column] for column in condition.columns}
-        item = fields if step.for_each is Each.ROWS else known[ITEM]
+        item = fields if step.for_each is ForEach.ROWS else known[ITEM]
     return When(text=condition.text, steps=ids, item=item)
 
 

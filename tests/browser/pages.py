@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from handoff_queue.supervisor.client.report import report_of
-from handoff_queue.supervisor.tracing.page import Traced, page_of
+from handoff_queue.supervisor.tracing.page import TracedJob, page_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.records import Ran
 
@@ -15,7 +15,7 @@ def written(ran: Ran, to: Path, **reported: object) -> Path:
     record = ran.record()
     to.write_text(
         page_of(
-            [Traced(record, report_of(record).model_copy(update=reported), timeline_of(record))],
+            [TracedJob(record, report_of(record).model_copy(update=reported), timeline_of(record))],
             "handoff-queue 0",
         ),
         encoding="utf-8",

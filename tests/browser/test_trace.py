@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.store.claim_history import Left
+from handoff_queue.shared.store.claim_history import ClaimEnd
 from handoff_queue.supervisor.client.client import Request
 from tests.browser.driver import Browser
 from tests.browser.pages import written
@@ -113,7 +113,7 @@ def test_lost_processes_their_gaps_and_who_went_on_are_shown_apart(
 ) -> None:
     ran = Ran()
     ran.step("a", (0, 0, 30))
-    ran.left("a", (0, 6, Left.LOST), (9, 12, Left.BACK), again_at=21)
+    ran.left("a", (0, 6, ClaimEnd.LOST), (9, 12, ClaimEnd.BACK), again_at=21)
     window.resize(*DESK)
     window.open(written(ran, tmp_path / "lost.html"))
 

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
-from handoff_queue.supervisor.roles.planner import PlanReading
+from handoff_queue.supervisor.roles.planner import PlanFormat
 
 ALL = len(EVERYTHING.shapes)
 
@@ -217,7 +217,7 @@ def test_no_two_attempts_at_a_step_say_the_same_or_two_looks_at_them_would_be_ta
 
 
 def test_every_plan_can_be_read_at_its_first_try_but_the_one_that_is_to_be_repaired() -> None:
-    reading = PlanReading((*SPECIALISTS, SUB_SUPERVISOR), max_steps=20)
+    reading = PlanFormat((*SPECIALISTS, SUB_SUPERVISOR), max_steps=20)
     asked = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
 
     for job in (

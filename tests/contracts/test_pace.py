@@ -1,4 +1,4 @@
-"""What every `Turns` promises of the pace of model calls: what one process hears, all of them
+"""What every `CheckpointStore` promises of the pace of model calls: what one process hears, all of them
 heed. `MAKERS` lists the implementations.
 """
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from handoff_queue.shared.agent.checkpoint_store import Turns
+from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.checkpoints import CallFailed, WorstCase
+from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.rate_limits import (
     NOTHING_SAID,
     Allowance,
@@ -26,9 +26,9 @@ from tests.waiting import wait_until
 
 WORST = WorstCase(100, 100, 0)
 EXPECTED = Expected("account:some-model", 50, 50)
-FAILED = CallFailed(error="no", usage=NOTHING_USED)
+FAILED = ModelCallFailed(error="no", usage=NOTHING_USED)
 
-Fleet = Callable[[], Turns]
+Fleet = Callable[[], CheckpointStore]
 """Each call gives the turns of one more handoff, claimed by a process of its own."""
 
 
@@ -41,7 +41,7 @@ def in_the_ledger(ledger: Ledger) -> Fleet:
     job_id = a_job(ledger)
     names = iter([f"find-{letter}.1" for letter in "abcdefghij"])
 
-    def one_more() -> Turns:
+    def one_more() -> CheckpointStore:
         name = next(names)
         issue(ledger, job_id, name)
         return granted(ledger, job_id, name, worker=name)
@@ -58,17 +58,17 @@ def fleet(request: pytest.FixtureRequest, ledger: Ledger) -> Fleet:
     return made
 
 
-def goes(turns: Turns, expected: Expected | None = EXPECTED) -> bool:
+def goes(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> bool:
     return turns.reserve(WORST, expected) is None
 
 
-def waits(turns: Turns, expected: Expected | None = EXPECTED) -> Wait:
+def waits(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> Wait:
     wait = turns.reserve(WORST, expected)
     assert wait is not None
     return wait
 
 
-def known(fleet: Fleet, limits: RateLimits = NOTHING_SAID) -> Turns:
+def known(fleet: Fleet, limits: RateLimits = NOTHING_SAID) -> CheckpointStore:
     """A process that has heard of the lane, and told."""
     first = fleet()
     assert goes(first)

@@ -1,4 +1,4 @@
-"""What every `Turns` promises. To check another one, add a maker to `MAKERS`: a function that
+"""What every `CheckpointStore` promises. To check another one, add a maker to `MAKERS`: a function that
 gives a `Ledgered` (and may use a ledger).
 """
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from handoff_queue.shared.agent.checkpoint_store import Turns
+from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import (
-    Called,
-    CallFailed,
+    AgentPrompted,
     Checkpoint,
-    Observed,
-    Prompted,
-    Replied,
+    ModelCallFailed,
+    ModelReplied,
+    ToolCallStarted,
+    ToolObserved,
     WorstCase,
 )
 from handoff_queue.shared.types.errors import Cancelled, Interrupted, LimitReached
@@ -31,8 +31,8 @@ from tests.doubles.turns import NO_MORE, MemoryTurns
 class Ledgered:
     """A claimed handoff of a job with a budget of 1,000 tokens, and what else can happen to it."""
 
-    turns: Turns
-    claimed_again: Callable[[], Turns]
+    turns: CheckpointStore
+    claimed_again: Callable[[], CheckpointStore]
     """Its process has died; another one claims it."""
     cancel: Callable[[], None]
     """The job is cancelled."""
@@ -50,7 +50,7 @@ def in_the_ledger(ledger: Ledger) -> Ledgered:
     issue(ledger, job_id, "find.1")
     first = claim(ledger, job_id, "find.1")
 
-    def claimed_again() -> Turns:
+    def claimed_again() -> CheckpointStore:
         let_lease_run_out(ledger, first)
         return claim(ledger, job_id, "find.1")
 
@@ -62,7 +62,7 @@ def in_the_ledger(ledger: Ledger) -> Ledgered:
 
 MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_ledger, id="ledger")]
 
-REPLIED = Replied(
+REPLIED = ModelReplied(
     content=({"type": "tool_use", "id": "t1", "name": "look", "input": {"q": "é"}},),
     stop_reason="tool_use",
     usage=Usage(input_tokens=600, output_tokens=100),
@@ -70,10 +70,10 @@ REPLIED = Replied(
 )
 EVERY_KIND: tuple[Checkpoint, ...] = (
     REPLIED,
-    Called(tool_use_id="t1"),
-    Observed(tool_use_id="t1", text="found", is_error=True),
-    Prompted(text="go on"),
-    CallFailed(error="cut", usage=Usage(cost_microusd=None)),
+    ToolCallStarted(tool_use_id="t1"),
+    ToolObserved(tool_use_id="t1", text="found", is_error=True),
+    AgentPrompted(text="go on"),
+    ModelCallFailed(error="cut", usage=Usage(cost_microusd=None)),
 )
 
 
@@ -98,8 +98,8 @@ def test_the_next_claim_finds_every_checkpoint_in_order(ledgered: Ledgered) -> N
 def test_a_reply_that_may_wait_stands_before_whatever_is_said_next(ledgered: Ledgered) -> None:
     ledgered.turns.reserve(WorstCase(700, 100, 0))
     ledgered.turns.checkpoint(REPLIED, may_wait=True)
-    ledgered.turns.checkpoint(Prompted(text="go on"))
-    assert ledgered.claimed_again().so_far() == (REPLIED, Prompted(text="go on"))
+    ledgered.turns.checkpoint(AgentPrompted(text="go on"))
+    assert ledgered.claimed_again().so_far() == (REPLIED, AgentPrompted(text="go on"))
 
 
 def test_a_call_that_can_never_fit_the_budget_is_a_limit(ledgered: Ledgered) -> None:

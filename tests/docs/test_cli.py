@@ -14,7 +14,7 @@ from handoff_queue.shared.text.durations import in_units
 from handoff_queue.supervisor.cli import errors
 from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
 from handoff_queue.supervisor.cli.main import app
-from handoff_queue.supervisor.cli.submit import Line
+from handoff_queue.supervisor.cli.submit import SubmissionLine
 from handoff_queue.supervisor.client.report import JobResult
 from tests.docs.pages import DOCS, ROOT, blocks, coded, rows, sections, spans, text_of
 
@@ -103,7 +103,7 @@ def test_the_keys_of_json_output_and_of_a_file_of_jobs_are_all_named() -> None:
     assert re.findall(r"`(\w+)`", said) == [
         key for key, field in JobResult.model_fields.items() if not field.exclude
     ]
-    assert all(f"`{key}`" in SECTIONS["submit"] for key in Line.model_fields)
+    assert all(f"`{key}`" in SECTIONS["submit"] for key in SubmissionLine.model_fields)
 
 
 def test_no_document_names_a_command_or_an_option_that_does_not_exist() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Synthesis
 from handoff_queue.supervisor.workflows import (
-    Each,
+    ForEach,
     Items,
     Workflow,
     built_in_workflows,
@@ -70,7 +70,7 @@ def test_the_fields_are_the_readers() -> None:
 
 
 def test_what_a_step_can_be_repeated_over_is_listed() -> None:
-    assert column("Repeating a step") == list(Each)
+    assert column("Repeating a step") == list(ForEach)
     assert column("Placeholders")[:2] == [f"{{{REQUEST}}}", f"{{{ITEM}}}"]
 
 

@@ -12,12 +12,12 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TakeFactCheck,
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import taken
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.results import an_issue
 
 
-def event_of_check(state: JobState, command: FactCheckCommand, words: Words) -> Event:
+def event_of_check(state: JobState, command: FactCheckCommand, words: ResultTexts) -> Event:
     match command:
         case IssueFactCheck(group, attempt):
             assert state.submitted.fact_checker is not None

@@ -6,11 +6,11 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claims import Claiming
-from handoff_queue.shared.store.finish_request import Finished
+from handoff_queue.shared.store.claims import ClaimRequest
+from handoff_queue.shared.store.finish_request import FinishReply
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.checkpoints import Replied, WorstCase
+from handoff_queue.shared.types.checkpoints import ModelReplied, WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import (
     Child,
@@ -135,7 +135,7 @@ def claim(
     first: WorstCase | None = None,
 ) -> Claim:
     return ledger.claims.claim(
-        Claiming(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first)
+        ClaimRequest(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first)
     )
 
 
@@ -183,7 +183,7 @@ def finished(result: HandoffResult) -> HandoffFinished:
     )
 
 
-def ended(claimed: Claim, result: HandoffResult, *more: Event) -> Finished:
+def ended(claimed: Claim, result: HandoffResult, *more: Event) -> FinishReply:
     """End it with this result."""
     return claimed.finish(claimed.end(result, (finished(result), *more)))
 
@@ -202,9 +202,9 @@ def replied(
     output_tokens: int = 20,
     microusd: int | None = 5,
     stop_reason: str = "tool_use",
-) -> Replied:
+) -> ModelReplied:
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_microusd=microusd)
-    return Replied(
+    return ModelReplied(
         content=({"type": "text", "text": "Hm."},),
         stop_reason=stop_reason,
         usage=usage,

@@ -9,10 +9,10 @@ from random import Random
 
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.quoting.simulation import (
-    Past,
-    Sample,
-    Score,
-    Work,
+    CostHistory,
+    CostSample,
+    QuoteScore,
+    RemainingWork,
     quote_of,
     score_of,
 )
@@ -32,18 +32,20 @@ class World:
     """An installation, by dice."""
 
     dice: Random
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
-    scores: list[Score] = field(default_factory=list)
+    samples: dict[str, list[CostSample]] = field(default_factory=dict)
+    scores: list[QuoteScore] = field(default_factory=list)
 
-    def past(self, jobs: int) -> Past:
+    def past(self, jobs: int) -> CostHistory:
         self.run(jobs)
         return self._past()
 
     def run(self, jobs: int) -> list[Outcome]:
         return [self._job() for _ in range(jobs)]
 
-    def _past(self) -> Past:
-        return Past({name: list(one) for name, one in self.samples.items()}, list(self.scores))
+    def _past(self) -> CostHistory:
+        return CostHistory(
+            {name: list(one) for name, one in self.samples.items()}, list(self.scores)
+        )
 
     def _job(self) -> Outcome:
         names = [StepId(f"s{n}") for n in range(self.dice.randint(1, 8))]
@@ -54,7 +56,7 @@ class World:
             )
             for n, name in enumerate(names)
         }
-        work = Work(steps, ("assessor",))
+        work = RemainingWork(steps, ("assessor",))
         quote = quote_of(work, self._past(), 0, 0.0, str(self.dice.random()))
         cost, seconds = self._really(work)
         if (score := score_of(quote, cost, seconds)) is not None:
@@ -64,7 +66,7 @@ class World:
         time_most = quote.seconds.most if quote.seconds else 0.0
         return Outcome(cost <= cost_most, seconds <= time_most)
 
-    def _really(self, work: Work) -> tuple[int, float]:
+    def _really(self, work: RemainingWork) -> tuple[int, float]:
         """Long documents make all of a job's handoffs dear; every fifth job has a second round."""
         size, ends, cost = self.dice.lognormvariate(0, 0.6), dict[StepId, float](), 0
         for name, (who, depends_on) in work.steps.items():
@@ -78,9 +80,9 @@ class World:
             cost, end = cost + (sample.microusd or 0), end + sample.seconds
         return cost, end
 
-    def _handoff(self, who: str, size: float) -> Sample:
+    def _handoff(self, who: str, size: float) -> CostSample:
         base = {"researcher": 3_000, "analyst": 8_000, "assessor": 1_500}[who]
-        sample = Sample(
+        sample = CostSample(
             round(base * size * self.dice.lognormvariate(0, 0.4)),
             base / 500 * size * self.dice.lognormvariate(0, 0.5),
         )

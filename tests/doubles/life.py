@@ -42,12 +42,13 @@ from handoff_queue.shared.types.plan import Patch, Plan, Step, Synthesis
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.supervisor.engine.decision_recorder import end_task_begun
-from handoff_queue.supervisor.engine.pending_writes import Prepared
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.plan_patches import patch_made
 from handoff_queue.supervisor.engine.questions import record_question
 from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
+    ApproveBySilence,
     AskApproval,
     AskUser,
     CheckConditions,
@@ -58,7 +59,6 @@ from handoff_queue.supervisor.lifecycle.commands import (
     EndJob,
     FactCheckCommand,
     FindConflicts,
-    GoOn,
     IssueGroup,
     IssueRole,
     IssueToChild,
@@ -81,9 +81,9 @@ from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE, found_in
 from handoff_queue.supervisor.lifecycle.gates import checked
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
-from handoff_queue.supervisor.lifecycle.observations import HandoffSeen, Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 from handoff_queue.supervisor.roles.outcomes import plan_made
@@ -136,18 +136,18 @@ class Life:
     # What the supervisor does
 
     def seen(
-        self, **handoffs: HandoffSeen
-    ) -> Seen:  # a_1=HandoffSeen(...) speaks of the handoff a.1
-        return Seen(
+        self, **handoffs: ObservedHandoff
+    ) -> Observations:  # a_1=HandoffSeen(...) speaks of the handoff a.1
+        return Observations(
             self.roles,
             {HandoffId(name.replace("_", ".")): found for name, found in handoffs.items()},
             acting=self.acting,
         )
 
-    def decides(self, seen: Seen | None = None) -> tuple[Command, ...]:
+    def decides(self, seen: Observations | None = None) -> tuple[Command, ...]:
         return decide(self.state, seen or self.seen(), self.now)
 
-    def goes_on(self, seen: Seen | None = None) -> list[Command]:
+    def goes_on(self, seen: Observations | None = None) -> list[Command]:
         """Everything that follows now, recorded."""
         followed: list[Command] = []
         while commands := self.decides(seen):
@@ -213,9 +213,9 @@ class Life:
                 self.happens(event)
             case EndJob(status, reason, because):
                 self.happens(JobEnded(status=status, reason=reason, because=because))
-            case AskUser() | AskApproval() | RemindUser() | GoOn():
+            case AskUser() | AskApproval() | RemindUser() | ApproveBySilence():
                 record_question(
-                    command, self.state.submitted.approvals.wait_s, None, asked := Prepared()
+                    command, self.state.submitted.approvals.wait_s, None, asked := PendingWrites()
                 )
                 self.happens(*asked.events)
             case DeliverWebhook(attempt):
@@ -365,8 +365,8 @@ class Life:
         return self.state.steps[StepId(name)]
 
     @property
-    def words(self) -> Words:
-        return Words(self.payloads)
+    def words(self) -> ResultTexts:
+        return ResultTexts(self.payloads)
 
     def result_of(self, handoff: str) -> BlobRef:
         """`a.1`: the first attempt at a."""

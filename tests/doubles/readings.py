@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class BrokenReading:
     def schema(self) -> Mapping[str, Any]:
         return {"type": "object"}
 
-    def read(self, text: str, *, last_try: bool) -> Read:
-        raise self.error if self.in_read else NotAcceptable("it is not what was asked for")
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
+        raise self.error if self.in_read else InvalidAnswer("it is not what was asked for")
 
-    def salvage(self, text: str) -> Read | None:
+    def salvage(self, text: str) -> AcceptedAnswer | None:
         if self.in_salvage:
             raise self.error
         return None

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.chaos.messages_server import Reply, says_json
-from handoff_queue.shared.agent.answer_format import Reading
-from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.prompt import Loaded, opening_of
-from handoff_queue.shared.agent.run_dependencies import Equipment
+from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.types.errors import ModelError
@@ -69,8 +69,8 @@ class Run:
     offered: tuple[str, ...] | None = None
     """The names in the spec; None: all."""
     turns: MemoryTurns = field(default_factory=MemoryTurns)
-    loaded: Loaded = field(default_factory=Loaded)
-    reading: Reading | None = None
+    loaded: LoadedPayloads = field(default_factory=LoadedPayloads)
+    reading: AnswerFormat | None = None
     clock: Clock = field(default_factory=Clock)
     model: Model | None = None
     lane: str | None = None
@@ -89,13 +89,13 @@ class Run:
         manifest, text_of = a_manifest(**TEXTS)
         results: dict[str, str] = {}
         sources = Sources(text_of, manifest, results=results)
-        reading = self.reading or EnvelopeReading(
+        reading = self.reading or EnvelopeFormat(
             STEP, self.handoff.expected_output_format, sources, self.loaded.known_claims()
         )
         spec = a_spec(
             *(self.offered if self.offered is not None else (tool.name for tool in self.tools))
         )
-        equipment = Equipment(
+        equipment = RunDependencies(
             model=self.model or self.scripted,
             model_name="claude-haiku-5-5",
             lane=self.lane,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from handoff_queue.shared.types.checkpoints import (
-    CallFailed,
     Checkpoint,
-    Replied,
+    ModelCallFailed,
+    ModelReplied,
     WorstCase,
     checkpoint_adapter,
 )
@@ -78,7 +78,7 @@ class MemoryTurns:
         with self.lock:
             for checkpoint in checkpoints:
                 self.on_checkpoint(checkpoint)
-                if isinstance(checkpoint, Replied | CallFailed):
+                if isinstance(checkpoint, ModelReplied | ModelCallFailed):
                     self.used_tokens += checkpoint.usage.total_tokens
                     self.used_turns += 1
                 self.saved.append(checkpoint.to_json())

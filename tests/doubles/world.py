@@ -42,7 +42,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.effects import after_review
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, room
 from handoff_queue.supervisor.lifecycle.job_end import next_due
-from handoff_queue.supervisor.lifecycle.observations import HandoffSeen, Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.chance import any_approvals, any_patch, any_plan
@@ -98,7 +98,7 @@ class World(Life):
         self.named: set[StepId] = set()
         """Steps that a person wants done again, by name."""
         self.workflow = self.any_plan() if self.state.mode is Mode.PIPELINE else None
-        self.held: dict[HandoffId, HandoffSeen] = {}
+        self.held: dict[HandoffId, ObservedHandoff] = {}
         """How open handoffs stand in the ledger."""
         self.queue: list[HandoffId] = []
         """Messages; some are lost, some come twice."""
@@ -113,7 +113,7 @@ class World(Life):
         ask = {*suspects, *(i for i, one in self.state.open.items() if one.group is None)}
         self.held = {i: one for i, one in self.held.items() if i in self.state.open}
         is_away = self.state.submitted.fact_checker not in self.roles or self.dice.random() < 0.1
-        seen = Seen(
+        seen = Observations(
             self.roles,
             {i: one for i, one in self.held.items() if i in ask},
             is_fact_checker_away=is_away,
@@ -126,9 +126,9 @@ class World(Life):
             if isinstance(command, RunRole | StartChild):
                 self.queue.append(command.handoff_id)
         for handoff_id in set(self.state.open) - before:
-            self.held[handoff_id] = HandoffSeen("issued")
+            self.held[handoff_id] = ObservedHandoff("issued")
             self.publish(handoff_id)
-        assert self.decides(Seen(self.roles, acting=self.acting)) == (), (
+        assert self.decides(Observations(self.roles, acting=self.acting)) == (), (
             "what was decided is recorded: nothing is decided twice"
         )
         if not self.state.question and self.state.asked_at is None and not self.state.ended:
@@ -241,7 +241,7 @@ class World(Life):
             and standing
             and not (standing.state == "running" and (standing.lease_until or 0) > self.now)
         ):
-            self.held[handoff_id] = HandoffSeen("running", lease_until=self.now + LEASE_S)
+            self.held[handoff_id] = ObservedHandoff("running", lease_until=self.now + LEASE_S)
 
     def finish_one(self) -> None:
         running = [
@@ -335,7 +335,7 @@ class World(Life):
             if one.state == "running" and (one.lease_until or 0) <= self.now
         ]
         for handoff_id in lost:
-            self.held[handoff_id] = HandoffSeen("issued", lost=True)
+            self.held[handoff_id] = ObservedHandoff("issued", lost=True)
         self.advance(*lost, *expired)
 
     def person_answers(self) -> None:

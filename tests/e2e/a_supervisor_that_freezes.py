@@ -11,7 +11,7 @@ from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.supervisor.assembly import make_supervisor_app
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 FREEZES = "freezing"
@@ -19,7 +19,7 @@ FREEZES = "freezing"
 FOR_EVER_S = 600
 
 
-def decide_or_freeze(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+def decide_or_freeze(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     if state.plan is not None and not state.ended and FREEZES in state.submitted.title:
         ctypes.PyDLL(None).usleep(FOR_EVER_S * 1_000_000)  # with the interpreter lock held
     return decide(state, seen, now)

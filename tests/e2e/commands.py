@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.local.fork_server import Forked
+from handoff_queue.shared.local.fork_server import ForkedProcess
 from tests import warm
 from tests.waiting import wait_until
 
@@ -43,7 +43,7 @@ class Handoff:
     @contextmanager
     def started(
         self, *arguments: str, **environment: str
-    ) -> Iterator[subprocess.Popen[bytes] | Forked]:
+    ) -> Iterator[subprocess.Popen[bytes] | ForkedProcess]:
         """The command while it runs; its output goes to the files `out` and `err`. Killed at
         the end, if it still runs.
         """
@@ -109,7 +109,7 @@ def said(done: subprocess.CompletedProcess[str], exit_code: int) -> str:
     return lines[0]
 
 
-def interrupt(process: subprocess.Popen[bytes] | Forked) -> int:
+def interrupt(process: subprocess.Popen[bytes] | ForkedProcess) -> int:
     """Ctrl-C, and the exit code."""
     process.send_signal(signal.SIGINT)
     return process.wait(timeout=30)

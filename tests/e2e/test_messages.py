@@ -10,7 +10,7 @@ from handoff_queue.shared.store.finish_request import CHORD_SILENCE_S
 from handoff_queue.shared.store.jobs import LOST_AFTER_S
 from handoff_queue.shared.types.events import CancelRequested, HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
-from handoff_queue.supervisor.client.dispatch import Dispatcher, Outgoing
+from handoff_queue.supervisor.client.dispatch import Dispatcher, OutgoingHandoff
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
 
@@ -95,7 +95,7 @@ def test_a_message_that_comes_twice_runs_once(fleet: Fleet) -> None:
     ]
     (event,) = [one for one in issued if one.step_id == "a"]
     text = fleet.jobs.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
-    again = Outgoing(AgentHandoff.from_json(text), text, event.group or "", event.index)
+    again = OutgoingHandoff(AgentHandoff.from_json(text), text, event.group or "", event.index)
     dispatcher: Dispatcher = fleet.jobs._dispatcher
     for _ in range(3):
         dispatcher.publish_again(job_id, [again])

@@ -13,10 +13,10 @@ from pydantic import JsonValue
 from handoff_queue.shared.broker.attempt_outcome import finished_event
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Ledger, open_ledger
@@ -33,11 +33,11 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.dispatch import Dispatcher, Outgoing
-from handoff_queue.supervisor.engine.decision_recorder import Preparing
-from handoff_queue.supervisor.engine.job_loop import Advance
+from handoff_queue.supervisor.client.dispatch import Dispatcher, OutgoingHandoff
+from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
+from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
-from handoff_queue.supervisor.engine.role_runner import Thinker
+from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.handoffs import a_spec
 
@@ -53,7 +53,7 @@ class DyingDispatcher(Dispatcher):
     dies_waking = False
     """The same between what it has written and the wake-up of whom that concerns."""
 
-    def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+    def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
         if self.dies:
             raise KeyboardInterrupt
         super().publish_group(job_id, outgoing)
@@ -76,8 +76,8 @@ class Shell:
     ledger: Ledger = field(init=False)
     dispatcher: DyingDispatcher = field(init=False)
     attempts: Attempts = field(init=False)
-    advance: Advance = field(init=False)
-    thinker: Thinker = field(init=False)
+    advance: JobLoop = field(init=False)
+    thinker: RoleRunner = field(init=False)
     jobs: Client = field(init=False)
     _announced: Announcement = field(init=False)
 
@@ -86,11 +86,16 @@ class Shell:
         self.dispatcher = DyingDispatcher(self.app)
         leases = Leases(self.url, SETTINGS.lease_s, watchdog=False)
         self.attempts = Attempts(
-            self.ledger, SETTINGS, "supervisor:1", leases, Library(self.ledger), Models(SETTINGS)
+            self.ledger,
+            SETTINGS,
+            "supervisor:1",
+            leases,
+            PayloadCache(self.ledger),
+            Models(SETTINGS),
         )
-        self.thinker = Thinker(self.attempts, 4)
+        self.thinker = RoleRunner(self.attempts, 4)
         library = self.attempts.library
-        self.advance = Advance(
+        self.advance = JobLoop(
             self.ledger,
             self.dispatcher,
             self.attempts,
@@ -102,7 +107,7 @@ class Shell:
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """As the supervisor knows it."""
-        return Preparing(self.ledger, Library(self.ledger)).fact_checker(state)
+        return DecisionRecorder(self.ledger, PayloadCache(self.ledger)).fact_checker(state)
 
     def another(self) -> Shell:
         return Shell(self.url, self.app)
@@ -141,7 +146,7 @@ class Shell:
     def claim(self, job_id: JobId, event: HandoffIssued) -> Claim:
         """As a worker would."""
         return self.ledger.claims.claim(
-            Claiming(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")
+            ClaimRequest(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")
         )
 
     def do(

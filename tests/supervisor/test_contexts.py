@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.agent.prompt import Loaded, opening_of
+from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
@@ -86,9 +86,9 @@ def asked_of(shell: Shell, job_id: JobId, role: str) -> str:
         one.step_id: HandoffResult.from_json(texts[one.result.digest]) for one in handoff.context
     }
     assert (handoff.feedback, handoff.artifacts) == ((), ())
-    (block,) = opening_of(handoff, read_role(role), Loaded(results), answer_rules="").message[
-        "content"
-    ]
+    (block,) = opening_of(
+        handoff, read_role(role), LoadedPayloads(results), answer_rules=""
+    ).message["content"]
     return str(block["text"])
 
 

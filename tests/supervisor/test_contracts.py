@@ -17,8 +17,8 @@ from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
-from handoff_queue.supervisor.lifecycle.result_texts import Words
-from handoff_queue.supervisor.roles.replanner import PatchReading
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+from handoff_queue.supervisor.roles.replanner import PatchFormat
 from tests.doubles.handoffs import a_spec
 from tests.doubles.life import Life, a_plan
 from tests.supervisor.engine.test_child_jobs import children
@@ -43,7 +43,7 @@ def handoff_to(stand_in: SpecialistSpec, contract: SpecialistSpec) -> AgentHando
     life.plans(a_plan(a=""))
     step = Step(id=StepId("a"), specialist=stand_in.name, task="Classify it.")
     return step_handoff(
-        life.state, step, stand_in, stand_in.content_digest, Words({}), None, contract
+        life.state, step, stand_in, stand_in.content_digest, ResultTexts({}), None, contract
     )
 
 
@@ -120,7 +120,7 @@ def test_a_team_that_does_the_last_step_answers_in_the_schema_of_the_job(
 def test_a_step_that_the_replanner_gives_to_another_specialist_keeps_its_contract() -> None:
     before = Step(id=StepId("sort"), specialist="classifier", task="Sort it.")
     plan = Plan(steps=(before,))
-    reading = PatchReading(("classifier", "generalist", "writer"), (StepId("sort"),), 4, plan, {})
+    reading = PatchFormat(("classifier", "generalist", "writer"), (StepId("sort"),), 4, plan, {})
 
     for whom in ("generalist", "writer"):
         patch = reading.read_calls(

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.types.errors import VersionConflict
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus, JobSubmitted
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.display.job_view import News, View, heard, look, look_below
+from handoff_queue.supervisor.cli.display.job_view import JobView, News, heard, look, look_below
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.engine.child_jobs import Children
+from handoff_queue.supervisor.engine.child_jobs import ChildJobs
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from tests.supervisor.engine.test_child_jobs import children, run_all
 from tests.supervisor.shell import Shell
@@ -172,7 +172,7 @@ def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(
     shell.advance(job_id)
 
     with pytest.raises(VersionConflict):
-        Children(shell.ledger, Library(shell.ledger), shell.dispatcher).tell(not_told)
+        ChildJobs(shell.ledger, PayloadCache(shell.ledger), shell.dispatcher).tell(not_told)
     run_all(shell, job_id)
 
     assert shell.kinds(child).count("parent_told") == 2
@@ -224,7 +224,7 @@ def test_what_two_teams_have_found_is_there_for_a_third(shell: Shell, tmp_path: 
     assert {f"prev2_{step}" for step in went_well} <= {one.step for one in begun.given}
 
 
-def seen_on(shell: Shell, view: View) -> tuple[View, News]:
+def seen_on(shell: Shell, view: JobView) -> tuple[JobView, News]:
     """The view as it is now, and what is new below it."""
     events = shell.ledger.journal.read(view.job_id, view.version)
     return look_below(shell.jobs, look(shell.jobs, heard(shell.jobs, view, events)))
@@ -232,7 +232,7 @@ def seen_on(shell: Shell, view: View) -> tuple[View, News]:
 
 def test_who_watches_a_job_sees_its_team_go_on(shell: Shell, tmp_path: Path) -> None:
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
-    before, _ = seen_on(shell, View(job_id))
+    before, _ = seen_on(shell, JobView(job_id))
     shell.jobs.retry(job_id, whole=True)
     shell.advance(job_id)
     shell.advance(child)

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from handoff_queue.shared.agent.envelope import EnvelopeReading
-from handoff_queue.shared.agent.prompt import Loaded
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.tool_grants import granted_spec
-from handoff_queue.shared.types.checkpoints import Called, Checkpoint, Observed
+from handoff_queue.shared.types.checkpoints import Checkpoint, ToolCallStarted, ToolObserved
 from handoff_queue.shared.types.errors import LeaseLost, UserError
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.workers.host_task_step import MOST_RESULT_CHARS, HostStep, HostTasks
+from handoff_queue.workers.host_task_step import MOST_RESULT_CHARS, HostTaskRunner, HostTasks
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
 from tests.doubles.turns import MemoryTurns
 
@@ -44,17 +44,17 @@ def a_task_spec(**changes: Any) -> SpecialistSpec:
 
 def a_step(
     url: str, spec: SpecialistSpec | None = None, *, schema: Any = None, **of_handoff: Any
-) -> HostStep:
+) -> HostTaskRunner:
     before = a_result("before", {"article": "A-7"})
     form = {"expected_output_format": schema} if schema else {}
     handoff = a_handoff(context=(context_of(before),), **form, **of_handoff)
     sources = Sources(lambda _digest: "")
-    reading = EnvelopeReading(handoff.step_id, handoff.expected_output_format, sources)
-    return HostStep(
+    reading = EnvelopeFormat(handoff.step_id, handoff.expected_output_format, sources)
+    return HostTaskRunner(
         host_tasks(url),
         handoff,
         spec or a_task_spec(),
-        Loaded({StepId("before"): before}),
+        LoadedPayloads({StepId("before"): before}),
         a_tool_context(),
         reading,
         now=lambda: 1_000.0,
@@ -62,7 +62,7 @@ def a_step(
     )
 
 
-def end(url: str, step: HostStep, value: Any, state: str = "SUCCESS") -> None:
+def end(url: str, step: HostTaskRunner, value: Any, state: str = "SUCCESS") -> None:
     """Store the end of the task, as the host's worker does it."""
     host = Celery("host", backend=url, set_as_current=False)
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # Celery's own
@@ -204,9 +204,9 @@ def test_a_worker_that_follows_one_that_has_sent_the_task_only_waits_for_its_end
     assert result.output == "Twelve."
 
 
-def sent_with_a_crash(url: str, queues: Any, step: HostStep) -> list[str]:
+def sent_with_a_crash(url: str, queues: Any, step: HostTaskRunner) -> list[str]:
     """Return the ids of the sent tasks. The first worker dies after it has sent its task."""
-    turns = MemoryTurns(on_checkpoint=crash_at(Observed))
+    turns = MemoryTurns(on_checkpoint=crash_at(ToolObserved))
     with pytest.raises(LeaseLost):
         step.run(turns, None)
     turns.on_checkpoint = lambda _checkpoint: None
@@ -237,7 +237,7 @@ def test_a_task_that_is_not_safe_to_repeat_is_noted_before_it_is_sent(redis_url:
     with pytest.raises(LeaseLost):
         step.run(turns, None)
 
-    assert [type(item) for item in turns.so_far()] == [Called]
+    assert [type(item) for item in turns.so_far()] == [ToolCallStarted]
 
 
 def test_a_step_that_may_have_no_effect_does_not_send_such_a_task(

@@ -22,7 +22,7 @@ _REMEMBERED_SCOPES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """One passage that was found. snippet == text[start:end] of the document's extracted text."""
 
     source: str
@@ -33,10 +33,10 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search gave, and what it covered."""
 
-    hits: tuple[Hit, ...]
+    hits: tuple[SearchHit, ...]
     searched: int
     """Documents of the manifest that could be searched."""
     missing: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class DocumentIndex:
 
     def search(
         self, manifest: Manifest, query: str, *, text_of: Callable[[str], str], limit: int = 8
-    ) -> Found:
+    ) -> SearchResult:
         """The best passages of a manifest's documents for any text; whatever isn't indexed yet
         is fetched with `text_of` and added.
 
@@ -88,13 +88,13 @@ class DocumentIndex:
 
     def _search(
         self, manifest: Manifest, query: str, text_of: Callable[[str], str], limit: int
-    ) -> Found:
+    ) -> SearchResult:
         scope = self._scope(manifest, text_of)
         with self._database.connection() as (generation, connection):
             if generation == scope.generation:
                 matches = matching.best(connection, query, scope.paths, scope.ids_json, limit)
                 hits = tuple(
-                    Hit(
+                    SearchHit(
                         scope.paths[match.document],
                         match.start,
                         match.end,
@@ -103,7 +103,9 @@ class DocumentIndex:
                     )
                     for match in matches
                 )
-                return Found(hits, len(manifest.documents) - len(scope.missing), scope.missing)
+                return SearchResult(
+                    hits, len(manifest.documents) - len(scope.missing), scope.missing
+                )
         raise sqlite3.DatabaseError("the index was replaced during the search")
 
     def _scope(self, manifest: Manifest, text_of: Callable[[str], str]) -> _Scope:

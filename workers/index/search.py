@@ -34,7 +34,7 @@ _MATCHES = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class PassageMatch:
     """A passage and how well it fits (higher is better)."""
 
     document: int
@@ -46,7 +46,7 @@ class Match:
 
 def best(
     connection: sqlite3.Connection, query: str, paths: Mapping[int, str], ids_json: str, limit: int
-) -> list[Match]:
+) -> list[PassageMatch]:
     """The best passages among the documents in `paths` (whose ids `ids_json` repeats), best first."""
     words = words_of(query)
     for enough, expression in _expressions(connection, words, limit):
@@ -120,7 +120,7 @@ def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, floa
     return [ranked[position] for position in sorted((taken + spare)[:limit])]
 
 
-def _shown(connection: sqlite3.Connection, ranked: list[tuple[int, float]]) -> list[Match]:
+def _shown(connection: sqlite3.Connection, ranked: list[tuple[int, float]]) -> list[PassageMatch]:
     marks = ",".join("?" * len(ranked))
     rows = connection.execute(
         f"SELECT id, first, last, snippet FROM passages WHERE id IN ({marks})",  # noqa: S608 - question marks only
@@ -128,6 +128,6 @@ def _shown(connection: sqlite3.Connection, ranked: list[tuple[int, float]]) -> l
     )
     spans = {number: (start, end, snippet) for number, start, end, snippet in rows}
     return [
-        Match(number >> ORDINAL_BITS, *spans[number], score=float(f"{score:.4g}"))
+        PassageMatch(number >> ORDINAL_BITS, *spans[number], score=float(f"{score:.4g}"))
         for number, score in ranked
     ]

@@ -19,7 +19,7 @@ import httpx2
 from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
-from handoff_queue.shared.documents.decoding import Refused
+from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.extraction import extract
 from handoff_queue.shared.documents.media_types import PDF, is_text
 from handoff_queue.shared.types.handoff import Document
@@ -114,7 +114,7 @@ def _kept(page: _Page, context: ToolContext) -> tuple[Document, str]:
     """The page's text, stored so that it can be cited."""
     try:
         text = extract(page.data, page.media_type, page.charset)
-    except Refused as reason:
+    except DocumentRefused as reason:
         raise ToolFailed(f"{page.url} {reason}") from None
     if not text.strip():
         raise ToolFailed(f"{page.url} holds no text (made by scripts?): try another page")

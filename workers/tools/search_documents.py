@@ -10,7 +10,7 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.workers.index.index import DocumentIndex, Found
+from handoff_queue.workers.index.index import DocumentIndex, SearchResult
 from handoff_queue.workers.tools.arguments import Arguments, built_in
 
 MOST_HITS = 20
@@ -44,7 +44,7 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
     return built_in("search_documents", _DESCRIPTION, _Search, search)
 
 
-def _answer(found: Found) -> str:
+def _answer(found: SearchResult) -> str:
     answer: dict[str, object] = {
         "hits": [asdict(hit) for hit in found.hits],
         "searched": found.searched,

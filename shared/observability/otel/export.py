@@ -35,7 +35,7 @@ _NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understo
 _NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
 
 
-class Ids(RandomIdGenerator):
+class SpanIds(RandomIdGenerator):
     """Random ids, but for the one that a thread has asked for."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Redacting(_Before):
         }
 
 
-class OneLine:
+class FirstWarning:
     """Of all warnings about spans that were not sent, a command shows the first only."""
 
     def __init__(self) -> None:
@@ -128,12 +128,12 @@ class OneLine:
             logging.getLogger(__name__).warning(text, *figures)
 
 
-class SayingOnce(_Before):
+class WarnOnceExporter(_Before):
     """Where a person waits: the SDK says nothing, and the first batch that could not be sent
     is one line.
     """
 
-    def __init__(self, exporter: SpanExporter, line: OneLine) -> None:
+    def __init__(self, exporter: SpanExporter, line: FirstWarning) -> None:
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
         logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
         super().__init__(exporter)
@@ -146,7 +146,7 @@ class SayingOnce(_Before):
         return result
 
 
-class Sparing(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """Of a service, whose batches go on to fail as long as it works: each thing that the SDK
     says of that once a minute.
     """
@@ -167,7 +167,7 @@ class Sparing(logging.Filter):
         return is_due
 
 
-class InOneLine(logging.Filter):
+class NoTracebackFilter(logging.Filter):
     """Says what is wrong, and not from where that comes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -175,7 +175,7 @@ class InOneLine(logging.Filter):
         return True
 
 
-class InOurWords(logging.Filter):
+class RewordFilter(logging.Filter):
     """Of headers that cannot be read the SDK quotes each, and a key may be in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -183,17 +183,17 @@ class InOurWords(logging.Filter):
         return True
 
 
-class Batches(BatchSpanProcessor):
+class BoundedBatchProcessor(BatchSpanProcessor):
     """Stays within its time when it stops: an export that is under way may take as long as the
     last one, and the SDK waits for both.
     """
 
     def __init__(
-        self, exporter: SpanExporter, end_within_s: float, line: OneLine | None = None
+        self, exporter: SpanExporter, end_within_s: float, line: FirstWarning | None = None
     ) -> None:
         self._sender = _InTheAir(exporter)
-        self._line = line or OneLine()
-        with _filtered(_SAYS_WHAT_IS_WRONG, InOneLine()):
+        self._line = line or FirstWarning()
+        with _filtered(_SAYS_WHAT_IS_WRONG, NoTracebackFilter()):
             super().__init__(self._sender)
         self._end_within_s = end_within_s
 
@@ -231,7 +231,7 @@ def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
 
 
 def make_provider(
-    service: str, redactor: Redactor, ids: Ids, *, keeps_errors: bool, flush_s: float | None
+    service: str, redactor: Redactor, ids: SpanIds, *, keeps_errors: bool, flush_s: float | None
 ) -> TracerProvider:
     """Everything else as the OTEL_* variables say. What is left is sent when the process ends,
     as far as the collector takes it in time.
@@ -240,15 +240,15 @@ def make_provider(
     if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         named = named.merge(Resource({SERVICE_NAME: service}))
     provider = TracerProvider(resource=named, id_generator=ids)
-    with _filtered(_SAYS_WHICH_HEADER, InOurWords()):
+    with _filtered(_SAYS_WHICH_HEADER, RewordFilter()):
         sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
-    line = OneLine()
+    line = FirstWarning()
     if flush_s is None:
         for name in _SAYS_OF_EACH:
-            logging.getLogger(name).addFilter(Sparing())
+            logging.getLogger(name).addFilter(RateLimitFilter())
     else:
-        sender = SayingOnce(sender, line)
+        sender = WarnOnceExporter(sender, line)
     exporter = Redacting(sender, redactor, keeps_errors=keeps_errors)
     end_within_s = END_WITHIN_S if flush_s is None else flush_s
-    provider.add_span_processor(Batches(exporter, end_within_s, line))
+    provider.add_span_processor(BoundedBatchProcessor(exporter, end_within_s, line))
     return provider

@@ -11,9 +11,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from handoff_queue.shared.observability.trace_ids import Lifetime
+from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.shared.types.checkpoints import Observed
+from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
 
@@ -46,7 +46,7 @@ def provider_of(settings: Settings) -> str:
     return OFFLINE_MODEL if settings.is_offline else _PROVIDERS[settings.model_provider]
 
 
-def of_job(life: Lifetime) -> Attributes:
+def of_job(life: JobSpan) -> Attributes:
     return {
         "gen_ai.operation.name": "invoke_workflow",
         "gen_ai.workflow.name": life.mode,
@@ -146,7 +146,7 @@ def content_of_tool_call(call: Block) -> Attributes:
     return {"gen_ai.tool.call.arguments": _json(call.get("input"))}
 
 
-def content_of_observed(result: Observed) -> Attributes:
+def content_of_observed(result: ToolObserved) -> Attributes:
     return {"gen_ai.tool.call.result": result.text}
 
 

@@ -25,20 +25,20 @@ from opentelemetry.trace import (
 
 from handoff_queue.shared.observability.otel import gen_ai
 from handoff_queue.shared.observability.otel.celery_spans import CelerySpans
-from handoff_queue.shared.observability.otel.export import Ids, make_provider
+from handoff_queue.shared.observability.otel.export import SpanIds, make_provider
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.observability.telemetry import Span, Submissions, Telemetry
 from handoff_queue.shared.observability.trace_ids import (
-    Kept,
-    Lifetime,
-    Place,
+    JobSpan,
+    StoredTrace,
+    TracePosition,
     handoff_span,
     job_span,
     place_of,
     traceparent,
 )
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.checkpoints import Observed
+from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.errors import LedgerError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.ids import JobId
@@ -59,7 +59,7 @@ def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> T
     provider alone.
     """
     captures = os.environ.get(gen_ai.CAPTURE, "").strip().lower() in gen_ai.CAPTURES
-    ids = Ids()
+    ids = SpanIds()
     provider = make_provider(
         service, Redactor(secrets_of(settings)), ids, keeps_errors=captures, flush_s=flush_s
     )
@@ -85,7 +85,7 @@ class _Told(Span):
         if self._captures:
             self._span.set_attributes(gen_ai.content_of_reply(reply))
 
-    def observed(self, result: Observed) -> None:
+    def observed(self, result: ToolObserved) -> None:
         if result.is_error:
             _fail(self._span, "tool_error")
         if self._captures:
@@ -127,17 +127,17 @@ class OpenTelemetry(Telemetry):
     is_on = True
 
     def __init__(
-        self, provider: TracerProvider, ids: Ids, model_provider: str, *, captures: bool
+        self, provider: TracerProvider, ids: SpanIds, model_provider: str, *, captures: bool
     ) -> None:
         self._provider = provider
         self._ids = ids
         self._model_provider = model_provider
         self._captures = captures
         self._tracer = provider.get_tracer(SCOPE)
-        self._kept: Callable[[JobId], Kept] = lambda _: Kept()
+        self._kept: Callable[[JobId], StoredTrace] = lambda _: StoredTrace()
         self._known = lru_cache(KNOWN_JOBS)(self._look_up)
 
-    def reads(self, kept: Callable[[JobId], Kept]) -> None:
+    def reads(self, kept: Callable[[JobId], StoredTrace]) -> None:
         self._kept = kept
 
     @contextmanager
@@ -223,7 +223,7 @@ class OpenTelemetry(Telemetry):
         ) as span:
             yield _Told(span, captures=self._captures)
 
-    def job_ended(self, life: Lifetime) -> None:
+    def job_ended(self, life: JobSpan) -> None:
         """The span that all others of the job are below. One that ends again, after a retry,
         has another one for that, below the first.
         """
@@ -276,17 +276,17 @@ class OpenTelemetry(Telemetry):
                 _fail(span, type(error).__name__)
                 raise
 
-    def _place(self, job_id: JobId) -> Place:
+    def _place(self, job_id: JobId) -> TracePosition:
         """By the job's id alone where the ledger cannot be asked."""
         try:
             return self._known(job_id)
         except LedgerError:
-            return self._decided(place_of(job_id, lambda _: Kept()))
+            return self._decided(place_of(job_id, lambda _: StoredTrace()))
 
-    def _look_up(self, job_id: JobId) -> Place:
+    def _look_up(self, job_id: JobId) -> TracePosition:
         return self._decided(place_of(job_id, self._kept))
 
-    def _decided(self, place: Place) -> Place:
+    def _decided(self, place: TracePosition) -> TracePosition:
         """With the sampler's word where nobody has decided: by the trace's id, so that all
         processes say the same.
         """
@@ -314,7 +314,7 @@ def _fail(span: trace.Span, kind: str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-def _context(place: Place, span_id: int) -> SpanContext:
+def _context(place: TracePosition, span_id: int) -> SpanContext:
     flags = TraceFlags(TraceFlags.SAMPLED if place.is_sampled else TraceFlags.DEFAULT)
     return SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)
 

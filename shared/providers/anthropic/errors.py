@@ -16,7 +16,7 @@ import anthropic
 import httpx2
 
 from handoff_queue.shared.observability.redaction import HIDDEN, without_credentials
-from handoff_queue.shared.providers.anthropic.http_client import Sending
+from handoff_queue.shared.providers.anthropic.http_client import RequestProgress
 from handoff_queue.shared.providers.anthropic.unsent_calls import (
     ClientSettings,
     proxy_refuses,
@@ -87,7 +87,7 @@ _NOT_UNDERSTOOD = (
 
 
 @contextmanager
-def as_ours(sending: Sending, settings: ClientSettings) -> Iterator[None]:
+def as_ours(sending: RequestProgress, settings: ClientSettings) -> Iterator[None]:
     """Raise a `ModelError` for each exception of the SDK and its HTTP client.
 
     A stream of nonsense fails in many ways inside the SDK's decoder (JSON, lookups,

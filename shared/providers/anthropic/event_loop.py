@@ -26,7 +26,7 @@ LONGEST_BREATH_S = 0.2
 """What it may keep a reply waiting; words are shown no more often than that."""
 
 
-class Unhurried(selectors.DefaultSelector):
+class BatchingSelector(selectors.DefaultSelector):
     """Looks less often the more it finds, so that what comes meanwhile over a connection is
     read in one go: ten words cost little more than one. With a few connections, it looks at
     once.
@@ -89,7 +89,7 @@ class EventLoop:
             return asyncio.run_coroutine_threadsafe(work, self._running[0])
 
     def _begun(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
-        loop = asyncio.SelectorEventLoop(Unhurried())
+        loop = asyncio.SelectorEventLoop(BatchingSelector())
         thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
         try:
             thread.start()

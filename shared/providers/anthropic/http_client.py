@@ -35,7 +35,7 @@ def parted(base_url: str) -> tuple[str, dict[str, str]]:
 
 
 @dataclass
-class Sending:
+class RequestProgress:
     """The requests of one asyncio task."""
 
     has_begun: bool = False
@@ -43,12 +43,12 @@ class Sending:
     """
 
 
-_CURRENT: ContextVar[Sending | None] = ContextVar("sending", default=None)
+_CURRENT: ContextVar[RequestProgress | None] = ContextVar("sending", default=None)
 
 
-def watch_sending() -> Sending:
+def watch_sending() -> RequestProgress:
     """Return what becomes of the requests that the current asyncio task makes from now on."""
-    sending = Sending()
+    sending = RequestProgress()
     _CURRENT.set(sending)
     return sending
 

@@ -24,7 +24,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
 from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_BREATH_S, EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.request import request_of
-from handoff_queue.shared.providers.anthropic.stream import Gathering, events_of
+from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
 from handoff_queue.shared.providers.anthropic.unsent_calls import settings_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
@@ -123,7 +123,7 @@ class _Exchange:
         )
         self._progress_s = call.progress_s
         self._request = request
-        self._gathering: Gathering | None = None
+        self._gathering: PartialReply | None = None
         self._reply: ModelReply | None = None
         self._end: ModelReply | BaseException | None = None
         self._awake: SimpleQueue[None] = SimpleQueue()
@@ -184,7 +184,9 @@ class _Exchange:
 
     async def _gather(self, stream: Any) -> ModelReply:
         response = stream.response
-        self._gathering = gathering = Gathering(self._request["model"], limits_of(response.headers))
+        self._gathering = gathering = PartialReply(
+            self._request["model"], limits_of(response.headers)
+        )
         self._awake.put(None)
         request_id = response.headers.get("request-id")
         kind = response.headers.get("content-type", "")
@@ -210,7 +212,9 @@ class _Exchange:
                         pass
         return self._reply
 
-    async def _take_all(self, events: AsyncIterator[dict[str, Any]], gathering: Gathering) -> None:
+    async def _take_all(
+        self, events: AsyncIterator[dict[str, Any]], gathering: PartialReply
+    ) -> None:
         """Who waits is woken for what is paid, and sees words when its clock wakes it: to be
         woken costs as much as to read a word.
         """

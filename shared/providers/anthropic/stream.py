@@ -86,7 +86,7 @@ def _check_no_error(body: bytes) -> None:
         raise error_of_event(text)
 
 
-class Gathering:
+class PartialReply:
     """What has come of a reply so far, written by one thread and looked at by another. Blocks
     stay as the server wrote them, known type or
     not: they are sent back in the next turn.

@@ -19,7 +19,7 @@ _NOT_WAITING = int(
 )  # a flag of Python's enum takes longer to combine than to send
 
 
-class PatientSocket(socket.socket):
+class KernelTimeoutSocket(socket.socket):
     """For `recv_into` and `sendall`, with which redis-py reads and writes. A signal that
     Python handles begins a read's time anew.
     """
@@ -79,7 +79,7 @@ def patient(plain: socket.socket) -> socket.socket:
         _let_the_system_keep(plain, seconds)
     except OSError:
         return plain
-    made = PatientSocket(plain.family, plain.type, plain.proto, plain.detach())
+    made = KernelTimeoutSocket(plain.family, plain.type, plain.proto, plain.detach())
     made.settimeout(seconds)
     return made
 

@@ -8,7 +8,7 @@ from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote
-from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import figures, short
 
 EVERY_S = 4.5
@@ -58,7 +58,7 @@ def tools_of(standing: HandoffStanding | None) -> str:
     return figures(standing.tool_calls, "tool call") if standing and standing.tool_calls else ""
 
 
-def sign_of(view: View) -> str | None:
+def sign_of(view: JobView) -> str | None:
     """Return the handoffs that run or are throttled, of the job and the jobs below it, in one line.
 
     The line begins with what the job has taken so far. None: there is no such handoff.
@@ -74,7 +74,7 @@ def sign_of(view: View) -> str | None:
     return f"so far {so_far}{quoted}; at work: {'; '.join(told)}"
 
 
-def _signs(view: View, before: str = "") -> Iterator[tuple[bool, str]]:
+def _signs(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
     """Each with whether it is silent."""
     for job_id in view.teams:
         if below := view.children.get(job_id):

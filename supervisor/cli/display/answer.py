@@ -15,7 +15,7 @@ from rich.text import Text
 
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.supervisor.cli.display.job_view import Copies, folded, names, outcomes
+from handoff_queue.supervisor.cli.display.job_view import StepCopies, folded, names, outcomes
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
     figures,
@@ -214,7 +214,7 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
         )
     ]
     for step in folded(plan["steps"], lambda one: str(one["id"])):
-        if isinstance(step, Copies):
+        if isinstance(step, StepCopies):
             lines.append(
                 Text(
                     f"  {step.name} · {step.all[0]['specialist']}: {figures(len(step.all), 'step')}"
@@ -242,7 +242,7 @@ class _Handoffs:
         shown = list(
             folded(self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0])
         )
-        for copies in (one for one in shown if isinstance(one, Copies)):
+        for copies in (one for one in shown if isinstance(one, StepCopies)):
             said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])
             each = f"; `handoff show {self.result.job_id} --full` has each"
             more = "" if self.is_private else each
@@ -250,7 +250,7 @@ class _Handoffs:
         rows = [
             _row(handoff, done.get(handoff["handoff_id"]))
             for handoff in shown
-            if not isinstance(handoff, Copies)
+            if not isinstance(handoff, StepCopies)
         ]
         if not rows:
             return

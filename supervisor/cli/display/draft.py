@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import LedgerUnavailable
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.results import result_in
-from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.lifecycle.answer import number_citations
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 from handoff_queue.supervisor.text.sanitizing import plain
@@ -32,7 +32,7 @@ class Draft:
         self.shown = ""
         """All that was given out."""
 
-    def more(self, view: View) -> str:
+    def more(self, view: JobView) -> str:
         """Return the new part of the draft. Return '' if the model has started the draft again."""
         writing = [event.handoff_id for event in view.issued if event.assigned_to == _WRITES]
         standing = view.standings.get(writing[-1]) if writing else None
@@ -51,7 +51,7 @@ class Draft:
         new, self.shown = text[len(self.shown) :], text
         return new
 
-    def _learn_claims(self, view: View) -> None:
+    def _learn_claims(self, view: JobView) -> None:
         results = {
             done.handoff_id: done.result.digest
             for done in view.finished.values()
@@ -63,7 +63,7 @@ class Draft:
             self._claims |= {claim.id: claim for claim in result_in(texts[digest]).claims}
 
 
-def _is_form(view: View) -> bool:
+def _is_form(view: JobView) -> bool:
     """A value of the user's own form is JSON, and leaves as a whole."""
     return view.state is not None and view.state.submitted.answer_schema is not None
 

@@ -11,26 +11,26 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
 from handoff_queue.supervisor.evaluation.figures import Estimate, took_together
-from handoff_queue.supervisor.evaluation.summary import Row, advice_on, by_kind, row_of
-from handoff_queue.supervisor.evaluation.trials import Outcome, Plan, Trial
+from handoff_queue.supervisor.evaluation.summary import SummaryRow, advice_on, by_kind, row_of
+from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 
 
 @dataclass(frozen=True)
-class Done:
+class EvaluationReport:
     """A plan, and what came of it."""
 
-    plan: Plan
-    outcomes: Sequence[Outcome]
+    plan: EvaluationPlan
+    outcomes: Sequence[TrialOutcome]
     not_run: Sequence[Trial] = ()
     not_judged: int = 0
     max_microusd: int | None = None
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[SummaryRow, ...]:
         return tuple(row_of(variant, self.outcomes) for variant in self.plan.variants)
 
 
-def line_of(outcome: Outcome) -> str:
+def line_of(outcome: TrialOutcome) -> str:
     """As it ends."""
     said = (
         "not counted: its money was spent"
@@ -43,7 +43,7 @@ def line_of(outcome: Outcome) -> str:
     return f"{outcome.trial.case.id}  {outcome.trial.variant.name}  {outcome.job_id}  {said}{score}"
 
 
-def report_table(done: Done) -> str:
+def report_table(done: EvaluationReport) -> str:
     heading = [
         "Way",
         "Passed",
@@ -63,7 +63,7 @@ def report_table(done: Done) -> str:
     return "\n\n".join([*tables, *([advice] if advice else [])])
 
 
-def accounts_of(done: Done) -> list[str]:
+def accounts_of(done: EvaluationReport) -> list[str]:
     """What it took, and what was not measured."""
     judge = took_together(one.judging_took for one in done.outcomes)
     limit = (
@@ -80,7 +80,7 @@ def accounts_of(done: Done) -> list[str]:
     ]
 
 
-def unmeasured(done: Done) -> list[str]:
+def unmeasured(done: EvaluationReport) -> list[str]:
     """What there was no money for, in a sentence each."""
     cut = sum(row.cut for row in done.rows)
     said = (
@@ -104,7 +104,7 @@ def unmeasured(done: Done) -> list[str]:
     ]
 
 
-def report_json(done: Done, golden: Path) -> dict[str, Any]:
+def report_json(done: EvaluationReport, golden: Path) -> dict[str, Any]:
     """{run, golden, rows, kinds, trials, not_run, not_judged, judge, cost_usd, advice}:
     docs/evaluation.md.
     """
@@ -128,7 +128,7 @@ def report_json(done: Done, golden: Path) -> dict[str, Any]:
     }
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: SummaryRow) -> dict[str, Any]:
     figures_of_it = {name: getattr(row, name) for name in ("trials", "cut", "passed", "unjudged")}
     return {
         **_variant_json(row.variant.mode, row.variant.model),
@@ -139,7 +139,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     }
 
 
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+def _outcome_json(outcome: TrialOutcome) -> dict[str, Any]:
     return {
         **_trial_json(outcome.trial),
         "job_id": outcome.job_id,
@@ -166,7 +166,7 @@ def _variant_json(mode: str, model: str | None) -> dict[str, Any]:
     return {"mode": str(mode), "model": model}
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: SummaryRow) -> list[str]:
     each = max(1, row.trials + row.cut)
     cost = None if row.took.cost_usd is None else row.took.cost_usd / each
     rate = _interval(row.passing, percent=True)

@@ -46,7 +46,13 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import is_news, waiting_in
 from handoff_queue.supervisor.cli.display.activity import is_throttled, name_of, throttled, tools_of
-from handoff_queue.supervisor.cli.display.job_view import Copies, Moment, View, folded, names
+from handoff_queue.supervisor.cli.display.job_view import (
+    JobUpdate,
+    JobView,
+    StepCopies,
+    folded,
+    names,
+)
 from handoff_queue.supervisor.cli.display.quote_text import told
 from handoff_queue.supervisor.cli.display.terminal import figures, short
 from handoff_queue.supervisor.client.approvals import change_of, in_words
@@ -56,7 +62,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
-def lines_of(moment: Moment, before: JobState | None = None) -> Iterator[str]:
+def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[str]:
     """What is new, in words. `before`: the job before these events, as a plan among them needs
     it; None: they are its first.
     """
@@ -70,9 +76,9 @@ def lines_of(moment: Moment, before: JobState | None = None) -> Iterator[str]:
             yield line
 
 
-def changes(before: View | None, moment: Moment) -> Iterator[str]:
+def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
     """All that is new, of the job and, indented, of those below it."""
-    earlier, view = before or View(moment.view.job_id), moment.view
+    earlier, view = before or JobView(moment.view.job_id), moment.view
     yield from (
         *no_longer_missed(earlier, view),
         *lines_of(moment, earlier.state),
@@ -89,7 +95,7 @@ def changes(before: View | None, moment: Moment) -> Iterator[str]:
     yield from missed(earlier, view)
 
 
-def claimed(before: View, after: View) -> Iterator[str]:
+def claimed(before: JobView, after: JobView) -> Iterator[str]:
     """Who has begun to work: no event says so, the handoffs' standings do."""
     issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
@@ -104,7 +110,7 @@ def claimed(before: View, after: View) -> Iterator[str]:
             yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
 
 
-def held_up(before: View, after: View) -> Iterator[str]:
+def held_up(before: JobView, after: JobView) -> Iterator[str]:
     """Who has begun to wait in the middle of its work, for what and for how long: for the
     provider's rate limits, say.
     """
@@ -124,12 +130,12 @@ def _doing(standing: HandoffStanding | None) -> str:
     return standing.doing if standing is not None and standing.state == "running" else ""
 
 
-def missed(before: View, after: View) -> Iterator[str]:
+def missed(before: JobView, after: JobView) -> Iterator[str]:
     """Who is newly found missing."""
     yield from (str(one) for one in after.missing if one not in before.missing)
 
 
-def no_longer_missed(before: View, after: View) -> Iterator[str]:
+def no_longer_missed(before: JobView, after: JobView) -> Iterator[str]:
     """Whom the job waits for no more."""
     still = {one.whom for one in after.missing}
     yield from (
@@ -137,14 +143,14 @@ def no_longer_missed(before: View, after: View) -> Iterator[str]:
     )
 
 
-def _line_of(view: View, recorded: Recorded) -> str | None:
+def _line_of(view: JobView, recorded: Recorded) -> str | None:
     event = recorded.event
     if isinstance(event, ApprovalEvent):
         return _approval(view, event)
     return _of_job(view, event) if isinstance(event, JobEvent) else _of_steps(view, event)
 
 
-def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an event)
+def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case an event)
     match event:
         case JobSubmitted():
             documents = (
@@ -180,7 +186,7 @@ def _of_job(view: View, event: JobEvent) -> str:  # noqa: PLR0911 (one case an e
             return f"webhook: {'delivered' if event.delivered else f'try {event.attempt} failed: {short(event.detail, 80)}'}"
 
 
-def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR0912 (one case an event)
+def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR0912 (one case an event)
     match event:
         case PlanMade():
             steps = ", ".join(_planned(event.steps))
@@ -244,13 +250,13 @@ def _of_steps(view: View, event: StepEvent) -> str | None:  # noqa: PLR0911, PLR
 def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
     """`left (researcher)`, `page_0001 to page_1000 (reader)`."""
     for one in folded(steps, lambda step: step.id):
-        if isinstance(one, Copies):
+        if isinstance(one, StepCopies):
             yield f"{one.name} ({', '.join(dict.fromkeys(step.specialist for step in one.all))})"
         else:
             yield f"{one.id} ({one.specialist})"
 
 
-def _facts(view: View, event: FactsChecked) -> str:
+def _facts(view: JobView, event: FactsChecked) -> str:
     if event.problem:
         why = view.words.why_unchecked(event)
         return f"facts: not checked: {event.problem}{(why and f' ({short(why, 200)})') or ''}"
@@ -259,7 +265,7 @@ def _facts(view: View, event: FactsChecked) -> str:
     return f"facts: {outcome}" + (", sent back" if event.is_sent_back else "")
 
 
-def _approval(view: View, event: ApprovalEvent) -> str:
+def _approval(view: JobView, event: ApprovalEvent) -> str:
     match event:
         case ApprovalAsked():
             return f"waits for an approval of the {event.what}: {event.why}"
@@ -280,7 +286,7 @@ def _approval(view: View, event: ApprovalEvent) -> str:
             )
 
 
-def _finished(view: View, event: HandoffFinished) -> str:
+def _finished(view: JobView, event: HandoffFinished) -> str:
     issued = next((one for one in view.issued if one.handoff_id == event.handoff_id), None)
     who = name_of(issued) if issued else event.handoff_id
     turns, tokens, at_most = view.spent(event)
@@ -291,7 +297,7 @@ def _finished(view: View, event: HandoffFinished) -> str:
     return f"{who}: {event.status.value}, {took}{_because(view, event, ': ')}"
 
 
-def _contradictions(view: View, event: ConflictsFound | Judged) -> str | None:
+def _contradictions(view: JobView, event: ConflictsFound | Judged) -> str | None:
     if isinstance(event, ConflictsFound):
         return (
             f"contradictions: {figures(len(event.conflicts), 'conflict')}"
@@ -313,13 +319,13 @@ def _arbitration(event: Arbitrated) -> str:
     return f"judge: {'; '.join(sides) or 'who is right is not settled'}"
 
 
-def _because(view: View, event: Event, before: str) -> str:
+def _because(view: JobView, event: Event, before: str) -> str:
     """What the result behind an event says, if there is anything to say."""
     whys = filter(None, map(view.words.why, said_by(event)))
     return next((f"{before}{short(why, 200)}" for why in whys), "")
 
 
-def _verdict(view: View, event: Reviewed) -> str:
+def _verdict(view: JobView, event: Reviewed) -> str:
     verdict = view.words.verdict(event)
     if verdict is None:
         return f"none ({event.problem}{_because(view, event, ': ')})"

@@ -10,11 +10,11 @@ from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
-from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import AT_MOST, figures, money
 
 
-def headline(view: View) -> str:
+def headline(view: JobView) -> str:
     """`j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of $0.5000`."""
     if view.books is None or view.state is None:
         return f"{view.job_id}  queued"
@@ -43,7 +43,7 @@ def against_budget(books: JobStanding, limits: JobLimits) -> list[str]:
     ]
 
 
-def against_quote(view: View) -> str | None:
+def against_quote(view: JobView) -> str | None:
     """`12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`, and
     `over` instead of `at most` where it is.
 
@@ -77,7 +77,7 @@ def _estimates(quote: Quote) -> Iterator[str]:
             yield f"likely {shown(estimate.likely)}, at most {shown(estimate.most)}"
 
 
-def _since_the_retry(view: View, handoffs: int) -> str:
+def _since_the_retry(view: JobView, handoffs: int) -> str:
     """Time, and the cost of the `handoffs` newest, if that is known."""
     newest = [
         view.standings.get(event.handoff_id) for event in view.issued[len(view.issued) - handoffs :]
@@ -89,7 +89,7 @@ def _since_the_retry(view: View, handoffs: int) -> str:
     return ", ".join([_seconds(worked_s(view)), *spent])
 
 
-def worked_s(view: View) -> float:
+def worked_s(view: JobView) -> float:
     """Seconds from its beginning, without those that it has waited for a person."""
     state = view.state
     if state is None:

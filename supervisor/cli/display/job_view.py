@@ -15,11 +15,11 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.journal_follower import (
     RECONNECT_EVERY_S,
     RECONNECT_FOR_S,
-    Patience,
+    ReconnectLimit,
 )
-from handoff_queue.supervisor.client.waiting_reasons import LOOK_EVERY_S, Missing, missing_for
+from handoff_queue.supervisor.client.waiting_reasons import LOOK_EVERY_S, MissingRole, missing_for
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import Words, said_by
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, said_by
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.copy_names import source_of
 
@@ -34,7 +34,7 @@ _One = TypeVar("_One")
 
 
 @dataclass(frozen=True)
-class Copies(Generic[_One]):
+class StepCopies(Generic[_One]):
     """Those of one step, in their order."""
 
     first: str
@@ -46,7 +46,9 @@ class Copies(Generic[_One]):
         return f"{self.first} to {self.last}"
 
 
-def folded(things: Sequence[_One], name_of: Callable[[_One], str]) -> Iterator[_One | Copies[_One]]:
+def folded(
+    things: Sequence[_One], name_of: Callable[[_One], str]
+) -> Iterator[_One | StepCopies[_One]]:
     """Each thing; where there are more than fit a screen, all that belong to copies of one
     step as one, in the place of its first.
     """
@@ -60,7 +62,7 @@ def folded(things: Sequence[_One], name_of: Callable[[_One], str]) -> Iterator[_
     for some in alike.values():
         if len(some) > 1 and source_of(name_of(some[0])):
             found = sorted(map(name_of, some), key=lambda name: (len(name), name))
-            yield Copies(found[0], found[-1], tuple(some))
+            yield StepCopies(found[0], found[-1], tuple(some))
         else:
             yield from some
 
@@ -81,7 +83,7 @@ _SETTLED = frozenset({"done", "dropped"})
 
 
 @dataclass(frozen=True)
-class View:
+class JobView:
     """One moment of one job. Times are Unix seconds by Redis's clock."""
 
     job_id: JobId
@@ -91,11 +93,11 @@ class View:
     issued: tuple[HandoffIssued, ...] = ()
     finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
     standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingRole, ...] = ()
     """Missing workers."""
-    words: Words = field(default_factory=Words)
+    words: ResultTexts = field(default_factory=ResultTexts)
     """What its events only refer to."""
-    children: Mapping[JobId, View] = field(default_factory=dict)
+    children: Mapping[JobId, JobView] = field(default_factory=dict)
     """Its child jobs."""
 
     @property
@@ -111,7 +113,7 @@ class View:
         """Its child jobs, each with the latest of the handoffs that it was given."""
         return {event.child.job_id: event for event in self.issued if event.child}
 
-    def told(self, events: Sequence[Recorded]) -> View:
+    def told(self, events: Sequence[Recorded]) -> JobView:
         """The view after these events."""
         issued = [one.event for one in events if isinstance(one.event, HandoffIssued)]
         finished = {
@@ -137,21 +139,21 @@ class View:
         return books.turns, books.input_tokens + books.output_tokens, books.cut_calls > 0
 
 
-def heard(jobs: Client, view: View, events: Sequence[Recorded]) -> View:
+def heard(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
     """The view after these events, with the words that belong to them; a round trip only where
     there are any.
     """
     said = (ref.digest for one in events for ref in said_by(one.event))
     new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
     words = (
-        Words({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, [], results=new)})
+        ResultTexts({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, [], results=new)})
         if new
         else view.words
     )
     return replace(view.told(events), words=words)
 
 
-def look(jobs: Client, view: View) -> View:
+def look(jobs: Client, view: JobView) -> JobView:
     """Return the view with fresh standings of the handoffs that run. Without books: there is
     no such job now.
     """
@@ -170,14 +172,14 @@ def look(jobs: Client, view: View) -> View:
 
 
 @dataclass(frozen=True)
-class Moment:
+class JobUpdate:
     """The events since the last moment, and the view after them."""
 
-    view: View
+    view: JobView
     events: tuple[Recorded, ...] = ()
     trouble: str | None = None
     """Redis is away; nothing else is new."""
-    below: tuple[Moment, ...] = ()
+    below: tuple[JobUpdate, ...] = ()
     """The moments of its child jobs."""
 
 
@@ -185,23 +187,23 @@ News = Mapping[JobId, Sequence[Recorded]]
 """Events since the last look, by job."""
 
 
-def moment_of(view: View, news: News) -> Moment:
+def moment_of(view: JobView, news: News) -> JobUpdate:
     """Return the moment of a job and of the child jobs in its view."""
-    return Moment(
+    return JobUpdate(
         view,
         tuple(news.get(view.job_id, ())),
         below=tuple(moment_of(child, news) for child in view.children.values()),
     )
 
 
-def look_below(jobs: Client, view: View) -> tuple[View, News]:
+def look_below(jobs: Client, view: JobView) -> tuple[JobView, News]:
     """Return the view with fresh child jobs, in two round trips for each child job that runs.
     A deleted child job keeps its last view.
     """
     children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
     for job_id, event in view.teams.items():
         if (
-            child := children.get(job_id, View(job_id))
+            child := children.get(job_id, JobView(job_id))
         ).ended and event.handoff_id in view.finished:
             continue
         events = jobs.ledger.journal.read(child.job_id, child.version)
@@ -214,7 +216,7 @@ def look_below(jobs: Client, view: View) -> tuple[View, News]:
     return replace(view, children=children), news
 
 
-def with_missing(jobs: Client, view: View) -> View:
+def with_missing(jobs: Client, view: JobView) -> JobView:
     """The view with who is needed, there and below, and is not there."""
     if view.books is None:
         return view
@@ -229,7 +231,7 @@ def follow(
     *,
     check: Callable[[], None] = lambda: None,
     reconnect_for_s: float = RECONNECT_FOR_S,
-) -> Iterator[Moment]:
+) -> Iterator[JobUpdate]:
     """The job from its beginning to its end, moment by moment. A Redis that comes back within
     `reconnect_for_s` costs nothing.
 
@@ -240,7 +242,7 @@ def follow(
         LedgerUnavailable: Redis stays away.
     """
     jobs.standing(job_id)
-    view, patience, asked_at = View(job_id), Patience(reconnect_for_s), float("-inf")
+    view, patience, asked_at = JobView(job_id), ReconnectLimit(reconnect_for_s), float("-inf")
     while not view.ended:
         check()
         try:
@@ -253,7 +255,7 @@ def follow(
             view = seen  # after all reads: a lost connection must not lose events
         except LedgerUnavailable as error:
             patience.bear(error)
-            yield Moment(view, trouble=str(error))
+            yield JobUpdate(view, trouble=str(error))
             time.sleep(RECONNECT_EVERY_S)
             continue
         patience.renew()

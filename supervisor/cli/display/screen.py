@@ -15,7 +15,7 @@ from rich.live import Live
 from handoff_queue.supervisor.cli.display.activity import EVERY_S, sign_of
 from handoff_queue.supervisor.cli.display.draft import Draft
 from handoff_queue.supervisor.cli.display.event_lines import changes
-from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.terminal import note, stderr, write
 from handoff_queue.supervisor.cli.display.tree import picture
 
@@ -31,7 +31,7 @@ class Screen:
         self._draft = draft
         self._parts = ExitStack()
         self._live: Live | None = None
-        self._before: View | None = None
+        self._before: JobView | None = None
         self._in_trouble = False
         self._signed_at: float | None = None
         """When somebody who reads a log was told last who is at work. Unix time in seconds, by
@@ -56,7 +56,7 @@ class Screen:
         if self._draft is not None and self._draft.shown and kind is not None:
             write("\n")
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: JobUpdate) -> None:
         if moment.trouble is not None:
             if not self._in_trouble:
                 self._say(f"{moment.trouble} (trying again)")
@@ -73,7 +73,7 @@ class Screen:
         self._before = moment.view
         self._stream(moment.view)
 
-    def _sign(self, view: View) -> Iterator[str]:
+    def _sign(self, view: JobView) -> Iterator[str]:
         """Of life, every few seconds while somebody is at work."""
         if self._signed_at is None:
             self._signed_at = view.now
@@ -81,7 +81,7 @@ class Screen:
             self._signed_at = view.now
             yield sign
 
-    def _stream(self, view: View) -> None:
+    def _stream(self, view: JobView) -> None:
         if self._draft is None or not (text := self._draft.more(view)):
             return
         if sys.stdout.isatty():

@@ -32,7 +32,7 @@ _OUTPUT, _ERRORS = 1, 2
 """File descriptors of standard output and standard error."""
 
 
-class ReaderGone(Exception):
+class BrokenPipe(Exception):
     """The pipe on standard output has no reader, or its terminal was closed.
 
     It is no OSError: Rich and Typer end the process with 1 after a BrokenPipeError.
@@ -74,7 +74,7 @@ class _Output(_Descriptor):
             self._has_failed = True
             is_closed = error.errno == errno.EIO and self._is_terminal
             if error.errno == errno.EPIPE or is_closed:
-                raise ReaderGone("nobody reads standard output") from error
+                raise BrokenPipe("nobody reads standard output") from error
             raise OutputFailed(f"cannot write to standard output: {error.strerror}") from error
 
 

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.activity import is_throttled, silence, throttled, tools_of
 from handoff_queue.supervisor.cli.display.job_status import against_quote, headline
-from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, View
+from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import chosen, name_cut, words_cut
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
 from handoff_queue.supervisor.client.approvals import change_of, in_words
@@ -56,7 +56,7 @@ _LEAST_NAME, _LEAST_ROWS = 12, 3
 
 
 @dataclass(frozen=True)
-class Row:
+class TreeRow:
     """One line of the tree: a role's handoff, or the latest attempt at a step."""
 
     mark: str
@@ -71,7 +71,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Picture:
+class JobTree:
     """The tree of one moment.
 
     It is no higher than a terminal: where not all rows fit, what has failed, runs or waits
@@ -80,7 +80,7 @@ class Picture:
 
     headline: str
     quoted: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[TreeRow, ...]
     missing: tuple[str, ...]
     below: int
     """Lines that are kept free for what stands below it."""
@@ -113,14 +113,14 @@ class Picture:
         yield tree
 
 
-def picture(view: View, *, below: int = 0) -> RenderableType:
+def picture(view: JobView, *, below: int = 0) -> RenderableType:
     """The tree of this moment. `below`: lines that something else needs of the screen."""
-    return Picture(
+    return JobTree(
         headline(view), against_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below
     )
 
 
-def _lines(rows: Sequence[Row], width: int, room: int) -> Iterator[Text]:
+def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     """These rows in so many lines of so many characters."""
     shown = rows
     if len(rows) > room:
@@ -143,7 +143,7 @@ def _lines(rows: Sequence[Row], width: int, room: int) -> Iterator[Text]:
         )
 
 
-def _heads(rows: Sequence[Row]) -> list[int]:
+def _heads(rows: Sequence[TreeRow]) -> list[int]:
     """Of each row the number of the step's that it stands below, or its own."""
     heads: list[int] = []
     for n, row in enumerate(rows):
@@ -156,7 +156,7 @@ def _one_line(line: Text) -> Text:
     return line
 
 
-def rows_of(view: View) -> Iterator[Row]:
+def rows_of(view: JobView) -> Iterator[TreeRow]:
     """Planner, if there is or will be one, steps in the plan's order, then the other roles in
     the order of their work.
     """
@@ -168,11 +168,11 @@ def rows_of(view: View) -> Iterator[Row]:
     for event in first:
         yield _role_row(view, state, event)
     if state.version < _LOOKED_AT and not first:
-        yield Row(
+        yield TreeRow(
             *_WAITING, "planner" if _will_be_planned(state) else "job", "waits for a supervisor"
         )
     elif not first and _will_be_planned(state):
-        yield Row(*_WAITING, "planner", "")
+        yield TreeRow(*_WAITING, "planner", "")
     issued = {event.handoff_id: event for event in view.issued}
     for step_id, step in state.steps.items():
         latest = issued.get(step.handoff_id) if step.handoff_id else None
@@ -190,7 +190,7 @@ def _will_be_planned(state: JobState) -> bool:
     return state.mode in (Mode.TEAM, Mode.ADAPTIVE) and state.plan is None and state.ended is None
 
 
-def _missing(view: View) -> list[str]:
+def _missing(view: JobView) -> list[str]:
     """There, and below: who is missing, each named once, and what sub-teams get too little of."""
     lacks = (
         [f"its sub-teams get {view.books.teams_lack}"]
@@ -205,13 +205,15 @@ def _missing(view: View) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _rows_below(view: View, event: HandoffIssued | None) -> Iterator[Row]:
+def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]:
     """Those of the job that does the step, if one does."""
     if event and event.child and (below := view.children.get(event.child.job_id)):
-        yield from (Row(row.mark, row.style, f"  {row.who}", row.what) for row in rows_of(below))
+        yield from (
+            TreeRow(row.mark, row.style, f"  {row.who}", row.what) for row in rows_of(below)
+        )
 
 
-def _role_row(view: View, state: JobState, event: HandoffIssued) -> Row:
+def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
     mark, what = _standing_of(view, event)
     if event.assigned_to == "assessor" and event.handoff_id in view.finished:
         what = f"{_verdict(state, event.attempt)}  {what}"
@@ -219,10 +221,10 @@ def _role_row(view: View, state: JobState, event: HandoffIssued) -> Row:
         what = f"{short(in_words(change_of(made, view.words)), 60)}  {what}"
     who = f"{event.step_id} ({event.assigned_to})" if event.is_fact_check else event.assigned_to
     name = who if event.attempt == 1 else f"{who} {event.attempt}"
-    return Row(*mark, name, what)
+    return TreeRow(*mark, name, what)
 
 
-def _patch(view: View, state: JobState, event: HandoffIssued) -> PlanPatched | None:
+def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
     """What came of a look; None: nothing yet."""
     done = view.finished.get(event.handoff_id)
     return next((one for one in state.patches.made if done and one.result == done.result), None)
@@ -237,7 +239,9 @@ def _verdict(state: JobState, attempt: int) -> str:
     return " ".join([round_.decision.value, ", ".join(round_.steps)]).rstrip()
 
 
-def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued | None) -> Row:
+def _step_row(
+    view: JobView, step_id: StepId, step: StepState, event: HandoffIssued | None
+) -> TreeRow:
     who = f"{step_id} ({step.specialist})"
     attempt = f"attempt {step.attempt}: " if step.attempt > 1 else ""
     match step.status:
@@ -248,7 +252,7 @@ def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued
                 if step.remarks
                 else ""
             )
-            return Row(
+            return TreeRow(
                 *_WAITING,
                 who,
                 f"{again}waits for {', '.join(waits)}"
@@ -257,11 +261,11 @@ def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued
             )
         case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
             if step.is_skipped:
-                return Row(
+                return TreeRow(
                     *_DROPPED, who, f"skipped  {short(view.words.why(step.trouble) or '', 80)}"
                 )
             if event is None:
-                return Row(
+                return TreeRow(
                     *_MARKS["failed"],
                     who,
                     short(view.words.why(step.trouble) or "it did not run", 80),
@@ -269,12 +273,12 @@ def _step_row(view: View, step_id: StepId, step: StepState, event: HandoffIssued
             mark, what = _standing_of(view, event)
             if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
                 mark, what = _MARKS["failed"], short(view.words.why(step.trouble) or "given up", 80)
-            return Row(*mark, who, attempt + what)
+            return TreeRow(*mark, who, attempt + what)
         case _:
             assert_never(step.status)
 
 
-def _waits_for(view: View, step: StepState) -> list[str]:
+def _waits_for(view: JobView, step: StepState) -> list[str]:
     steps = view.state.steps if view.state else {}
     return [
         step_id
@@ -283,7 +287,7 @@ def _waits_for(view: View, step: StepState) -> list[str]:
     ]
 
 
-def _standing_of(view: View, event: HandoffIssued) -> tuple[tuple[str, str], str]:
+def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], str]:
     """Mark and words for one handoff."""
     standing = view.standings.get(event.handoff_id, HandoffStanding("issued"))
     if (done := view.finished.get(event.handoff_id)) is not None:
@@ -336,7 +340,7 @@ def _cost(standing: HandoffStanding) -> str:
     )
 
 
-def _seconds(view: View, standing: HandoffStanding) -> str:
+def _seconds(view: JobView, standing: HandoffStanding) -> str:
     if standing.started_at is None:
         return ""
     until = standing.finished_at or view.now

@@ -15,11 +15,11 @@ from handoff_queue.shared.agent.conversation import (
     text_of,
 )
 from handoff_queue.shared.types.checkpoints import (
-    CallFailed,
+    AgentPrompted,
     Checkpoint,
-    Observed,
-    Prompted,
-    Replied,
+    ModelCallFailed,
+    ModelReplied,
+    ToolObserved,
 )
 from handoff_queue.shared.types.usage import Usage
 
@@ -27,8 +27,10 @@ OPENING = {"role": "user", "content": [{"type": "text", "text": "task"}]}
 TALK = Conversation(OPENING)
 
 
-def replied(*blocks: dict[str, Any], stop_reason: str = "end_turn") -> Replied:
-    return Replied(content=blocks, stop_reason=stop_reason, usage=Usage(input_tokens=1), model="m")
+def replied(*blocks: dict[str, Any], stop_reason: str = "end_turn") -> ModelReplied:
+    return ModelReplied(
+        content=blocks, stop_reason=stop_reason, usage=Usage(input_tokens=1), model="m"
+    )
 
 
 def text(words: str) -> dict[str, Any]:
@@ -49,9 +51,9 @@ blocks = st.one_of(
 )
 checkpoints: st.SearchStrategy[Checkpoint] = st.one_of(
     st.lists(blocks, max_size=3).map(lambda some: replied(*some)),
-    st.builds(Observed, tool_use_id=st.sampled_from("abc"), text=st.just("found")),
-    st.builds(Prompted, text=st.sampled_from([LAST_TURN, TOO_LONG, UNUSABLE])),
-    st.builds(CallFailed, error=st.just("cut"), usage=st.just(Usage())),
+    st.builds(ToolObserved, tool_use_id=st.sampled_from("abc"), text=st.just("found")),
+    st.builds(AgentPrompted, text=st.sampled_from([LAST_TURN, TOO_LONG, UNUSABLE])),
+    st.builds(ModelCallFailed, error=st.just("cut"), usage=st.just(Usage())),
 )
 
 
@@ -74,7 +76,7 @@ def test_rendering_changes_nothing(items: list[Checkpoint]) -> None:
 def test_what_was_said_never_changes_as_the_conversation_grows(
     items: list[Checkpoint], cut: int
 ) -> None:
-    only_replies = [item for item in items if isinstance(item, Replied | Prompted)]
+    only_replies = [item for item in items if isinstance(item, ModelReplied | AgentPrompted)]
     before, after = TALK.plus(*only_replies[:cut]).messages, TALK.plus(*only_replies).messages
     assert list(before[:-1]) == list(after[: len(before) - 1])
 
@@ -82,9 +84,9 @@ def test_what_was_said_never_changes_as_the_conversation_grows(
 def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
     talk = TALK.plus(
         replied(call("a"), call("b")),
-        Observed(tool_use_id="b", text="2"),
-        Observed(tool_use_id="a", text="1"),
-        Prompted(text="go"),
+        ToolObserved(tool_use_id="b", text="2"),
+        ToolObserved(tool_use_id="a", text="1"),
+        AgentPrompted(text="go"),
     )
     assert [block.get("content", block.get("text")) for block in talk.messages[-1]["content"]] == [
         "1",
@@ -96,15 +98,15 @@ def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
 def test_a_reply_is_open_until_something_is_made_of_it() -> None:
     answer = replied(text("x"))
     assert TALK.plus(answer).open_reply == answer
-    assert TALK.plus(answer, Prompted(text=UNUSABLE)).open_reply is None
+    assert TALK.plus(answer, AgentPrompted(text=UNUSABLE)).open_reply is None
 
 
 def test_a_reply_with_calls_is_open_until_all_are_answered() -> None:
     asks = replied(call("a"), call("b"))
-    assert TALK.plus(asks, Observed(tool_use_id="a", text="1")).open_reply == asks
+    assert TALK.plus(asks, ToolObserved(tool_use_id="a", text="1")).open_reply == asks
     assert (
         TALK.plus(
-            asks, Observed(tool_use_id="a", text="1"), Observed(tool_use_id="b", text="1")
+            asks, ToolObserved(tool_use_id="a", text="1"), ToolObserved(tool_use_id="b", text="1")
         ).open_reply
         is None
     )
@@ -113,8 +115,8 @@ def test_a_reply_with_calls_is_open_until_all_are_answered() -> None:
 def test_failed_calls_are_turns_too() -> None:
     talk = TALK.plus(
         replied(text("x")),
-        CallFailed(error="cut", usage=Usage(output_tokens=5)),
-        CallFailed(error="cut", usage=Usage()),
+        ModelCallFailed(error="cut", usage=Usage(output_tokens=5)),
+        ModelCallFailed(error="cut", usage=Usage()),
     )
     assert (talk.turns, talk.failures_in_a_row, talk.usage.total_tokens) == (3, 2, 6)
 

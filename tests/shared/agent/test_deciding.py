@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.chaos.messages_server import Reply, calls, says_json
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
@@ -36,14 +36,14 @@ class Choosing:
     def is_answer(self, calls: Sequence[Block]) -> bool:
         return all(call["name"] == "choose" for call in calls)
 
-    def read(self, text: str, *, last_try: bool) -> Read:
-        return Read(ResultStatus.OK, text)
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
+        return AcceptedAnswer(ResultStatus.OK, text)
 
-    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> Read:
+    def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
         chosen = [call["input"]["what"] for call in calls]
         if "wrong" in chosen:
-            raise NotAcceptable("wrong is none of them")
-        return Read(ResultStatus.OK, ", ".join(chosen))
+            raise InvalidAnswer("wrong is none of them")
+        return AcceptedAnswer(ResultStatus.OK, ", ".join(chosen))
 
 
 CHOOSING = Choosing({"type": "object"})

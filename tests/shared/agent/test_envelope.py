@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read, Salvages
-from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.answer_format import (
+    AcceptedAnswer,
+    InvalidAnswer,
+    PartialAnswerFormat,
+)
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.providers.anthropic.request import strict
 from handoff_queue.shared.types.handoff import Claim, Document, ResultStatus
@@ -22,12 +26,12 @@ MANIFEST, TEXT_OF = a_manifest(
     milvus="Milvus is written in Go.",
 )
 ELSEWHERE = Claim(id="other.c1", text="Milvus is written in Go.")
-READING = EnvelopeReading(
+READING = EnvelopeFormat(
     STEP, {"type": "string"}, Sources(TEXT_OF, MANIFEST), {"other.c1": ELSEWHERE}
 )
 
 
-def read(value: Any, *, last_try: bool = False) -> Read:
+def read(value: Any, *, last_try: bool = False) -> AcceptedAnswer:
     return READING.read(json.dumps(value), last_try=last_try)
 
 
@@ -82,7 +86,7 @@ def test_several_markers_in_one_bracket_are_taken_apart() -> None:
 
 
 def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
-    reading = EnvelopeReading(STEP, {"type": "object"}, Sources(TEXT_OF, MANIFEST))
+    reading = EnvelopeFormat(STEP, {"type": "object"}, Sources(TEXT_OF, MANIFEST))
     found = reading.read(json.dumps(envelope({"rows": [{"a": "x [c1]"}], "n": 1})), last_try=False)
     assert found.output == {"rows": [{"a": "x [find.c1]"}], "n": 1}
 
@@ -111,7 +115,7 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
     ],
 )
 def test_what_is_to_be_mended_is_said(value: dict[str, Any], said: str) -> None:
-    with pytest.raises(NotAcceptable) as caught:
+    with pytest.raises(InvalidAnswer) as caught:
         read(value)
     assert said in str(caught.value)
 
@@ -166,9 +170,9 @@ def test_a_form_without_content_costs_a_turn_and_then_is_partial() -> None:
         "type": "object",
         "properties": {"name": {"type": "string"}, "price": {"type": "number"}},
     }
-    reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
+    reading = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
     text = json.dumps(envelope({"name": "string", "price": 0}, claims=[]))
-    with pytest.raises(NotAcceptable, match="only fills its form"):
+    with pytest.raises(InvalidAnswer, match="only fills its form"):
         reading.read(text, last_try=False)
     assert reading.read(text, last_try=True).status is ResultStatus.PARTIAL
 
@@ -209,7 +213,7 @@ def test_pages_fetched_meanwhile_can_be_cited() -> None:
         path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7
     )
     sources = Sources(lambda _digest: "A page.", fetched=lambda: (page,))
-    reading = EnvelopeReading(STEP, {"type": "string"}, sources)
+    reading = EnvelopeFormat(STEP, {"type": "string"}, sources)
     found = reading.read(
         json.dumps(envelope(claims=[a_claim("A page.", "https://example.org/")])), last_try=False
     )
@@ -222,7 +226,7 @@ def test_confidence_out_of_range_is_brought_back() -> None:
 
 
 def test_a_bare_output_is_taken_on_the_last_try() -> None:
-    reading = EnvelopeReading(
+    reading = EnvelopeFormat(
         STEP, {"type": "object", "required": ["n"]}, Sources(TEXT_OF, MANIFEST)
     )
     assert reading.read('{"n": 1}', last_try=True).output == {"n": 1}
@@ -247,7 +251,7 @@ def test_nothing_is_salvaged_from_nothing() -> None:
 
 
 def test_the_reading_salvages() -> None:
-    assert isinstance(READING, Salvages)
+    assert isinstance(READING, PartialAnswerFormat)
 
 
 def test_the_schema_of_a_text_envelope_can_be_enforced() -> None:
@@ -260,7 +264,7 @@ def test_definitions_of_the_output_schema_are_hoisted_to_where_they_are_looked_f
         "items": {"$ref": "#/$defs/Row"},
         "$defs": {"Row": {"type": "string"}},
     }
-    schema = EnvelopeReading(STEP, output, Sources(TEXT_OF, MANIFEST)).schema
+    schema = EnvelopeFormat(STEP, output, Sources(TEXT_OF, MANIFEST)).schema
     assert schema["$defs"] == {"Row": {"type": "string"}}
     assert "$defs" not in schema["properties"]["output"]
 
@@ -286,7 +290,7 @@ json_values = st.recursive(
 def test_whatever_a_model_answers_is_read_or_told_what_to_mend(
     value: dict[str, Any], last_try: bool
 ) -> None:
-    with suppress(NotAcceptable):
+    with suppress(InvalidAnswer):
         assert read(value, last_try=last_try).status in ResultStatus
 
 
@@ -321,7 +325,7 @@ def test_parts_that_are_none_cost_no_turn(strange: object) -> None:
 def test_a_partial_result_has_to_say_what_is_missing() -> None:
     silent = {**envelope(), "status": "partial"}
 
-    with pytest.raises(NotAcceptable, match='must say in "problem" what is missing'):
+    with pytest.raises(InvalidAnswer, match='must say in "problem" what is missing'):
         read(silent)
 
     assert read({**silent, "problem": "no prices"}).error == "no prices"
@@ -340,7 +344,7 @@ def test_null_in_an_optional_property_of_the_output_means_not_given() -> None:
         "required": ["name"],
         "$defs": {"work": {"type": "object", "properties": {"year": {"type": "integer"}}}},
     }
-    reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
+    reading = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
     text = {"name": "Ada", "born": None, "works": [{"year": None}, {"year": 1843}]}
 
     answer = reading.read(json.dumps(envelope(text, claims=None)), last_try=False)
@@ -349,13 +353,13 @@ def test_null_in_an_optional_property_of_the_output_means_not_given() -> None:
 
 def test_null_in_a_required_property_of_the_output_is_refused() -> None:
     form = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
-    reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
-    with pytest.raises(NotAcceptable):
+    reading = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
+    with pytest.raises(InvalidAnswer):
         reading.read(json.dumps(envelope({"a": None})), last_try=False)
 
 
 def test_null_that_the_schema_allows_is_kept() -> None:
     form = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
-    reading = EnvelopeReading(STEP, form, Sources(TEXT_OF, MANIFEST))
+    reading = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
     text = {"a": None, "b": 1}
     assert reading.read(json.dumps(envelope(text)), last_try=False).output == text

@@ -10,24 +10,24 @@ from handoff_queue.shared.agent.conversation import (
     NO_ROOM_FOR_IMAGE,
     Conversation,
 )
-from handoff_queue.shared.types.checkpoints import Observed, ObservedImage, checkpoint_adapter
+from handoff_queue.shared.types.checkpoints import ObservedImage, ToolObserved, checkpoint_adapter
 
 
-def result(*images: ObservedImage) -> Observed:
-    return Observed(tool_use_id="t1", text="a chart", images=images)
+def result(*images: ObservedImage) -> ToolObserved:
+    return ToolObserved(tool_use_id="t1", text="a chart", images=images)
 
 
 def image(chars: int = 4) -> ObservedImage:
     return ObservedImage(media_type="image/png", data="A" * chars)
 
 
-def conversation(*results: Observed) -> Conversation:
+def conversation(*results: ToolObserved) -> Conversation:
     return Conversation({"role": "user", "content": [{"type": "text", "text": "Go."}]}, results)
 
 
 def test_an_image_is_a_block_behind_the_text_of_its_result_also_after_it_was_stored() -> None:
     stored = checkpoint_adapter.validate_json(result(image()).to_json())
-    assert isinstance(stored, Observed)
+    assert isinstance(stored, ToolObserved)
 
     block: dict[str, Any] = conversation(stored).messages[-1]["content"][-1]
 

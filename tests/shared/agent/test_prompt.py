@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.prompt import (
     MOST_PASTED_CHARS,
     MOST_SHOWN_BYTES,
     READ_CHARS,
-    Loaded,
+    LoadedPayloads,
     data_of,
     opening_of,
 )
@@ -33,7 +33,7 @@ from handoff_queue.shared.types.message import digest_of
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
 
 
-def message_of(loaded: Loaded, **changes: Any) -> str:
+def message_of(loaded: LoadedPayloads, **changes: Any) -> str:
     handoff = a_handoff(
         context=tuple(context_of(result) for result in loaded.results.values()), **changes
     )
@@ -41,23 +41,25 @@ def message_of(loaded: Loaded, **changes: Any) -> str:
     return text
 
 
-def given_results(*results: HandoffResult) -> Loaded:
-    return Loaded(results={result.step_id: result for result in results})
+def given_results(*results: HandoffResult) -> LoadedPayloads:
+    return LoadedPayloads(results={result.step_id: result for result in results})
 
 
 def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> None:
-    one = opening_of(a_handoff(), a_spec(), Loaded())
+    one = opening_of(a_handoff(), a_spec(), LoadedPayloads())
     other = opening_of(a_handoff(task_description="Something else."), a_spec(), given_results())
     assert one.system == other.system
     assert one.system.startswith(a_spec().instructions)
 
 
 def test_roles_are_not_told_of_the_envelope() -> None:
-    assert "claims" not in opening_of(a_handoff(), a_spec(), Loaded(), answer_rules="").system
+    assert (
+        "claims" not in opening_of(a_handoff(), a_spec(), LoadedPayloads(), answer_rules="").system
+    )
 
 
 def test_task_and_fallback_stand_in_their_tags() -> None:
-    text = message_of(Loaded())
+    text = message_of(LoadedPayloads())
     assert "<task>Find what Qdrant is written in.</task>" in text
     assert "<fallback>Say exactly what is missing, and give what you have.</fallback>" in text
 
@@ -100,7 +102,7 @@ def test_feedback_comes_with_what_it_speaks_of() -> None:
     feedback = Feedback(
         author="assessor", text="Too short.", previous=BlobRef(digest=digest, size=1)
     )
-    text = message_of(Loaded(previous={digest: previous}), feedback=(feedback,))
+    text = message_of(LoadedPayloads(previous={digest: previous}), feedback=(feedback,))
     assert (
         '<feedback author="assessor">Too short.</feedback>  <previous><data>{"output": "A first try."'
         in text
@@ -115,7 +117,7 @@ def test_only_the_newest_previous_result_is_pasted() -> None:
         for n, digest in enumerate(previous)
     ]
     text = message_of(
-        Loaded(previous=previous), feedback=(*said, Feedback(author="user", text="Go on."))
+        LoadedPayloads(previous=previous), feedback=(*said, Feedback(author="user", text="Go on."))
     )
     assert len(text) < MOST_PASTED_CHARS + 2_000
     assert text.count("<previous>") == 1
@@ -130,7 +132,7 @@ def test_the_first_fifty_documents_are_named() -> None:
         Document(path=f"d{n:03}.md", digest=digest_of(str(n)), media_type="text/plain", chars=1)
         for n in range(60)
     )
-    text = message_of(Loaded(manifest=Manifest(documents=documents)))
+    text = message_of(LoadedPayloads(manifest=Manifest(documents=documents)))
     assert '<documents count="60">' in text
     assert "d049.md" in text
     assert "d050.md" not in text
@@ -138,9 +140,9 @@ def test_the_first_fifty_documents_are_named() -> None:
 
 def test_a_format_other_than_text_is_shown() -> None:
     assert '<output_format>{"type": "object"}</output_format>' in message_of(
-        Loaded(), expected_output_format={"type": "object"}
+        LoadedPayloads(), expected_output_format={"type": "object"}
     )
-    assert "<output_format>" not in message_of(Loaded())
+    assert "<output_format>" not in message_of(LoadedPayloads())
 
 
 def test_a_result_too_large_to_paste_is_shown_in_part_and_can_be_read_on() -> None:

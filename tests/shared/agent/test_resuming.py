@@ -10,7 +10,12 @@ import pytest
 
 from handoff_queue.chaos.messages_server import Reply, calls, says
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
-from handoff_queue.shared.types.checkpoints import Called, Checkpoint, Observed, Replied
+from handoff_queue.shared.types.checkpoints import (
+    Checkpoint,
+    ModelReplied,
+    ToolCallStarted,
+    ToolObserved,
+)
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.handoffs import a_tool
@@ -83,24 +88,26 @@ def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_is_told() -> No
     turns = MemoryTurns()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
     turns.checkpoint(
-        Replied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
-        Called(tool_use_id="t1"),
+        ModelReplied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
+        ToolCallStarted(tool_use_id="t1"),
     )
     ran: list[str] = []
     resumed = start(turns.again(), ran)
     resumed.go()
     assert ran == []
-    assert resumed.turns.so_far()[2] == Observed(tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True)
+    assert resumed.turns.so_far()[2] == ToolObserved(
+        tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True
+    )
 
 
 def test_a_call_that_the_model_repeats_after_an_interruption_is_not_run_either() -> None:
     turns = MemoryTurns()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
     turns.checkpoint(
-        Replied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
-        Called(tool_use_id="t1"),
-        Observed(tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True),
-        Replied(
+        ModelReplied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
+        ToolCallStarted(tool_use_id="t1"),
+        ToolObserved(tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True),
+        ModelReplied(
             content=({**call, "id": "t2"}, {**call, "id": "t3", "input": {"q": "c"}}),
             stop_reason="tool_use",
             usage=Usage(),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from handoff_queue.chaos.messages_server import Reply, fails, in_turn, says
-from handoff_queue.shared.providers.anthropic.stream import Gathering
-from handoff_queue.shared.types.checkpoints import Replied
+from handoff_queue.shared.providers.anthropic.stream import PartialReply
+from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import ModelBusy, ModelUnreachable
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID
 from tests.shared.agent.serving import CALL, Serve, error_of, ignore
@@ -65,7 +65,7 @@ def test_a_character_whose_halves_come_apart_is_whole_again(serve: Serve) -> Non
 
 
 def test_a_character_of_which_half_has_come_is_not_seen_yet() -> None:
-    gathering = Gathering("m", NOTHING_SAID)
+    gathering = PartialReply("m", NOTHING_SAID)
     gathering.take(delta("It is good \ud83d"))
     assert gathering.pulse().text == "It is good "
     gathering.take(delta("\ude00"))
@@ -91,7 +91,7 @@ def test_half_a_character_in_a_reply_can_be_stored(serve: Serve, block: dict[str
         )
     )
     reply = model.reply(CALL, ignore)
-    assert Replied(
+    assert ModelReplied(
         content=reply.content, stop_reason=reply.stop_reason, usage=reply.usage, model=reply.model
     ).to_json()
 
@@ -187,10 +187,10 @@ def test_arguments_go_back_to_the_model_or_go_too_deep_to_be_understood(
             model.reply(CALL, ignore)
         return
     reply = model.reply(CALL, ignore)
-    stored = Replied(
+    stored = ModelReplied(
         content=reply.content, stop_reason=reply.stop_reason, usage=reply.usage, model=reply.model
     )
-    assert Replied.from_json(stored.to_json()) == stored
+    assert ModelReplied.from_json(stored.to_json()) == stored
     assert model.reply(
         replace(
             CALL,

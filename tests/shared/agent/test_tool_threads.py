@@ -16,7 +16,7 @@ from handoff_queue.shared.agent import tool_threads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import MOST_CALLS, TOO_MANY_CALLS
 from handoff_queue.shared.agent.tool_threads import MOST_AT_ONCE, MOST_LEFT_BEHIND, ToolThreads
-from handoff_queue.shared.types.checkpoints import Observed
+from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.handoff import ResultStatus
 from tests.doubles.handoffs import a_tool, a_tool_context
 from tests.doubles.runs import answers, running
@@ -53,7 +53,7 @@ def with_timeout(tool: Tool, timeout_s: float) -> Tool:
     return Tool(tool.name, tool.description, tool.input_schema, tool.run, timeout_s=timeout_s)
 
 
-def results(tool: Tool, count: int = 1) -> list[Observed]:
+def results(tool: Tool, count: int = 1) -> list[ToolObserved]:
     blocks = [
         {"type": "tool_use", "id": f"t{n}", "name": tool.name, "input": {"q": "x"}}
         for n in range(count)

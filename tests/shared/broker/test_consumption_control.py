@@ -12,7 +12,7 @@ from celery import Celery
 from celery.worker import WorkController
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.consumption_control import LOOK_AGAIN_S, Taking
+from handoff_queue.shared.broker.consumption_control import LOOK_AGAIN_S, ConsumptionControl
 from handoff_queue.shared.settings.settings import Settings
 
 USUAL_S = 1
@@ -31,8 +31,10 @@ def consumer(redis_url: str) -> Iterator[Any]:
     app.close()
 
 
-def taking(consumer: Any, may_take: Callable[[str], bool], *, in_a_hurry: bool = True) -> Taking:
-    taking = Taking()
+def taking(
+    consumer: Any, may_take: Callable[[str], bool], *, in_a_hurry: bool = True
+) -> ConsumptionControl:
+    taking = ConsumptionControl()
     taking.attach(consumer, ["one", "two"], may_take, in_a_hurry=in_a_hurry)
     consumer.perform_pending_operations()
     return taking

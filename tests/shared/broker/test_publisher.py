@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.publisher import (
-    Part,
+    ChordPart,
     TaskMessage,
     message_in,
     publish,
@@ -67,7 +67,7 @@ def test_a_message_is_the_one_that_celery_would_send(
     app: Celery, queues: Any, is_part: bool, is_within_a_task: bool
 ) -> None:
     body = signature_of(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
-    part = Part(f"{JOB}:g1", 3, body) if is_part else None
+    part = ChordPart(f"{JOB}:g1", 3, body) if is_part else None
     message = TaskMessage(
         "specialist.researcher",
         f"{JOB}:a.1",

@@ -15,7 +15,7 @@ from kombu.exceptions import OperationalError
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.consumer import EVENTS_AT_ONCE, EVENTS_EVERY_S, WorkerConsumer
-from handoff_queue.shared.broker.transport import LastingChannel, SentinelTransport, Transport
+from handoff_queue.shared.broker.transport import PersistentChannel, SentinelTransport, Transport
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import NAME_PATTERN
 from handoff_queue.shared.types.names import RESERVED
@@ -57,9 +57,9 @@ def server(redis_url: str) -> Iterator[Any]:
 @pytest.mark.parametrize(
     "key",
     [
-        LastingChannel.unacked_key,
-        LastingChannel.unacked_index_key,
-        LastingChannel.unacked_mutex_key,
+        PersistentChannel.unacked_key,
+        PersistentChannel.unacked_index_key,
+        PersistentChannel.unacked_mutex_key,
     ],
 )
 def test_no_specialist_can_have_a_queue_in_the_place_of_a_key_of_the_broker(key: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.documents.decoding import Refused, decode, tidied
+from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidied
 
 PRINTABLE = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1)
 
@@ -22,7 +22,7 @@ def test_any_text_survives_every_unicode_encoding(text: str, encoding: str) -> N
 def test_any_bytes_become_text_that_can_be_stored_or_are_refused(data: bytes) -> None:
     try:
         text = decode(data)
-    except Refused:
+    except DocumentRefused:
         return
     text.encode()
     assert "\r" not in text
@@ -46,7 +46,7 @@ def test_windows_quotes_are_read() -> None:
 
 
 def test_another_alphabet_without_utf8_is_refused_rather_than_garbled() -> None:
-    with pytest.raises(Refused, match="save it as UTF-8"):
+    with pytest.raises(DocumentRefused, match="save it as UTF-8"):
         decode("Привет, мир".encode("cp1251"))
 
 
@@ -62,12 +62,12 @@ def test_an_unknown_charset_is_passed_over() -> None:
     "data", [b"\x7fELF\0\0", b"\x1f\x8b\x08\x01\x02\x03", bytes(range(1, 256))]
 )
 def test_binary_is_refused(data: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(DocumentRefused):
         decode(data)
 
 
 def test_a_broken_utf16_file_says_so() -> None:
-    with pytest.raises(Refused, match="begins like UTF-16"):
+    with pytest.raises(DocumentRefused, match="begins like UTF-16"):
         decode(b"\xff\xfe\x00\xd8\x41")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.documents.decoding import Refused
+from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.extraction import extract
 from tests.shared.documents.building import pdf_saying
 
@@ -24,5 +24,5 @@ def test_a_pdf_is_known_by_its_first_bytes_whatever_it_is_called() -> None:
 
 
 def test_a_kind_that_cannot_be_read_is_refused() -> None:
-    with pytest.raises(Refused, match="image/png"):
+    with pytest.raises(DocumentRefused, match="image/png"):
         extract(b"...", "image/png")

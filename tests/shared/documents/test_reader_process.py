@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.documents.decoding import Refused
+from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.media_types import HTML, PDF
 from handoff_queue.shared.documents.reader_process import HeavyFile, text_elsewhere, texts_elsewhere
 from tests.shared.documents.building import pdf_saying
@@ -17,7 +17,7 @@ def test_a_pdf_in_memory_is_read() -> None:
 
 
 def test_a_broken_one_in_memory_is_refused() -> None:
-    with pytest.raises(Refused, match="broken PDF"):
+    with pytest.raises(DocumentRefused, match="broken PDF"):
         text_elsewhere(b"%PDF-1.7 nothing", PDF)
 
 
@@ -31,7 +31,7 @@ def test_outcomes_come_in_order_good_and_bad(tmp_path: Path) -> None:
     )
 
     assert outcomes[0] == "first"
-    assert isinstance(outcomes[1], Refused)
+    assert isinstance(outcomes[1], DocumentRefused)
     assert outcomes[2] == "third"
 
 
@@ -47,7 +47,7 @@ def test_one_that_takes_too_long_is_given_up_and_the_next_is_read(tmp_path: Path
         )
     )
 
-    assert isinstance(outcomes[0], Refused)
+    assert isinstance(outcomes[0], DocumentRefused)
     assert "takes longer than 2 s" in str(outcomes[0])
     assert outcomes[1] == "next"
 
@@ -62,5 +62,5 @@ def test_no_files_need_no_process() -> None:
 
 
 def test_a_page_that_its_parser_chokes_on_is_given_up() -> None:
-    with pytest.raises(Refused, match="takes longer than 1 s"):
+    with pytest.raises(DocumentRefused, match="takes longer than 1 s"):
         text_elsewhere(b"<div>" * 500_000, HTML, timeout_s=1)

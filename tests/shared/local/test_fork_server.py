@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.local.fork_server import Forked, Nursery
+from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from tests.shared.local.test_processes import is_gone
 from tests.waiting import wait_until
@@ -60,18 +60,18 @@ print(os.getppid(), flush=True)
 signal.pause()
 """
 
-Process = subprocess.Popen[bytes] | Forked
+Process = subprocess.Popen[bytes] | ForkedProcess
 Start = Callable[..., Process]
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery(["json", "tempfile"], HERE) as running:
+def nursery() -> Iterator[ForkServer]:
+    with ForkServer(["json", "tempfile"], HERE) as running:
         yield running
 
 
 @pytest.fixture(params=["forked", "of its own"])
-def start(request: pytest.FixtureRequest, nursery: Nursery, tmp_path: Path) -> Start:
+def start(request: pytest.FixtureRequest, nursery: ForkServer, tmp_path: Path) -> Start:
     """Runs the module `told` with these arguments, in its folder; its output goes to files."""
 
     def forked(
@@ -163,7 +163,7 @@ def test_its_exit_code_says_how_it_ended(start: Start, how: str) -> None:
 
 def test_it_can_be_stopped_and_killed_as_any_process(start: Start) -> None:
     process = start("import signal; signal.pause()")
-    pid = process.begun() if isinstance(process, Forked) else process.pid
+    pid = process.begun() if isinstance(process, ForkedProcess) else process.pid
 
     os.kill(pid, signal.SIGSTOP)
     stat = Path(f"/proc/{pid}/stat")
@@ -179,7 +179,7 @@ def test_it_can_be_stopped_and_killed_as_any_process(start: Start) -> None:
 
 def test_nothing_outlives_the_nursery_and_what_it_owed_is_known_to_be_lost(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
-    with Nursery([], HERE) as nursery, (tmp_path / "out").open("wb") as out:
+    with ForkServer([], HERE) as nursery, (tmp_path / "out").open("wb") as out:
         process = nursery.fork(command, HERE, out.fileno())
         pid = process.begun()
 
@@ -187,7 +187,7 @@ def test_nothing_outlives_the_nursery_and_what_it_owed_is_known_to_be_lost(tmp_p
     wait_until(lambda: is_gone(pid), what="the end of the child")
 
 
-def test_a_child_that_nobody_holds_any_more_is_killed(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_child_that_nobody_holds_any_more_is_killed(nursery: ForkServer, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
     with (tmp_path / "out").open("wb") as out:
         process = nursery.fork(command, HERE, out.fileno())
@@ -201,7 +201,7 @@ def test_a_child_that_nobody_holds_any_more_is_killed(nursery: Nursery, tmp_path
 def test_one_that_is_called_off_before_it_begins_never_does(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text("import pathlib, time\npathlib.Path('begun').touch()")
     with (
-        Nursery(["handoff_queue.supervisor.assembly"], HERE) as nursery,
+        ForkServer(["handoff_queue.supervisor.assembly"], HERE) as nursery,
         (tmp_path / "out").open("wb") as out,
     ):
         process = nursery.fork([sys.executable, "-m", "told"], HERE, out.fileno(), folder=tmp_path)
@@ -230,20 +230,22 @@ def test_one_that_is_called_off_before_it_begins_never_does(tmp_path: Path) -> N
     ],
 )
 def test_what_a_fork_cannot_be_is_not_forked(
-    nursery: Nursery, command: list[str], more: dict[str, str]
+    nursery: ForkServer, command: list[str], more: dict[str, str]
 ) -> None:
     assert not nursery.can_fork(command, {**HERE, **more})
 
 
-def test_what_is_no_module_is_refused(nursery: Nursery) -> None:
+def test_what_is_no_module_is_refused(nursery: ForkServer) -> None:
     with pytest.raises(ValueError, match="not `python -m MODULE`"):
         nursery.fork(["redis-server"], {}, 1)
 
 
-def test_processes_fork_what_they_can_and_start_it_again(tmp_path: Path, nursery: Nursery) -> None:
+def test_processes_fork_what_they_can_and_start_it_again(
+    tmp_path: Path, nursery: ForkServer
+) -> None:
     (tmp_path / "told.py").write_text(WAITS)
     here = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    with Nursery([], {**os.environ, **here}) as own, Processes(tmp_path, own) as processes:
+    with ForkServer([], {**os.environ, **here}) as own, Processes(tmp_path, own) as processes:
         processes.start(ChildSpec("one", [sys.executable, "-m", "told"], here))
         processes.wait_until_ready()
         first = processes.pids()["one"]
@@ -262,7 +264,7 @@ def test_processes_fork_what_they_can_and_start_it_again(tmp_path: Path, nursery
 def test_without_their_nursery_processes_start_cold(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(WAITS)
     here = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    with Nursery([], {**os.environ, **here}) as own, Processes(tmp_path, own) as processes:
+    with ForkServer([], {**os.environ, **here}) as own, Processes(tmp_path, own) as processes:
         processes.start(ChildSpec("one", [sys.executable, "-m", "told"], here))
         processes.wait_until_ready()
         os.kill(own.pid, signal.SIGKILL)

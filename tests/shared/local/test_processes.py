@@ -18,8 +18,8 @@ from handoff_queue.shared.local.processes import (
     MOST_RESTARTS,
     RESTART_WINDOW_S,
     ChildSpec,
-    Deaths,
     Processes,
+    RestartLimiter,
 )
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.types.errors import UserError
@@ -139,7 +139,7 @@ def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
 
 
 def test_deaths_of_long_ago_count_no_more() -> None:
-    deaths = Deaths()
+    deaths = RestartLimiter()
 
     assert [deaths.one_more(float(second)) for second in range(MOST_RESTARTS)] == [1, 2, 3, 4, 5]
     assert deaths.one_more(RESTART_WINDOW_S + 2) == MOST_RESTARTS - 2
@@ -150,7 +150,7 @@ def test_deaths_of_long_ago_count_no_more() -> None:
 def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(
     is_hunted: bool,
 ) -> None:
-    deaths = Deaths(is_hunted=is_hunted)
+    deaths = RestartLimiter(is_hunted=is_hunted)
     found = []
     for second in range(MOST_RESTARTS + 1):
         deaths.one_more(float(second))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.observability.trace_ids import (
-    Kept,
+    StoredTrace,
     handoff_span,
     job_span,
     place_of,
@@ -18,7 +18,7 @@ SUBMIT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def test_a_job_that_was_submitted_within_a_span_is_below_that() -> None:
-    place = place_of(JOB, lambda _: Kept(SUBMIT))
+    place = place_of(JOB, lambda _: StoredTrace(SUBMIT))
 
     assert (
         traceparent(place.trace_id, place.parent_id or 0, is_sampled=bool(place.is_sampled))
@@ -28,11 +28,15 @@ def test_a_job_that_was_submitted_within_a_span_is_below_that() -> None:
 
 
 def test_who_submits_decides_whether_it_is_told() -> None:
-    assert place_of(JOB, lambda _: Kept(SUBMIT[:-2] + "00")).is_sampled is False
+    assert place_of(JOB, lambda _: StoredTrace(SUBMIT[:-2] + "00")).is_sampled is False
 
 
 def test_a_child_of_a_child_is_in_the_trace_of_the_first() -> None:
-    above = {JOB: Kept(SUBMIT), CHILD: Kept(parent=JOB), GRANDCHILD: Kept(parent=CHILD)}
+    above = {
+        JOB: StoredTrace(SUBMIT),
+        CHILD: StoredTrace(parent=JOB),
+        GRANDCHILD: StoredTrace(parent=CHILD),
+    }
     place = place_of(GRANDCHILD, above.__getitem__)
 
     assert place.trace_id == place_of(JOB, above.__getitem__).trace_id
@@ -54,14 +58,17 @@ def test_a_child_of_a_child_is_in_the_trace_of_the_first() -> None:
 def test_without_a_usable_word_of_its_trace_the_job_is_the_root_of_one_that_follows_from_its_id(
     kept: str | None,
 ) -> None:
-    place = place_of(JOB, lambda _: Kept(kept))
+    place = place_of(JOB, lambda _: StoredTrace(kept))
 
-    assert place == place_of(JOB, lambda _: Kept())
+    assert place == place_of(JOB, lambda _: StoredTrace())
     assert (place.parent_id, place.is_sampled) == (None, None)
-    assert place.trace_id != place_of(CHILD, lambda _: Kept()).trace_id
+    assert place.trace_id != place_of(CHILD, lambda _: StoredTrace()).trace_id
 
 
 def test_ids_stay_as_they_are_for_processes_of_other_versions_derive_the_same() -> None:
-    assert f"{place_of(JOB, lambda _: Kept()).trace_id:032x}" == "a9a315d1616b49efcea16289a6ca232d"
+    assert (
+        f"{place_of(JOB, lambda _: StoredTrace()).trace_id:032x}"
+        == "a9a315d1616b49efcea16289a6ca232d"
+    )
     assert f"{job_span(JOB):016x}" == "8f44148682d90e34"
     assert f"{handoff_span(JOB, HandoffId('a.1')):016x}" == "cb7b12ad58fe6401"

@@ -16,14 +16,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from handoff_queue.chaos.messages_server import calls
-from handoff_queue.shared.agent.envelope import EnvelopeReading
-from handoff_queue.shared.agent.prompt import Loaded
-from handoff_queue.shared.broker.attempt_outcome import Ended, Ending
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.observability.logs import logged_as, merge_whose
-from handoff_queue.shared.runtime.agent_setup import Consequences, Fitting
+from handoff_queue.shared.runtime.agent_setup import AgentSetup, Consequences
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
-from handoff_queue.shared.runtime.payload_cache import JobLibrary, Library
+from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claims import MAX_CLAIMS
@@ -31,7 +31,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import packed
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.checkpoints import Called
+from handoff_queue.shared.types.checkpoints import ToolCallStarted
 from handoff_queue.shared.types.errors import InvalidTool, LedgerUnavailable, MissingCredentials
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import (
@@ -69,7 +69,7 @@ def at_info(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.fixture
 def attempts(ledger: Ledger, redis_url: str) -> Iterator[Attempts]:
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
-    yield Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, a_model))
+    yield Attempts(ledger, SETTINGS, "w1", leases, PayloadCache(ledger), Models(SETTINGS, a_model))
     leases.stop()
 
 
@@ -111,16 +111,18 @@ def handed_out(
     return handoff
 
 
-def fit(handoff: AgentHandoff, _spec: SpecialistSpec, loaded: Loaded, books: JobLibrary) -> Fitting:
-    return Fitting(
-        EnvelopeReading(
+def fit(
+    handoff: AgentHandoff, _spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+) -> AgentSetup:
+    return AgentSetup(
+        EnvelopeFormat(
             handoff.step_id, handoff.expected_output_format, books.sources, loaded.known_claims()
         )
     )
 
 
-def result_of(ended: Ended) -> HandoffResult:
-    assert ended.how is Ending.FINISHED
+def result_of(ended: AttemptOutcome) -> HandoffResult:
+    assert ended.how is AttemptEnd.FINISHED
     assert ended.result is not None
     return ended.result
 
@@ -140,12 +142,12 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     orders = replace(a_tool("orders", lambda _: text), is_source=True)
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
     models = Models(SETTINGS, lambda _: ScriptedModel(script))
-    attempts = Attempts(ledger, SETTINGS, "w1", leases, Library(ledger), models)
+    attempts = Attempts(ledger, SETTINGS, "w1", leases, PayloadCache(ledger), models)
     handoff = handed_out(ledger, spec=a_spec("orders"))
 
     def with_tool(
-        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
-    ) -> Fitting:
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+    ) -> AgentSetup:
         return replace(fit(handoff, spec, loaded, books), tools=(orders,))
 
     result = result_of(attempts.attempt(handoff.to_json(), handoff, with_tool))
@@ -215,7 +217,7 @@ def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
         one_by_one(answers("", status="failed", problem="No access to the secret vault."))
     )
     failing = Attempts(
-        ledger, SETTINGS, "w1", leases, Library(ledger), Models(SETTINGS, lambda _: model)
+        ledger, SETTINGS, "w1", leases, PayloadCache(ledger), Models(SETTINGS, lambda _: model)
     )
     handoff = handed_out(ledger)
     ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
@@ -297,7 +299,7 @@ def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_cl
 ) -> None:
     handoff = handed_out(ledger)
     turns = keys.turns(handoff.job_id, handoff.handoff_id)
-    ledger.connection.redis.rpush(turns, packed(Called(tool_use_id="t1").to_json()))
+    ledger.connection.redis.rpush(turns, packed(ToolCallStarted(tool_use_id="t1").to_json()))
     ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).acted
@@ -317,7 +319,7 @@ def test_what_goes_wrong_before_the_claim_ends_it_with_the_reason_and_no_secret(
 ) -> None:
     handoff = handed_out(ledger)
 
-    def cannot_fit(*_: object) -> Fitting:
+    def cannot_fit(*_: object) -> AgentSetup:
         raise error
 
     result = result_of(attempts.attempt(handoff.to_json(), handoff, cannot_fit))
@@ -332,10 +334,10 @@ def test_without_a_ledger_nothing_is_begun_and_the_message_goes_back(
 ) -> None:
     handoff = handed_out(ledger)
 
-    def is_away(*_: object) -> Fitting:
+    def is_away(*_: object) -> AgentSetup:
         raise LedgerUnavailable("Redis cannot be reached")
 
-    assert attempts.attempt(handoff.to_json(), handoff, is_away).how is Ending.HANDED_BACK
+    assert attempts.attempt(handoff.to_json(), handoff, is_away).how is AttemptEnd.HANDED_BACK
     assert (
         ledger.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
     )
@@ -405,7 +407,7 @@ def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(
     """Also where another handoff is just ended, and this one is made ready to go on with its job."""
     handoff = handed_out(ledger)
 
-    def breaks(*_: object) -> Fitting:
+    def breaks(*_: object) -> AgentSetup:
         raise RuntimeError
 
     with (
@@ -438,8 +440,8 @@ def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends
     loaded_results: list[HandoffResult] = []
 
     def notes_results(
-        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
-    ) -> Fitting:
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+    ) -> AgentSetup:
         loaded_results.extend(loaded.results.values())
         return fit(handoff, spec, loaded, books)
 
@@ -458,8 +460,8 @@ def test_an_agent_is_fitted_with_no_more_than_the_file_of_its_process_names(
     fitted_with = []
 
     def notes_tools(
-        handoff: AgentHandoff, spec: SpecialistSpec, loaded: Loaded, books: JobLibrary
-    ) -> Fitting:
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
+    ) -> AgentSetup:
         fitted_with.append(spec.tools)
         return fit(handoff, spec, loaded, books)
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.daily_budget import Caps
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -65,7 +65,7 @@ class Books(RuleBasedStateMachine):
         self.ledger.connection.redis.delete(
             self.day, *(keys.day(self.number, tenant) for tenant in TENANTS)
         )
-        caps = Caps(
+        caps = DailyCaps(
             OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"]
         )
         self.ledger.days.set_caps(caps)

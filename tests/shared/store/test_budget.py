@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.checkpoints import CallFailed, WorstCase
+from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -178,7 +178,7 @@ def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(
             output_tokens=WORST.output_tokens,
             cost_microusd=WORST.microusd,
         )
-        first.checkpoint(CallFailed(error="the connection broke", usage=most.of_a_cut_call()))
+        first.checkpoint(ModelCallFailed(error="the connection broke", usage=most.of_a_cut_call()))
 
     job, handoff = (
         ledger.jobs.standings([job_id])[0],
@@ -197,7 +197,7 @@ def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(
 def test_what_was_measured_is_no_upper_bound(ledger: Ledger) -> None:
     job_id, first, _ = two_claims(ledger)
     first.reserve(WORST)
-    first.checkpoint(CallFailed(error="turned away", usage=Usage()))
+    first.checkpoint(ModelCallFailed(error="turned away", usage=Usage()))
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 5))
     finish(first)
@@ -298,7 +298,7 @@ def test_fifty_threads_on_a_budget_of_ten_turns_make_exactly_ten_calls(ledger: L
             while True:
                 claimed.reserve(WorstCase(10, 10, 1))
                 calls.append(claimed.handoff_id)
-                claimed.checkpoint(CallFailed(error="no", usage=replied(1, 1, 1).usage))
+                claimed.checkpoint(ModelCallFailed(error="no", usage=replied(1, 1, 1).usage))
         except LimitReached:
             finish(claimed)
 

@@ -11,10 +11,10 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
-from handoff_queue.shared.store.claims import MAX_CLAIMS, Claiming
+from handoff_queue.shared.store.claims import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.checkpoints import Observed, WorstCase
+from handoff_queue.shared.types.checkpoints import ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import Cancelled, Draining, LeaseLost
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
@@ -95,7 +95,8 @@ def test_a_cancelled_job_grants_nothing(ledger: Ledger, job_id: JobId) -> None:
 
 def test_a_message_with_other_content_is_unknown(ledger: Ledger, job_id: JobId) -> None:
     assert (
-        ledger.claims.claim(Claiming(job_id, ONE, "0" * 64, "w1")).verdict is ClaimVerdict.UNKNOWN
+        ledger.claims.claim(ClaimRequest(job_id, ONE, "0" * 64, "w1")).verdict
+        is ClaimVerdict.UNKNOWN
     )
     assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
@@ -113,12 +114,12 @@ def test_a_handoff_or_job_that_the_ledger_does_not_have_is_unknown_and_leaves_no
 def test_the_next_claim_goes_on_after_the_last_checkpoint(ledger: Ledger, job_id: JobId) -> None:
     first = granted(ledger, job_id, "find.1")
     first.checkpoint(replied())
-    first.checkpoint(Observed(tool_use_id="t1", text="found"))
+    first.checkpoint(ToolObserved(tool_use_id="t1", text="found"))
     let_lease_run_out(ledger, first)
 
     assert granted(ledger, job_id, "find.1", "w2").so_far() == (
         replied(),
-        Observed(tool_use_id="t1", text="found"),
+        ToolObserved(tool_use_id="t1", text="found"),
     )
 
 
@@ -128,18 +129,18 @@ def test_tool_calls_are_counted_when_they_are_answered_by_whichever_claim(
     first = granted(ledger, job_id, "find.1")
     first.checkpoint(replied())
     first.checkpoint(
-        Observed(tool_use_id="t1", text="found"),
-        Observed(tool_use_id="t2", text="not found", is_error=True),
+        ToolObserved(tool_use_id="t1", text="found"),
+        ToolObserved(tool_use_id="t2", text="not found", is_error=True),
     )
     let_lease_run_out(ledger, first)
-    granted(ledger, job_id, "find.1", "w2").checkpoint(Observed(tool_use_id="t3", text="found"))
+    granted(ledger, job_id, "find.1", "w2").checkpoint(ToolObserved(tool_use_id="t3", text="found"))
 
     assert ledger.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
 
 
 def test_thousands_of_checkpoints_come_back(ledger: Ledger, job_id: JobId) -> None:
     first = granted(ledger, job_id, "find.1")
-    many = [Observed(tool_use_id=f"t{n}", text="found") for n in range(9_000)]
+    many = [ToolObserved(tool_use_id=f"t{n}", text="found") for n in range(9_000)]
     for at in range(0, 9_000, 3_000):
         first.checkpoint(*many[at : at + 3_000])
     let_lease_run_out(ledger, first)

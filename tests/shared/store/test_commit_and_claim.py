@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store.claim import ClaimVerdict
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -32,8 +32,10 @@ def decision(ledger: Ledger, job_id: JobId) -> Commit:
     )
 
 
-def wanted(job_id: JobId) -> Claiming:
-    return Claiming(job_id, ROLE, digest_of(text_of(ROLE)), "supervisor:1", WorstCase(10, 10, 0))
+def wanted(job_id: JobId) -> ClaimRequest:
+    return ClaimRequest(
+        job_id, ROLE, digest_of(text_of(ROLE)), "supervisor:1", WorstCase(10, 10, 0)
+    )
 
 
 def test_what_a_decision_issues_is_claimed_with_it(ledger: Ledger, job_id: JobId) -> None:

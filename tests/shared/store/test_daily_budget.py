@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.daily_budget import Caps
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LimitReached
@@ -39,14 +39,14 @@ def day(ledger: Ledger, tenant: str | None = None, days_ago: int = 0) -> dict[st
 @pytest.mark.parametrize(
     ("caps", "level", "limit"),
     [
-        (Caps(day_usd=99), "installation", "max_usd"),
-        (Caps(day_tokens=1_199), "installation", "max_tokens"),
-        (Caps(tenant_day_usd=99), "tenant", "max_usd"),
-        (Caps(tenant_day_tokens=1_199), "tenant", "max_tokens"),
+        (DailyCaps(day_usd=99), "installation", "max_usd"),
+        (DailyCaps(day_tokens=1_199), "installation", "max_tokens"),
+        (DailyCaps(tenant_day_usd=99), "tenant", "max_usd"),
+        (DailyCaps(tenant_day_tokens=1_199), "tenant", "max_tokens"),
     ],
 )
 def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
-    ledger: Ledger, caps: Caps, level: str, limit: str
+    ledger: Ledger, caps: DailyCaps, level: str, limit: str
 ) -> None:
     ledger.days.set_caps(caps)
     first, second = a_claim(ledger), a_claim(ledger)
@@ -61,7 +61,7 @@ def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
 
 
 def test_a_tenant_that_has_spent_its_day_takes_nothing_from_another(ledger: Ledger) -> None:
-    ledger.days.set_caps(Caps(tenant_day_usd=50))
+    ledger.days.set_caps(DailyCaps(tenant_day_usd=50))
     for tenant in ("ours", "theirs"):
         a_claim(ledger, tenant).reserve(WORST)
 
@@ -69,7 +69,7 @@ def test_a_tenant_that_has_spent_its_day_takes_nothing_from_another(ledger: Ledg
 
 
 def test_what_is_set_aside_at_one_level_is_set_aside_at_all_or_at_none(ledger: Ledger) -> None:
-    ledger.days.set_caps(Caps(tenant_day_tokens=700))
+    ledger.days.set_caps(DailyCaps(tenant_day_tokens=700))
     first, second = a_claim(ledger, "ours"), a_claim(ledger, "ours")
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait"
@@ -99,7 +99,7 @@ def test_what_a_handoff_may_cost_holds_for_it_alone_and_over_its_claims(ledger: 
 def test_a_call_made_before_midnight_and_over_after_it_is_booked_where_it_was_set_aside(
     ledger: Ledger,
 ) -> None:
-    ledger.days.set_caps(Caps(day_usd=60))
+    ledger.days.set_caps(DailyCaps(day_usd=60))
     first = a_claim(ledger)
     first.reserve(WORST)
     it_is_the_next_day(ledger, first)
@@ -133,17 +133,17 @@ def test_the_books_of_a_day_do_not_stay_for_ever(ledger: Ledger) -> None:
 
 
 def test_caps_hold_until_they_are_set_again(ledger: Ledger) -> None:
-    ledger.days.set_caps(Caps(day_usd=10))
+    ledger.days.set_caps(DailyCaps(day_usd=10))
     claimed = a_claim(ledger)
     assert verdict(claimed, WORST) == b"max_usd"
-    ledger.days.set_caps(Caps(day_tokens=10**6))
+    ledger.days.set_caps(DailyCaps(day_tokens=10**6))
 
     claimed.reserve(WORST)
 
 
 def test_a_cap_that_is_spent_is_named_with_when_there_is_more(ledger: Ledger) -> None:
     assert ledger.days.spent_up("ours") is None
-    ledger.days.set_caps(Caps(tenant_day_usd=5, day_tokens=10**6))
+    ledger.days.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
     claimed = a_claim(ledger, "ours")
     claimed.reserve(WorstCase(1, 1, 5))
     assert ledger.days.spent_up("ours") is None, "set aside is not spent"
@@ -161,19 +161,19 @@ def test_a_cap_that_is_spent_is_named_with_when_there_is_more(ledger: Ledger) ->
     ("caps", "more", "said"),
     [
         (
-            Caps(day_usd=99),
-            Caps(day_usd=100),
+            DailyCaps(day_usd=99),
+            DailyCaps(day_usd=100),
             "installation for today is spent ($5e-05 of $9.9e-05, and a call may need $5e-05);",
         ),
         (
-            Caps(tenant_day_tokens=700),
-            Caps(tenant_day_tokens=720),
+            DailyCaps(tenant_day_tokens=700),
+            DailyCaps(tenant_day_tokens=720),
             "ours for today is spent (120 of 700 tokens, and a call may need 600);",
         ),
     ],
 )
 def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(
-    ledger: Ledger, caps: Caps, more: Caps, said: str
+    ledger: Ledger, caps: DailyCaps, more: DailyCaps, said: str
 ) -> None:
     ledger.days.set_caps(caps)
     first = a_claim(ledger, "ours")
@@ -197,12 +197,12 @@ def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(
 def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(
     ledger: Ledger,
 ) -> None:
-    ledger.days.set_caps(Caps(day_usd=99))
+    ledger.days.set_caps(DailyCaps(day_usd=99))
     for microusd in (300, 200, 250):
         assert verdict(a_claim(ledger), WorstCase(1, 1, microusd)) == b"max_usd"
     assert ledger.days.today("ours").installation.needed_microusd == 200
 
-    ledger.days.set_caps(Caps(day_usd=220))
+    ledger.days.set_caps(DailyCaps(day_usd=220))
     assert verdict(a_claim(ledger), WorstCase(1, 1, 250)) == b"max_usd"
 
     assert ledger.days.today("ours").installation.needed_microusd == 250
@@ -212,7 +212,7 @@ def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(
 def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_a_new_job_needs(
     ledger: Ledger,
 ) -> None:
-    ledger.days.set_caps(Caps(day_usd=99))
+    ledger.days.set_caps(DailyCaps(day_usd=99))
     late, job_id = a_claim(ledger), a_job(ledger)
     late.reserve(WORST)
     late.checkpoint(replied(100, 20, 5))
@@ -224,7 +224,7 @@ def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_
 
 
 def test_a_call_that_waits_for_what_others_have_set_aside_spends_no_day(ledger: Ledger) -> None:
-    ledger.days.set_caps(Caps(day_usd=99))
+    ledger.days.set_caps(DailyCaps(day_usd=99))
     a_claim(ledger).reserve(WORST)
     assert verdict(a_claim(ledger), WORST) == b"wait"
 
@@ -247,7 +247,7 @@ def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(
 
 
 def test_what_is_spent_stands_beside_what_may_be(ledger: Ledger) -> None:
-    ledger.days.set_caps(Caps(tenant_day_usd=500_000, day_tokens=10**6))
+    ledger.days.set_caps(DailyCaps(tenant_day_usd=500_000, day_tokens=10**6))
     claimed = a_claim(ledger, "ours")
     claimed.reserve(WORST)
     claimed.checkpoint(replied(1_000, 200, 50))

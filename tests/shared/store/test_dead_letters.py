@@ -11,7 +11,7 @@ from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.dead_letters import MOST_BODY_CHARS
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
@@ -139,7 +139,7 @@ def test_a_worker_that_knows_it_may_come_at_any_time(ledger: Ledger) -> None:
     job_id, text = a_future_handoff(ledger)
     ledger.dead.unread(QUEUE, "schema_version: 2", text)
 
-    claimed = ledger.claims.claim(Claiming(job_id, FUTURE, digest_of(text), "w2"))
+    claimed = ledger.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
 
     assert claimed.verdict is ClaimVerdict.GRANTED
     assert not ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0), (
@@ -194,7 +194,7 @@ def test_what_nobody_waits_for_or_is_no_message_cannot_be_tried_again(
     ):
         ledger.dead.add(QUEUE, "unreadable", body)
         if why == "runs":
-            ledger.claims.claim(Claiming(job_id, FUTURE, digest_of(text), "w2"))
+            ledger.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
         with pytest.raises(UserError, match=why):
             jobs.retry_dead(ledger.dead.newest()[0])
     assert len(ledger.dead.newest()) == 4

@@ -10,9 +10,9 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claims import Claiming, Followed
-from handoff_queue.shared.store.finish_request import End
-from handoff_queue.shared.store.job_summary import Tally
+from handoff_queue.shared.store.claims import ClaimRequest, FinishedWithCommit
+from handoff_queue.shared.store.finish_request import FinishRequest
+from handoff_queue.shared.store.job_summary import HandoffTally
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -52,14 +52,14 @@ def job_id(ledger: Ledger) -> JobId:
 @pytest.fixture
 def held(ledger: Ledger, job_id: JobId) -> Claim:
     """The planner's, whose model has answered."""
-    wanted = Claiming(job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", look=LOOK)
+    wanted = ClaimRequest(job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", look=LOOK)
     made = ledger.claims.claim(wanted)
     made.reserve(WorstCase(10, 10, 0))
     made.checkpoint(replied(), may_wait=True)
     return made
 
 
-def end_of(held: Claim) -> End:
+def end_of(held: Claim) -> FinishRequest:
     result = result_of(held)
     return held.end(result, (finished(result),))
 
@@ -74,11 +74,13 @@ def next_role(ledger: Ledger, job_id: JobId) -> Commit:
     )
 
 
-def wanted(job_id: JobId) -> Claiming:
-    return Claiming(job_id, NEXT, digest_of(text_of(NEXT)), "supervisor:1", WorstCase(10, 10, 0))
+def wanted(job_id: JobId) -> ClaimRequest:
+    return ClaimRequest(
+        job_id, NEXT, digest_of(text_of(NEXT)), "supervisor:1", WorstCase(10, 10, 0)
+    )
 
 
-def followed(ledger: Ledger, held: Claim) -> Followed:
+def followed(ledger: Ledger, held: Claim) -> FinishedWithCommit:
     return ledger.claims.end_and_commit(
         held, end_of(held), next_role(ledger, held.job_id), wanted(held.job_id)
     )
@@ -167,7 +169,7 @@ def test_what_has_become_of_the_handoffs_is_counted_on(
 ) -> None:
     followed(ledger, held)
 
-    assert ledger.glances.of(job_id).tally == Tally(
+    assert ledger.glances.of(job_id).tally == HandoffTally(
         issued=3, ok=1, partial=0, needs_input=0, failed=0, dropped=0
     )
 

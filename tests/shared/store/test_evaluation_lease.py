@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import MAX_LOOKS, Claiming
+from handoff_queue.shared.store.claims import MAX_LOOKS, ClaimRequest
 from handoff_queue.shared.store.evaluation_lease import TOGETHER_S
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
@@ -115,7 +115,9 @@ def test_a_look_goes_on_when_what_it_runs_has_finished(ledger: Ledger, job_id: J
     look, event = ledger.looks.at(job_id), issued("judge.1", role="judge", group=None)
     issue(ledger, job_id, "judge.1", role="judge", group=None)
     claim = ledger.claims.claim(
-        Claiming(job_id, HandoffId("judge.1"), event.handoff.digest, "supervisor:1", look=look.name)
+        ClaimRequest(
+            job_id, HandoffId("judge.1"), event.handoff.digest, "supervisor:1", look=look.name
+        )
     )
     while_it_runs = looks_noted(ledger, job_id)
 

@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.fleet_history import MOST
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -51,7 +51,7 @@ def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(
     ledger: Ledger, job_id: JobId
 ) -> None:
     claimed = ledger.claims.claim(
-        Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+        ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
     )
     claimed.checkpoint(replied())
     used = Usage(input_tokens=1_200, cache_read_tokens=200, output_tokens=50)
@@ -103,7 +103,7 @@ def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
     ledger: Ledger, job_id: JobId
 ) -> None:
     claimed = ledger.claims.claim(
-        Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+        ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
     )
     claimed.checkpoint(replied())
     used = Usage(input_tokens=10**17, output_tokens=10**17, cost_microusd=None)

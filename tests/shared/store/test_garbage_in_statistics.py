@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId
@@ -75,7 +75,7 @@ def test_a_handoff_is_done_whatever_stands_in(shared: Ledger, what: str, garbage
     issue(shared, job_id, "a.1")
     BREAKS[what](shared.connection.redis, garbage)
 
-    claiming = Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w")
+    claiming = ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w")
     claimed = shared.claims.claim(claiming)
     assert claimed.reserve(WorstCase(1_000, 1_000, 5), Expected(LANE, 400, 500)) is None
     claimed.heard(RateLimits(requests=Allowance(100, 100)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.job_summary import MOST_EVENT_BYTES, TAIL_EVENTS, Tally
+from handoff_queue.shared.store.job_summary import MOST_EVENT_BYTES, TAIL_EVENTS, HandoffTally
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.payloads import packed
 from handoff_queue.shared.store.store import Ledger
@@ -83,7 +83,9 @@ def test_every_script_that_writes_the_journal_carries_the_tally_on(ledger: Ledge
 
     glance = ledger.glances.of(job_id)
 
-    assert glance.tally == Tally(issued=4, ok=2, partial=0, needs_input=0, failed=0, dropped=1)
+    assert glance.tally == HandoffTally(
+        issued=4, ok=2, partial=0, needs_input=0, failed=0, dropped=1
+    )
     assert glance.tally.open == 1
     assert (glance.dropped, glance.running) == (("c.1",), ("d.1",))
 
@@ -98,7 +100,9 @@ def test_a_child_that_is_cancelled_from_above_is_counted_on(ledger: Ledger) -> N
 
     glance = ledger.glances.of(child)
     assert isinstance(glance.tail[-1].event, CancelRequested)
-    assert glance.tally == Tally(issued=1, ok=0, partial=0, needs_input=0, failed=0, dropped=0)
+    assert glance.tally == HandoffTally(
+        issued=1, ok=0, partial=0, needs_input=0, failed=0, dropped=0
+    )
 
 
 def test_a_tally_that_has_missed_an_event_never_counts_again(ledger: Ledger) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.claim_history import Left, Stint
+from handoff_queue.shared.store.claim_history import ClaimEnd, PastClaim
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 from handoff_queue.shared.store.jobs import handoff_standing
 from handoff_queue.shared.store.store import Ledger
@@ -28,8 +28,8 @@ def test_a_lost_process_stays_counted_when_the_handoff_gets_further(
     found = ledger.jobs.handoffs(job_id, [ONE])[ONE]
     assert (found.claims, found.lost_claims, found.worker) == (1, 1, "w3")
     assert [(one.worker, one.left) for one in found.stints] == [
-        ("w1", Left.LOST),
-        ("w2", Left.BACK),
+        ("w1", ClaimEnd.LOST),
+        ("w2", ClaimEnd.BACK),
     ]
     times = [
         found.started_at,
@@ -49,14 +49,14 @@ def test_each_lost_process_counts_and_none_that_handed_back(ledger: Ledger, job_
 
     found = ledger.jobs.handoffs(job_id, [ONE])[ONE]
     assert (found.lost_claims, found.claimed_at) == (MAX_CLAIMS, None)
-    assert [one.left for one in found.stints] == [Left.BACK, *[Left.LOST] * MAX_CLAIMS]
+    assert [one.left for one in found.stints] == [ClaimEnd.BACK, *[ClaimEnd.LOST] * MAX_CLAIMS]
 
 
 def test_a_handoff_that_is_parked_says_so(ledger: Ledger, job_id: JobId) -> None:
     assert granted(ledger, job_id, "find.1").park(60, "rate limit")
 
     (stint,) = ledger.jobs.handoffs(job_id, [ONE])[ONE].stints
-    assert (stint.worker, stint.left) == ("w1", Left.THROTTLED)
+    assert (stint.worker, stint.left) == ("w1", ClaimEnd.THROTTLED)
 
 
 def test_only_the_newest_are_kept(ledger: Ledger, job_id: JobId) -> None:
@@ -78,5 +78,5 @@ def test_a_loss_that_an_earlier_version_has_noted_is_still_known() -> None:
     }
 
     found = handoff_standing(fields)
-    assert found.stints == (Stint("w1", 1.0, 3.0, "lost"),)
+    assert found.stints == (PastClaim("w1", 1.0, 3.0, "lost"),)
     assert found.claimed_at == 9.0

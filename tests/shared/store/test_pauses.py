@@ -13,7 +13,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger, open_ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -75,7 +75,7 @@ def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(ledg
     job_id = a_job(ledger)
     ledger.pauses.pause("planner", "")
     event = issued("planner.1", "planner", None)
-    wanted = Claiming(job_id, event.handoff_id, digest_of(text_of("planner.1")), "s1")
+    wanted = ClaimRequest(job_id, event.handoff_id, digest_of(text_of("planner.1")), "s1")
 
     recorded, claimed = ledger.claims.commit_and_claim(
         Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[event]), wanted

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
@@ -160,7 +160,7 @@ def test_a_payload_that_is_not_the_text_of_its_digest_is_never_used(
     _poison(ledger, job_id, digest, stored)
 
     with pytest.raises(UnreadablePayload, match=f"payload {digest[:12]} cannot be read.*{why}"):
-        Library(ledger).payloads(job_id, [digest])
+        PayloadCache(ledger).payloads(job_id, [digest])
     assert ledger.blobs.short(job_id, [digest], 1_000) == {}
 
 
@@ -168,7 +168,7 @@ def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(ledger: Ledger
     first, second, digest = a_job(ledger), a_job(ledger), digest_of("the text")
     store(ledger, second, ["the text"])
     _poison(ledger, first, digest, packed("another text"))
-    library = Library(ledger)
+    library = PayloadCache(ledger)
 
     with pytest.raises(UnreadablePayload):
         library.payloads(first, [digest])
@@ -180,7 +180,7 @@ def test_a_poisoned_document_is_told_to_the_tool_that_reads_it(ledger: Ledger) -
     ledger.connection.redis.set(keys.document(digest), packed("another text"), ex=60)
 
     with pytest.raises(ToolFailed, match="damaged"):
-        Library(ledger).text_of(digest)
+        PayloadCache(ledger).text_of(digest)
 
 
 def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:

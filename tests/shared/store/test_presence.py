@@ -14,7 +14,7 @@ from handoff_queue.shared.store.presence import (
     ANNOUNCED_FOR_S,
     MOST_ANNOUNCED_BYTES,
     LiveProcess,
-    Roles,
+    PresenceStore,
 )
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.presence import Announcement, Node
@@ -23,8 +23,8 @@ from tests.doubles.handoffs import a_spec
 
 
 @pytest.fixture
-def roles(ledger: Ledger) -> Roles:
-    return Roles(ledger.connection)
+def roles(ledger: Ledger) -> PresenceStore:
+    return PresenceStore(ledger.connection)
 
 
 def says(
@@ -33,7 +33,7 @@ def says(
     return Announcement(worker=worker, specialists=specs, slots=slots, model=model)
 
 
-def test_what_workers_announce_is_served(ledger: Ledger, roles: Roles) -> None:
+def test_what_workers_announce_is_served(ledger: Ledger, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher"), a_spec(name="writer")))
     roles.announce(says("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
 
@@ -47,14 +47,14 @@ def test_what_workers_announce_is_served(ledger: Ledger, roles: Roles) -> None:
     assert served["writer"].digest == a_spec(name="writer").content_digest
 
 
-def test_queued_messages_are_counted(ledger: Ledger, roles: Roles) -> None:
+def test_queued_messages_are_counted(ledger: Ledger, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher")))
     ledger.connection.redis.lpush("researcher", "one", "two")
 
     assert ledger.roles.served()["researcher"].queued == 2
 
 
-def test_an_announcement_holds_for_a_while_only(ledger: Ledger, roles: Roles) -> None:
+def test_an_announcement_holds_for_a_while_only(ledger: Ledger, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec()))
     assert 0 < ledger.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
 
@@ -62,7 +62,9 @@ def test_an_announcement_holds_for_a_while_only(ledger: Ledger, roles: Roles) ->
     assert ledger.roles.served() == {}
 
 
-def test_workers_that_are_long_gone_are_not_even_looked_for(ledger: Ledger, roles: Roles) -> None:
+def test_workers_that_are_long_gone_are_not_even_looked_for(
+    ledger: Ledger, roles: PresenceStore
+) -> None:
     roles.announce(says("w1", a_spec()))
     ledger.connection.redis.zadd(keys.SERVING, {f"{a_spec().name}/w1": 1})
     roles.announce(says("w2", a_spec()))
@@ -70,14 +72,14 @@ def test_workers_that_are_long_gone_are_not_even_looked_for(ledger: Ledger, role
     assert ledger.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{a_spec().name}/w2".encode()]
 
 
-def test_a_worker_that_leaves_takes_its_word_back(ledger: Ledger, roles: Roles) -> None:
+def test_a_worker_that_leaves_takes_its_word_back(ledger: Ledger, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec()))
     roles.withdraw(says("w1", a_spec()))
 
     assert ledger.roles.served() == {}
 
 
-def test_where_workers_differ_most_of_them_decide(ledger: Ledger, roles: Roles) -> None:
+def test_where_workers_differ_most_of_them_decide(ledger: Ledger, roles: PresenceStore) -> None:
     old, new = a_spec(name="researcher"), a_spec("search_documents", name="researcher")
     roles.announce(says("w1", old))
     roles.announce(says("w2", new))
@@ -87,7 +89,9 @@ def test_where_workers_differ_most_of_them_decide(ledger: Ledger, roles: Roles) 
     assert ledger.roles.served()["researcher"].workers == ("w1", "w2", "w3")
 
 
-def test_a_worker_of_another_version_does_not_hide_the_rest(ledger: Ledger, roles: Roles) -> None:
+def test_a_worker_of_another_version_does_not_hide_the_rest(
+    ledger: Ledger, roles: PresenceStore
+) -> None:
     roles.announce(says("w1", a_spec()))
     roles.announce(says("w2", a_spec()))
     ledger.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
@@ -95,7 +99,7 @@ def test_a_worker_of_another_version_does_not_hide_the_rest(ledger: Ledger, role
     assert ledger.roles.served()["researcher"].workers == ("w1",)
 
 
-def test_fields_of_a_later_version_are_ignored(ledger: Ledger, roles: Roles) -> None:
+def test_fields_of_a_later_version_are_ignored(ledger: Ledger, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher")))
     text = json.loads(says("w1", a_spec(name="researcher")).to_json()) | {"colour": "blue"}
     ledger.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
@@ -107,7 +111,7 @@ def test_fields_of_a_later_version_are_ignored(ledger: Ledger, roles: Roles) -> 
     "text", [b"", b"{", b"\xff", b"[]", b'{"slots": "many"}', b"x" * (MOST_ANNOUNCED_BYTES + 1)]
 )
 def test_a_live_process_with_an_unreadable_announcement_is_still_told(
-    ledger: Ledger, roles: Roles, text: bytes
+    ledger: Ledger, roles: PresenceStore, text: bytes
 ) -> None:
     roles.announce(says("w1", a_spec()))
     roles.announce_supervisor("s1", Node(node="s@h"))
@@ -121,7 +125,7 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_told(
     assert ledger.roles.served() == {}
 
 
-def test_names_that_are_no_text_stop_no_reader(ledger: Ledger, roles: Roles) -> None:
+def test_names_that_are_no_text_stop_no_reader(ledger: Ledger, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher")))
     in_an_hour_ms = (ledger.connection.now() + 3_600) * 1_000
     ledger.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": in_an_hour_ms, b"": in_an_hour_ms})
@@ -133,7 +137,7 @@ def test_names_that_are_no_text_stop_no_reader(ledger: Ledger, roles: Roles) -> 
     ledger.connection.redis.delete(keys.SERVING, keys.PAUSED)
 
 
-def test_a_pause_that_cannot_be_read_still_holds(ledger: Ledger, roles: Roles) -> None:
+def test_a_pause_that_cannot_be_read_still_holds(ledger: Ledger, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher")))
     ledger.connection.redis.hset(keys.PAUSED, "researcher", b"\xff")
 

@@ -10,10 +10,10 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.checkpoints import CallFailed, WorstCase
+from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.rate_limits import (
@@ -30,7 +30,7 @@ from tests.waiting import wait_until
 WORST = WorstCase(1_000, 1_000, 0)
 LANE = "account:some-model"
 EXPECTED = Expected(LANE, 400, 500)
-FAILED = CallFailed(error="no", usage=NOTHING_USED)
+FAILED = ModelCallFailed(error="no", usage=NOTHING_USED)
 MANY = Allowance(1_000_000, 1_000_000)
 HALF_A_WINDOW_MS = 30_000
 
@@ -125,7 +125,7 @@ def test_the_first_call_is_let_go_along_with_the_claim(ledger: Ledger, job_id: J
     issue(ledger, job_id, "a.1", "b.1")
     a, b = (
         ledger.claims.claim(
-            Claiming(job_id, HandoffId(name), digest_of(text_of(name)), "w", WORST, EXPECTED)
+            ClaimRequest(job_id, HandoffId(name), digest_of(text_of(name)), "w", WORST, EXPECTED)
         )
         for name in ("a.1", "b.1")
     )
@@ -291,7 +291,7 @@ def test_a_call_that_was_never_made_gives_back_what_it_took(ledger: Ledger, job_
     known(ledger, job_id, RateLimits(requests=Allowance(60, 2)))
     issue(ledger, job_id, "a.1")
     claimed = ledger.claims.claim(
-        Claiming(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
+        ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
     )
     assert claimed.reserved
     claimed.release()

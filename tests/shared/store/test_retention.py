@@ -11,7 +11,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger, open_ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -58,7 +58,7 @@ def job_id(ledger: Ledger) -> JobId:
 def long_claim(ledger: Ledger, job_id: JobId) -> Claim:
     deadline = ledger.connection.now() + JOB_S
     return ledger.claims.claim(
-        Claiming(job_id, ONE, digest_of(text_of(ONE)), "w1", deadline=deadline)
+        ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", deadline=deadline)
     )
 
 

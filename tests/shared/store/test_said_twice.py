@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claims import Claiming
+from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -63,7 +63,7 @@ def losing(ledger: Ledger, claim: Claim) -> Claim:
 
 
 def test_a_claim_said_twice_is_one(ledger: Ledger, job_id: JobId) -> None:
-    wanted = Claiming(job_id, ONE, digest_of(text_of(ONE)), "w1", WorstCase(10, 10, 0))
+    wanted = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", WorstCase(10, 10, 0))
     first = ledger.claims.claim(wanted)
     again = ledger.claims.claim(wanted)
 

@@ -11,7 +11,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 from handoff_queue.shared.store.store import Ledger, open_ledger
-from handoff_queue.shared.types.checkpoints import Prompted, WorstCase
+from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from tests.doubles.jobs import a_job, claim, finish, granted, issue, let_lease_run_out, replied
@@ -60,10 +60,10 @@ def test_its_result_settles_it(ledger: Ledger, job_id: JobId) -> None:
 
 def test_the_next_checkpoint_stands_behind_it(ledger: Ledger, job_id: JobId) -> None:
     claimed = with_a_waiting_reply(granted(ledger, job_id, ONE))
-    claimed.checkpoint(Prompted(text="once more"))
+    claimed.checkpoint(AgentPrompted(text="once more"))
     let_lease_run_out(ledger, claimed)
 
-    assert granted(ledger, job_id, ONE).so_far() == (replied(), Prompted(text="once more"))
+    assert granted(ledger, job_id, ONE).so_far() == (replied(), AgentPrompted(text="once more"))
     assert turns(ledger, job_id) == [1, 0]
 
 
@@ -139,7 +139,7 @@ def test_it_is_kept_with_the_other_turns_where_these_are(
     job_id = a_job(ledger)
     issue(ledger, job_id, ONE)
     claimed = granted(ledger, job_id, ONE)
-    claimed.checkpoint(first := Prompted(text="at first"))
+    claimed.checkpoint(first := AgentPrompted(text="at first"))
     finish(with_a_waiting_reply(claimed))
 
     assert ledger.claims.turns(job_id, [ONE]) == ({ONE: (first, replied())} if keep_turns else {})

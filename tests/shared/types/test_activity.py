@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.presence import Waiting, is_news, waiting_in
+from handoff_queue.shared.types.presence import RateLimitWait, is_news, waiting_in
 
 
-@given(st.builds(Waiting, st.text(min_size=1), st.none() | st.integers(0, 10_000)))
-def test_a_wait_is_read_back_from_its_sentence(wait: Waiting) -> None:
+@given(st.builds(RateLimitWait, st.text(min_size=1), st.none() | st.integers(0, 10_000)))
+def test_a_wait_is_read_back_from_its_sentence(wait: RateLimitWait) -> None:
     assert waiting_in(str(wait)) == wait
 
 

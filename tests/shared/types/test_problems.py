@@ -12,7 +12,7 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
 from handoff_queue.shared.types.review import Rubric
-from handoff_queue.supervisor.gates.facts import WrittenFacts
+from handoff_queue.supervisor.gates.facts import FactsFile
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from handoff_queue.supervisor.gates.facts import WrittenFacts
         (Gates, {"max_words": 0}, "max_words: must be at least 1"),
         (Gates, {"numbers": ["many"]}, "numbers.0: must be a number"),
         (Gates, {"sections": "Risks"}, "sections: must be a list"),
-        (WrittenFacts, {"file": "a.csv", "columns": 3}, "columns: must hold fields"),
+        (FactsFile, {"file": "a.csv", "columns": 3}, "columns: must hold fields"),
         (JobLimits, {"on_limit": "foo"}, "on_limit: must be 'stop', 'wrap-up' or 'ask'"),
         (Rubric, {"criteria": [{"name": "tone", "means": 3}]}, "criteria.0.means: must be a text"),
         (

@@ -25,9 +25,9 @@ from handoff_queue.shared.types.plan import Patch
 from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.lifecycle.fact_gate import UNSURE
-from handoff_queue.supervisor.lifecycle.result_texts import Words, said_by
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, said_by
 from tests.doubles.handoffs import a_result
 
 JOB = JobId("j-0123456789ab")
@@ -134,12 +134,12 @@ def recorded(*events: Event) -> list[Recorded]:
 
 def view_of(
     *events: Event, now: float = 110.0, standings: dict[str, HandoffStanding] | None = None
-) -> View:
+) -> JobView:
     books = JobStanding(
         JOB, JobStatus.RUNNING, len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False
     )
-    words = Words(
+    words = ResultTexts(
         {ref.digest: SAID[ref.digest] for event in events for ref in said_by(event)}
     )  # and no others
     known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
-    return View(JOB, now=now, books=books, standings=known, words=words).told(recorded(*events))
+    return JobView(JOB, now=now, books=books, standings=known, words=words).told(recorded(*events))

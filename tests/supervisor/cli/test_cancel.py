@@ -16,7 +16,7 @@ from handoff_queue.shared.store.jobs import EVERY_JOB
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, new_job_id
-from handoff_queue.supervisor.cli.cancel import Outcome, cancel, cancel_each
+from handoff_queue.supervisor.cli.cancel import CancelOutcome, cancel, cancel_each
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
 from handoff_queue.supervisor.client.client import Client, Request
 
@@ -112,7 +112,11 @@ def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_no_error(broker: Cli
 
     outcomes = cancel_each(broker, [gone, ended, open_], lambda *_: None)
 
-    assert outcomes == {Outcome.UNKNOWN: 1, Outcome.HAD_ENDED: 1, Outcome.STOPPED: 1}
+    assert outcomes == {
+        CancelOutcome.UNKNOWN: 1,
+        CancelOutcome.HAD_ENDED: 1,
+        CancelOutcome.STOPPED: 1,
+    }
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from handoff_queue.shared.types.events import Child, JobStatus, PlanMade, StepOu
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.event_lines import changes
-from handoff_queue.supervisor.cli.display.job_view import View, moment_of
+from handoff_queue.supervisor.cli.display.job_view import JobView, moment_of
 from handoff_queue.supervisor.cli.display.tree import picture
-from handoff_queue.supervisor.client.waiting_reasons import Missing
+from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.moments import JOB, PLANNED, REF, SUBMITTED, issued, recorded, view_of
 
 CHILD = JobId("j-00000000cccc")
@@ -33,7 +33,7 @@ WORKS = {
 }
 
 
-def watched() -> View:
+def watched() -> JobView:
     """A job with a child, in which one step runs."""
     view = view_of(
         SUBMITTED,
@@ -45,7 +45,7 @@ def watched() -> View:
     return replace(view, children={CHILD: child})
 
 
-def drawn(view: View) -> list[str]:
+def drawn(view: JobView) -> list[str]:
     out = io.StringIO()
     Console(file=out, width=140, highlight=False, markup=False).print(picture(view))
     return out.getvalue().splitlines()
@@ -113,7 +113,9 @@ def test_the_tree_has_the_steps_of_a_child_below_its_own() -> None:
 
 
 def test_who_is_missing_below_is_named_once() -> None:
-    nobody = Missing("a worker of `writer`", "start one with `handoff worker writer`", ("both",))
+    nobody = MissingRole(
+        "a worker of `writer`", "start one with `handoff worker writer`", ("both",)
+    )
     view = watched()
     child = replace(view.children[CHILD], missing=(nobody,))
     view = replace(view, missing=(nobody,), children={CHILD: child})

@@ -17,7 +17,7 @@ import typer
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
-from handoff_queue.supervisor.cli.request_options import Asked, limits_of, new_limits
+from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, new_limits
 
 ROOT = Path(__file__).parents[3]
 HEAVY = (
@@ -132,7 +132,7 @@ def test_every_option_that_is_a_number_has_bounds(
 )
 def test_a_limit_outside_its_bounds_names_its_option(field: str, option: str, value: int) -> None:
     with pytest.raises(UserError, match=f"^{option}[^\n]*$"):
-        limits_of(Asked("x", **{field: value}))  # type: ignore[arg-type]
+        limits_of(RequestOptions("x", **{field: value}))  # type: ignore[arg-type]
 
 
 DURATIONS = [
@@ -194,7 +194,7 @@ def test_an_amount_that_the_books_cannot_count_is_refused(value: float) -> None:
 
 
 def test_turns_of_a_handoff_and_turns_of_a_job_have_options_of_their_own() -> None:
-    limits = limits_of(Asked("x", max_turns=3, max_job_turns=40))
+    limits = limits_of(RequestOptions("x", max_turns=3, max_job_turns=40))
     options = {name: {opt for one in loaded(name).params for opt in one.opts} for name in ENTRIES}
 
     assert (limits.max_turns_per_handoff, limits.max_turns) == (3, 40)

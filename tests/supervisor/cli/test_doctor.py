@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.daily_budget import Caps, Spent, Today
+from handoff_queue.shared.store.daily_budget import DailyCaps, DaySpending, TodaysBudgets
 from handoff_queue.shared.store.health import QueueDepth, RedisFacts
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.presence import Announcement, Node
@@ -20,7 +20,7 @@ from handoff_queue.supervisor.cli.doctor import (
     lost_slots,
     persistence,
 )
-from handoff_queue.supervisor.cli.doctor_processes import Finding, Level, Told, brokers
+from handoff_queue.supervisor.cli.doctor_processes import AnnouncedProcess, Finding, Level, brokers
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
 
@@ -127,15 +127,22 @@ def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(
 
 def test_what_is_spent_today_stands_beside_its_caps() -> None:
     assert list(
-        budgets(Today(Spent(1_200, 500_000, 0, 2_000_000), Spent(1_200, 500_000, 0, 0), 60.0))
+        budgets(
+            TodaysBudgets(
+                DaySpending(1_200, 500_000, 0, 2_000_000), DaySpending(1_200, 500_000, 0, 0), 60.0
+            )
+        )
     ) == [Finding(Level.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")]
-    assert [one.found for one in budgets(Today(Spent(0, 0, 0, 0), Spent(0, 0, 0, 0), 60.0))] == [
-        "$0, 0 tokens, no cap"
-    ]
+    assert [
+        one.found
+        for one in budgets(TodaysBudgets(DaySpending(0, 0, 0, 0), DaySpending(0, 0, 0, 0), 60.0))
+    ] == ["$0, 0 tokens, no cap"]
 
 
 def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_it_is() -> None:
-    everybody, tenant = budgets(Today(Spent(900, 7, 1_000, 0), Spent(900, 7, 900, 0), 3_600.0))
+    everybody, tenant = budgets(
+        TodaysBudgets(DaySpending(900, 7, 1_000, 0), DaySpending(900, 7, 900, 0), 3_600.0)
+    )
 
     assert everybody.level is Level.OK
     assert (tenant.level, tenant.about, tenant.found) == (
@@ -150,9 +157,9 @@ def test_a_day_that_is_spent_is_said_with_when_there_is_more_and_which_setting_i
 
 def test_a_day_with_too_little_left_to_begin_anything_is_said_to_be_spent_and_why() -> None:
     (everybody,) = budgets(
-        Today(
-            Spent(900, 324_000, 0, 500_000, needed_microusd=200_000),
-            Spent(900, 324_000, 0, 0),
+        TodaysBudgets(
+            DaySpending(900, 324_000, 0, 500_000, needed_microusd=200_000),
+            DaySpending(900, 324_000, 0, 0),
             3_600.0,
         )
     )
@@ -165,14 +172,14 @@ def test_a_day_with_too_little_left_to_begin_anything_is_said_to_be_spent_and_wh
 
 @pytest.mark.slow
 def test_the_budget_of_the_day_is_read_from_the_ledger(ledger: Ledger, redis_url: str) -> None:
-    ledger.days.set_caps(Caps(day_usd=3_000_000))
+    ledger.days.set_caps(DailyCaps(day_usd=3_000_000))
 
     assert found_in(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
 
 
 def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> None:
-    here = Told("worker", "h:1", Node(node="here@h", broker="redis://:**@a:6379/0"))
-    away = Told("worker", "h:2", Node(node="away@h", broker="redis://b:6379/1"))
+    here = AnnouncedProcess("worker", "h:1", Node(node="here@h", broker="redis://:**@a:6379/0"))
+    away = AnnouncedProcess("worker", "h:2", Node(node="away@h", broker="redis://b:6379/1"))
 
     warning, ok = brokers([here, away], {"here@h", "supervisor@h"})
 

@@ -12,17 +12,17 @@ from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.follow_job import without_commands
-from handoff_queue.supervisor.client.waiting_reasons import Missing, missing
+from handoff_queue.supervisor.client.waiting_reasons import MissingRole, missing
 
 JOB = JobStanding(
     JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, 0, 0, 0, 0, cancelled=False
 )
 
 
-def shown(*entries: Missing) -> str:
-    (moment,) = without_commands([Moment(View(JOB.job_id, missing=entries))])
+def shown(*entries: MissingRole) -> str:
+    (moment,) = without_commands([JobUpdate(JobView(JOB.job_id, missing=entries))])
     return "; ".join(map(str, moment.view.missing))
 
 
@@ -44,6 +44,6 @@ def test_no_entry_names_a_command(job: JobStanding) -> None:
 
 
 def test_a_redis_that_takes_no_writes_keeps_its_reason() -> None:
-    full = Missing("a Redis that takes writes", "raise maxmemory")
+    full = MissingRole("a Redis that takes writes", "raise maxmemory")
 
     assert shown(full) == "the job waits for a Redis that takes writes: raise maxmemory"

@@ -16,9 +16,9 @@ from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.event_lines import lines_of
-from handoff_queue.supervisor.cli.display.job_view import Moment, View
+from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.tree import picture
-from handoff_queue.supervisor.lifecycle.result_texts import Words
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from tests.doubles.handoffs import JOB
 from tests.doubles.world import World
 from tests.draws import draws
@@ -37,7 +37,7 @@ def lived(seed: int, retries: int) -> World:
     return world
 
 
-def begun(world: World) -> View:
+def begun(world: World) -> JobView:
     """Before any event, with what the ledger says now, and all words."""
     first, last = world.journal[0], world.journal[-1]
     books = JobStanding(
@@ -57,12 +57,12 @@ def begun(world: World) -> View:
         name: HandoffStanding("done", turns=number, input_tokens=10, cost_microusd=7)
         for number, name in enumerate(names)
     }
-    return View(
-        JobId(JOB), now=last.at, books=books, standings=standings, words=Words(world.payloads)
+    return JobView(
+        JobId(JOB), now=last.at, books=books, standings=standings, words=ResultTexts(world.payloads)
     )
 
 
-def drawn(view: View) -> str:
+def drawn(view: JobView) -> str:
     out = io.StringIO()
     Console(file=out, width=160, highlight=False, markup=False).print(picture(view))
     return out.getvalue()
@@ -81,8 +81,8 @@ def test_events_from_any_point_on_give_the_same_tree_and_are_told_once(
     for since, until in pairwise(at):
         before, events = view.state, world.journal[since:until]
         view = view.told(events)
-        told += lines_of(Moment(view, tuple(events)), before)
+        told += lines_of(JobUpdate(view, tuple(events)), before)
 
     assert view.state == at_once.state
     assert drawn(view) == drawn(at_once)
-    assert told == list(lines_of(Moment(at_once, tuple(world.journal))))
+    assert told == list(lines_of(JobUpdate(at_once, tuple(world.journal))))

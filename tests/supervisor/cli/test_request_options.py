@@ -18,7 +18,7 @@ from handoff_queue.supervisor.cli.interrupted_runs import (
 )
 from handoff_queue.supervisor.cli.request_options import (
     MOST_SCHEMA_BYTES,
-    Asked,
+    RequestOptions,
     check_model,
     limits_of,
     schema_of,
@@ -36,7 +36,7 @@ def test_bytes_that_are_no_text_are_no_request() -> None:
 
 
 def test_limits_are_those_that_were_given() -> None:
-    limits = limits_of(Asked("x", max_turns=3, max_usd=0.5, timeout_s=9))
+    limits = limits_of(RequestOptions("x", max_turns=3, max_usd=0.5, timeout_s=9))
 
     assert (limits.max_turns_per_handoff, limits.max_microusd, limits.max_seconds) == (
         3,
@@ -119,10 +119,10 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
 def test_a_line_of_a_file_of_jobs_takes_durations_with_units() -> None:
     line = '{"request": "x", "timeout": "1h30m", "approve_timeout": "7d"}'
 
-    asked = asked_in(line, Asked(""))
+    asked = asked_in(line, RequestOptions(""))
 
     assert (asked.timeout_s, asked.approve_timeout_s) == (5_400, 604_800)
-    assert asked_in('{"request": "x", "timeout": 90}', Asked("")).timeout_s == 90
+    assert asked_in('{"request": "x", "timeout": 90}', RequestOptions("")).timeout_s == 90
 
 
 @pytest.mark.parametrize("field", ["timeout", "approve_timeout"])
@@ -134,11 +134,11 @@ def test_a_wrong_duration_in_a_line_is_named_with_its_field(
     field: str, value: str, problem: str
 ) -> None:
     with pytest.raises(UserError, match=f"^{field}: {problem}[^\n]*$"):
-        asked_in(json.dumps({"request": "x", field: value}), Asked(""))
+        asked_in(json.dumps({"request": "x", field: value}), RequestOptions(""))
 
 
 def test_an_unknown_field_of_a_line_is_answered_with_the_closest() -> None:
     with pytest.raises(UserError, match="reqest: there is no such field: did you mean request"):
-        asked_in('{"reqest": "x"}', Asked(""))
+        asked_in('{"reqest": "x"}', RequestOptions(""))
     with pytest.raises(UserError, match=r"colour: there is no such field$"):
-        asked_in('{"request": "x", "colour": "red"}', Asked(""))
+        asked_in('{"request": "x", "colour": "red"}', RequestOptions(""))

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store.pauses import Pause
-from handoff_queue.shared.store.presence import Served
+from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.cli.specialists import shown
@@ -21,8 +21,8 @@ def specs() -> dict[str, SpecialistSpec]:
     return load_specialists(built_in_specialists())
 
 
-def served(spec: SpecialistSpec) -> Served:
-    return Served(spec, spec.content_digest, ("one", "two"), slots=16, queued=3)
+def served(spec: SpecialistSpec) -> ServedSpecialist:
+    return ServedSpecialist(spec, spec.content_digest, ("one", "two"), slots=16, queued=3)
 
 
 def text_of(specs: dict[str, SpecialistSpec], columns: int, *, live: bool) -> str:

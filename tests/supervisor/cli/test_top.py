@@ -8,11 +8,16 @@ import pytest
 from rich.console import Console, RenderableType
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.daily_budget import Spent
-from handoff_queue.shared.store.queue_load import AtWork, Lane, Load, Waiting
+from handoff_queue.shared.store.daily_budget import DaySpending
+from handoff_queue.shared.store.queue_load import (
+    FleetLoad,
+    QueueBacklog,
+    RateLimitBucket,
+    RunningHandoff,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance
-from handoff_queue.supervisor.cli.stats import Shown
+from handoff_queue.supervisor.cli.stats import StatsColumns
 from handoff_queue.supervisor.cli.top import FleetScreen, Spending, fleet, job_of, longest
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.fleet import FleetStats, stats_of
@@ -20,18 +25,20 @@ from tests.doubles.jobs import a_job, granted, issue
 
 NOW = 1_000.0
 JOB, OTHER = JobId("j-0123456789ab"), JobId("j-ba9876543210")
-OLD = AtWork(OTHER, HandoffId("old.1"), "writer", "w1", "search_documents", 2, NOW - 90, None)
-NEW = AtWork(JOB, HandoffId("new.1"), "researcher", "w1", "\x1b[31mred", 0, NOW - 5, None)
-LOAD = Load(
+OLD = RunningHandoff(
+    OTHER, HandoffId("old.1"), "writer", "w1", "search_documents", 2, NOW - 90, None
+)
+NEW = RunningHandoff(JOB, HandoffId("new.1"), "researcher", "w1", "\x1b[31mred", 0, NOW - 5, None)
+LOAD = FleetLoad(
     NOW,
     2,
     1,
     (NEW, OLD),
-    {"poet": Waiting(3, NOW - 12)},
-    (Lane("a", "some-model", {"requests": Allowance(50, 7)}, NOW + 8, "rate limit", 4),),
+    {"poet": QueueBacklog(3, NOW - 12)},
+    (RateLimitBucket("a", "some-model", {"requests": Allowance(50, 7)}, NOW + 8, "rate limit", 4),),
     2,
 )
-STATS = stats_of(LOAD, {}, {}, Spent(1_200, 500_000, 0, 2_000_000), 60.0)
+STATS = stats_of(LOAD, {}, {}, DaySpending(1_200, 500_000, 0, 2_000_000), 60.0)
 
 
 def text(what: RenderableType) -> str:
@@ -62,7 +69,7 @@ def test_what_has_been_at_work_for_longest_comes_first_and_has_the_first_key() -
 
 
 def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_told() -> None:
-    said = text(Shown(STATS))
+    said = text(StatsColumns(STATS))
 
     for words in (
         "poet",
@@ -78,11 +85,15 @@ def test_a_queue_that_nobody_serves_quota_refusals_money_and_dead_letters_are_to
 
 def test_a_model_under_two_accounts_has_two_lines_that_can_be_told_apart() -> None:
     lanes = tuple(
-        Lane(account, model, {}, None, "", 0)
+        RateLimitBucket(account, model, {}, None, "", 0)
         for account, model in (("0a1b2c3d", "twice"), ("4e5f6071", "twice"), ("4e5f6071", "once"))
     )
 
-    said = text(Shown(stats_of(Load(NOW, 0, 1, (), {}, lanes), {}, {}, Spent(0, 0, 0, 0), 60.0)))
+    said = text(
+        StatsColumns(
+            stats_of(FleetLoad(NOW, 0, 1, (), {}, lanes), {}, {}, DaySpending(0, 0, 0, 0), 60.0)
+        )
+    )
 
     assert [
         line.strip().partition(":")[0] for line in said.splitlines() if "no limits known" in line
@@ -118,7 +129,7 @@ def test_spending_is_told_of_the_time_that_was_seen_and_no_other() -> None:
 
 
 def on_a_terminal(
-    found: FleetStats, rows: tuple[AtWork, ...], width: int, height: int
+    found: FleetStats, rows: tuple[RunningHandoff, ...], width: int, height: int
 ) -> list[str]:
     file = StringIO()
     Console(width=width, height=height, file=file, force_terminal=True, color_system=None).print(
@@ -133,7 +144,7 @@ def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys
 ) -> None:
     long = "check_the_supplier_contract_carefully"
     works = tuple(
-        AtWork(
+        RunningHandoff(
             JOB,
             HandoffId(f"{long}_{n:04d}.1"),
             "researcher",
@@ -145,12 +156,12 @@ def test_on_a_small_terminal_idle_roles_give_way_to_what_is_at_work_and_the_keys
         )
         for n in range(40)
     )
-    idle = {f"idle{n:02d}": Waiting(0, None) for n in range(12)}
+    idle = {f"idle{n:02d}": QueueBacklog(0, None) for n in range(12)}
     found = stats_of(
-        Load(NOW, 2, 1, works, {**idle, "poet": Waiting(797, NOW - 12)}),
+        FleetLoad(NOW, 2, 1, works, {**idle, "poet": QueueBacklog(797, NOW - 12)}),
         {},
         {},
-        Spent(1_200, 294_382, 0, 0),
+        DaySpending(1_200, 294_382, 0, 0),
         60.0,
     )
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from handoff_queue.supervisor.cli.request_options import Asked, request_of
+from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.gates.gates_file import GateSet
 from tests.supervisor.shell import SETTINGS, Shell
@@ -46,7 +46,10 @@ def test_it_is_refused_before_any_line_of_a_file_is_submitted(shell: Shell) -> N
     shell.serve("researcher")
 
     with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
-        request_of(Asked("How high is it?", gates=GateSet(Gates(fact_checker="legal"))), shell.jobs)
+        request_of(
+            RequestOptions("How high is it?", gates=GateSet(Gates(fact_checker="legal"))),
+            shell.jobs,
+        )
 
 
 def test_one_that_was_served_once_is_taken(shell: Shell) -> None:

@@ -341,7 +341,9 @@ def test_a_redis_that_restarts_costs_a_follower_nothing(own: OwnRedis) -> None:
 def test_a_redis_that_stays_away_is_an_error_of_every_follower(
     own: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handoff_queue.supervisor.client.journal_follower.Patience.bear", _refuse)
+    monkeypatch.setattr(
+        "handoff_queue.supervisor.client.journal_follower.ReconnectLimit.bear", _refuse
+    )
 
     async def follow() -> list[BaseException | list[str]]:
         async with connect_async(own.url, Settings(offline=True)) as jobs:

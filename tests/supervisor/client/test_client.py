@@ -15,7 +15,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.daily_budget import Caps
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
@@ -93,7 +93,7 @@ def test_the_same_key_gives_the_same_job_and_announces_it_once(jobs: Client) -> 
 
 def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: Client) -> None:
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
-    jobs.ledger.days.set_caps(Caps(day_tokens=100))
+    jobs.ledger.days.set_caps(DailyCaps(day_tokens=100))
     issue(jobs.ledger, known, "a.1")
     claimed = granted(jobs.ledger, known, "a.1")
     claimed.reserve(WorstCase(80, 20, 1))
@@ -111,7 +111,7 @@ def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: 
 def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_there_is_more(
     jobs: Client,
 ) -> None:
-    jobs.ledger.days.set_caps(Caps(day_usd=100))
+    jobs.ledger.days.set_caps(DailyCaps(day_usd=100))
     failing = jobs.submit(Request("Compare."))
     issue(jobs.ledger, failing, "planner.1", role="planner", group=None)
     with pytest.raises(LimitReached):
@@ -123,7 +123,7 @@ def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_the
     ):
         jobs.submit(Request("Compare."))
 
-    jobs.ledger.days.set_caps(Caps(day_usd=101))
+    jobs.ledger.days.set_caps(DailyCaps(day_usd=101))
     jobs.submit(Request("Compare."))
 
 

@@ -17,7 +17,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from handoff_queue.supervisor.client.dispatch import SHOWN_CHARS, Dispatcher, Outgoing
+from handoff_queue.supervisor.client.dispatch import SHOWN_CHARS, Dispatcher, OutgoingHandoff
 from tests.doubles.handoffs import JOB, a_handoff
 
 A_TRY_S = 3.0
@@ -32,9 +32,9 @@ def app(redis_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def outgoing(step: str, index: int, **changes: Any) -> Outgoing:
+def outgoing(step: str, index: int, **changes: Any) -> OutgoingHandoff:
     handoff = a_handoff(step_id=StepId(step), handoff_id=handoff_id(step, 1), **changes)
-    return Outgoing(handoff, handoff.to_json(), "g1", index)
+    return OutgoingHandoff(handoff, handoff.to_json(), "g1", index)
 
 
 def headers_in(queues: Any, queue: str) -> list[dict[str, Any]]:

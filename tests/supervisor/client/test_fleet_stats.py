@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.store.daily_budget import Spent
-from handoff_queue.shared.store.presence import Served
-from handoff_queue.shared.store.queue_load import AtWork, Lane, Load, Waiting
+from handoff_queue.shared.store.daily_budget import DaySpending
+from handoff_queue.shared.store.presence import ServedSpecialist
+from handoff_queue.shared.store.queue_load import (
+    FleetLoad,
+    QueueBacklog,
+    RateLimitBucket,
+    RunningHandoff,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import THINK_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
@@ -42,20 +47,20 @@ def a_sample(
 TEN_SECONDS_FOR_FIVE_TURNS = [a_sample()] * 3
 
 
-def a_lane(requests: int | None, model: str = "some-model", **tokens: int) -> Lane:
+def a_lane(requests: int | None, model: str = "some-model", **tokens: int) -> RateLimitBucket:
     limits = tokens | ({"requests": requests} if requests else {})
-    return Lane(
+    return RateLimitBucket(
         "account", model, {name: Allowance(limit, 0) for name, limit in limits.items()}, None, "", 0
     )
 
 
-def refused(lane: Lane) -> Lane:
+def refused(lane: RateLimitBucket) -> RateLimitBucket:
     """It takes no call for two minutes."""
     return replace(lane, refused_until=NOW + 120, why="rate limit")
 
 
-def at_work(role: str, *, parked: bool = False) -> AtWork:
-    return AtWork(
+def at_work(role: str, *, parked: bool = False) -> RunningHandoff:
+    return RunningHandoff(
         JobId("j-0123456789ab"),
         HandoffId("a.1"),
         role,
@@ -67,17 +72,17 @@ def at_work(role: str, *, parked: bool = False) -> AtWork:
     )
 
 
-def served(*, slots: int = 4) -> Served:
-    return Served(a_spec(), "d", ("w1", "w2"), slots, 0)
+def served(*, slots: int = 4) -> ServedSpecialist:
+    return ServedSpecialist(a_spec(), "d", ("w1", "w2"), slots, 0)
 
 
 def found(
-    *works: AtWork,
+    *works: RunningHandoff,
     waiting: dict[str, int] | None = None,
     requests: int | None = None,
     samples: Any = None,
     paused: bool = False,
-    lanes: tuple[Lane, ...] = (),
+    lanes: tuple[RateLimitBucket, ...] = (),
 ) -> FleetStats:
     return of_lanes(
         a_lane(requests), *lanes, works=works, waiting=waiting, samples=samples, paused=paused
@@ -85,18 +90,18 @@ def found(
 
 
 def of_lanes(
-    *lanes: Lane,
-    works: tuple[AtWork, ...] = (),
+    *lanes: RateLimitBucket,
+    works: tuple[RunningHandoff, ...] = (),
     waiting: dict[str, int] | None = None,
     samples: Any = None,
     paused: bool = False,
 ) -> FleetStats:
-    queues = {role: Waiting(many, NOW - 30) for role, many in (waiting or {}).items()}
-    load = Load(
+    queues = {role: QueueBacklog(many, NOW - 30) for role, many in (waiting or {}).items()}
+    load = FleetLoad(
         NOW, 1, 1, works, queues, lanes, paused=frozenset({"researcher", "poet"} if paused else ())
     )
     everyone = {"researcher": served(), "writer": served()}
-    return stats_of(load, everyone, samples or {}, Spent(0, 0, 0, 0), WINDOW_S)
+    return stats_of(load, everyone, samples or {}, DaySpending(0, 0, 0, 0), WINDOW_S)
 
 
 def role(stats: FleetStats, name: str = "researcher") -> RoleStats:

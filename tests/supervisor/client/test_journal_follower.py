@@ -13,7 +13,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger, open_ledger
 from handoff_queue.shared.types.errors import LedgerUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus
-from handoff_queue.supervisor.client.journal_follower import Patience, wait_for_end
+from handoff_queue.supervisor.client.journal_follower import ReconnectLimit, wait_for_end
 from tests.doubles.jobs import a_job
 from tests.doubles.redis_trouble import OwnRedis
 from tests.waiting import wait_until
@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 PATIENCE_S = 30.0
 
 
-class Watched(Patience):
+class Watched(ReconnectLimit):
     """By a clock of the test's; says how often an outage was borne."""
 
     def __init__(self) -> None:

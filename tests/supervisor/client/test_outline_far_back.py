@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.outline import MOST_PAYLOAD_BYTES, outline_on
-from handoff_queue.supervisor.lifecycle.persistent_map import Layers
+from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepState
@@ -74,7 +74,7 @@ def test_a_result_that_is_too_long_to_be_read_still_says_how_it_ended(
     assert last["state"] == "ok"
 
 
-class OneByOne(Layers[StepId, StepState]):
+class OneByOne(PersistentMap[StepId, StepState]):
     """Steps that may be asked for, and not all at once."""
 
     @property

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.errors import LedgerUnavailable
-from handoff_queue.supervisor.client.journal_follower import Patience
+from handoff_queue.supervisor.client.journal_follower import ReconnectLimit
 
 AWAY = LedgerUnavailable("Redis cannot be reached")
 
 
 def test_a_redis_that_stays_away_is_waited_for_until_its_time_is_over() -> None:
     clock = [100.0]
-    patience = Patience(30.0, lambda: clock[0])
+    patience = ReconnectLimit(30.0, lambda: clock[0])
 
     for clock[0] in (100.0, 110.0, 130.0):
         patience.bear(AWAY)
@@ -24,7 +24,7 @@ def test_a_redis_that_stays_away_is_waited_for_until_its_time_is_over() -> None:
 
 def test_an_answer_begins_the_time_anew() -> None:
     clock = [100.0]
-    patience = Patience(30.0, lambda: clock[0])
+    patience = ReconnectLimit(30.0, lambda: clock[0])
 
     patience.bear(AWAY)
     patience.renew()
@@ -34,7 +34,7 @@ def test_an_answer_begins_the_time_anew() -> None:
 
 def test_no_patience_bears_the_first_moment_alone() -> None:
     clock = [100.0]
-    patience = Patience(0.0, lambda: clock[0])
+    patience = ReconnectLimit(0.0, lambda: clock[0])
 
     patience.bear(AWAY)
     clock[0] = 100.1

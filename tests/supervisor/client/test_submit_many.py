@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.daily_budget import Caps
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.redis.connection import READ_ONLY
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
@@ -50,7 +50,7 @@ def client_without_a_mark(jobs: Client) -> Client:
 
 def spend_the_day_of(jobs: Client, tenant: str) -> JobId:
     job_id = jobs.submit(Request("Compare.", tenant=tenant))
-    jobs.ledger.days.set_caps(Caps(tenant_day_tokens=100))
+    jobs.ledger.days.set_caps(DailyCaps(tenant_day_tokens=100))
     issue(jobs.ledger, job_id, "a.1")
     granted(jobs.ledger, job_id, "a.1").checkpoint(replied(80, 20, 1))
     return job_id

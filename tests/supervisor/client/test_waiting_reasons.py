@@ -17,7 +17,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.waiting_reasons import (
-    Missing,
+    MissingRole,
     missing,
     missing_for,
     with_waiting,
@@ -226,7 +226,7 @@ def test_a_job_that_is_retried_before_it_had_a_plan_waits_for_the_same_again(
 
 
 def test_where_not_all_were_looked_for_the_rest_is_at_least_so_many() -> None:
-    some = Missing(
+    some = MissingRole(
         "a worker of `poet`", "start one", tuple(f"s_{n}" for n in range(1, 1_001)), are_all=False
     )
 

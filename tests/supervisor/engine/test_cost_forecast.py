@@ -21,7 +21,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.engine.cost_forecast import UNWRITTEN_CHARS, Closing
+from handoff_queue.supervisor.engine.cost_forecast import UNWRITTEN_CHARS, CostForecast
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.supervisor.shell import Shell
@@ -44,7 +44,9 @@ def state_of(shell: Shell, job_id: JobId) -> JobState:
 
 def foreseen(shell: Shell, job_id: JobId) -> Sequence[WorstCase]:
     with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
-    return Closing(Models(with_key), Prices(), shell.fact_checker).foreseen(state_of(shell, job_id))
+    return CostForecast(Models(with_key), Prices(), shell.fact_checker).foreseen(
+        state_of(shell, job_id)
+    )
 
 
 def set_aside(shell: Shell, job_id: JobId, role: str) -> int:
@@ -157,7 +159,7 @@ def test_no_team_begins_with_less_than_what_is_foreseen_of_its_first_call(shell:
     shell.advance(job_id)
     with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
 
-    least = Closing(Models(with_key), Prices(), shell.fact_checker).first_of_a_team(
+    least = CostForecast(Models(with_key), Prices(), shell.fact_checker).first_of_a_team(
         state_of(shell, job_id)
     )
 
@@ -174,6 +176,6 @@ def test_who_has_no_key_for_the_model_that_was_asked_for_foresees_nothing(shell:
         update={"submitted": asked.submitted.model_copy(update={"model": "some-model"})}
     )
 
-    assert Closing(Models(Settings(offline=True)), Prices(), shell.fact_checker).foreseen(
+    assert CostForecast(Models(Settings(offline=True)), Prices(), shell.fact_checker).foreseen(
         asked
     ) == [WorstCase(0, 0, 0)]

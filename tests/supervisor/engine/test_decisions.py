@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.store.claims import Followed
+from handoff_queue.shared.store.claims import FinishedWithCommit
 from handoff_queue.shared.types.errors import LedgerUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, NeedsResolved
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.outcomes import outcome_of
 from tests.supervisor.shell import Shell
@@ -43,7 +43,7 @@ def once_there_is_a_plan(
 ) -> None:
     """This happens whenever something is decided on it, before."""
 
-    def decide_then(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+    def decide_then(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
         if state.plan is not None:
             happens(state.job_id)
         return decide(state, seen, now)
@@ -108,7 +108,7 @@ def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(
     """The script has done all of it: steps stand in the journal, and nobody has published them."""
     said, answers = shell.ledger.claims.end_and_commit, [None]
 
-    def loses_one(*order: Any) -> Followed:
+    def loses_one(*order: Any) -> FinishedWithCommit:
         done = said(*order)
         if answers:
             answers.pop()

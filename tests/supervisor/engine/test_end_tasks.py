@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.host_tasks import check_transport
-from handoff_queue.shared.runtime.payload_cache import Library
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.errors import UserError
@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import EndTaskTried, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.engine.notifications import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
-from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import a_job
@@ -31,11 +31,11 @@ SIGNATURE = {"task": "host.notify", "args": [7], "kwargs": {"order": "A"}}
 PASSWORD = "canary-of-a-broker-5519"
 
 
-def ended(ledger: Ledger, library: Library, **signature: Any) -> JobState:
+def ended(ledger: Ledger, library: PayloadCache, **signature: Any) -> JobState:
     """Return an ended job with this task."""
     job_id = a_job(ledger)
     ledger.journal.append(job_id, JobEnded(status=JobStatus.PARTIAL, reason="its time was over"))
-    state = States(ledger.journal).load(job_id)
+    state = StateCache(ledger.journal).load(job_id)
     assert state is not None
     text = end_task_of({**SIGNATURE, **signature}).to_json()
     library.remember([text])
@@ -44,13 +44,13 @@ def ended(ledger: Ledger, library: Library, **signature: Any) -> JobState:
 
 
 @pytest.fixture
-def library(ledger: Ledger) -> Library:
-    return Library(ledger)
+def library(ledger: Ledger) -> PayloadCache:
+    return PayloadCache(ledger)
 
 
 def end_tasks(
     ledger: Ledger,
-    library: Library,
+    library: PayloadCache,
     redis_url: str,
     broker: str | None,
     allowed: tuple[str, ...] = ("host.*",),
@@ -75,7 +75,7 @@ def messages(url: str, queue: str) -> Iterator[Any]:
 
 
 def test_the_message_is_one_of_stock_celery_with_the_end_before_the_arguments(
-    ledger: Ledger, library: Library, redis_url: str
+    ledger: Ledger, library: PayloadCache, redis_url: str
 ) -> None:
     state = ended(ledger, library)
     end_tasks(ledger, library, redis_url, redis_url).send(state, 1)
@@ -90,7 +90,7 @@ def test_the_message_is_one_of_stock_celery_with_the_end_before_the_arguments(
 
 
 def test_repeats_carry_the_same_id_and_the_end_of_a_retry_another_one(
-    ledger: Ledger, library: Library, redis_url: str
+    ledger: Ledger, library: PayloadCache, redis_url: str
 ) -> None:
     state = ended(ledger, library)
     sender = end_tasks(ledger, library, redis_url, redis_url)
@@ -103,7 +103,7 @@ def test_repeats_carry_the_same_id_and_the_end_of_a_retry_another_one(
 
 
 def test_an_immutable_signature_gets_its_own_arguments_alone_and_goes_to_its_queue(
-    ledger: Ledger, library: Library, redis_url: str
+    ledger: Ledger, library: PayloadCache, redis_url: str
 ) -> None:
     state = ended(ledger, library, immutable=True, options={"queue": "billing"})
     end_tasks(ledger, library, redis_url, redis_url).send(state, 1)
@@ -113,7 +113,7 @@ def test_an_immutable_signature_gets_its_own_arguments_alone_and_goes_to_its_que
 
 
 def test_another_kind_of_broker_takes_it_too(
-    ledger: Ledger, library: Library, redis_url: str
+    ledger: Ledger, library: PayloadCache, redis_url: str
 ) -> None:
     state = ended(ledger, library, options={"queue": "on-another-broker"})
     end_tasks(ledger, library, redis_url, "memory://").send(state, 1)
@@ -131,7 +131,7 @@ def test_another_kind_of_broker_takes_it_too(
     ],
 )
 def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
-    ledger: Ledger, library: Library, redis_url: str, broker: str | None, why: str
+    ledger: Ledger, library: PayloadCache, redis_url: str, broker: str | None, why: str
 ) -> None:
     state = ended(ledger, library)
     with capture_logs() as lines:
@@ -146,7 +146,7 @@ def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
 
 @pytest.mark.parametrize("allowed", [(), ("shop.*",), ("host.notif",), ("HOST.*",), ("notify",)])
 def test_a_task_that_the_supervisors_do_not_allow_is_never_sent(
-    ledger: Ledger, library: Library, redis_url: str, allowed: tuple[str, ...]
+    ledger: Ledger, library: PayloadCache, redis_url: str, allowed: tuple[str, ...]
 ) -> None:
     state = ended(ledger, library)
     end_tasks(ledger, library, redis_url, redis_url, allowed).send(state, 1)
@@ -159,7 +159,7 @@ def test_a_task_that_the_supervisors_do_not_allow_is_never_sent(
 
 @pytest.mark.parametrize("allowed", [("*",), ("shop.*", "host.n?tify"), ("host.notify",)])
 def test_a_task_that_a_pattern_allows_is_sent(
-    ledger: Ledger, library: Library, redis_url: str, allowed: tuple[str, ...]
+    ledger: Ledger, library: PayloadCache, redis_url: str, allowed: tuple[str, ...]
 ) -> None:
     state = ended(ledger, library)
     end_tasks(ledger, library, redis_url, redis_url, allowed).send(state, 1)
@@ -168,7 +168,7 @@ def test_a_task_that_a_pattern_allows_is_sent(
 
 
 def test_after_the_last_try_the_task_is_a_dead_letter(
-    ledger: Ledger, library: Library, redis_url: str
+    ledger: Ledger, library: PayloadCache, redis_url: str
 ) -> None:
     state = ended(ledger, library)
     end_tasks(ledger, library, redis_url, None).send(state, len(WEBHOOK_BACKOFF_S))

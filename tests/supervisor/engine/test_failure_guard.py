@@ -22,7 +22,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.engine.failure_guard import MOST_CONFLICTS, MOST_STUMBLES
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import run_out
 from tests.doubles.sweeps import looks_begun_ago, looks_noted
@@ -86,7 +86,7 @@ def test_a_look_that_dies_deciding_stays_noted(
 def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is to be decided once there is one."""
 
-    def decide_or_die(state: JobState, seen: Seen, now: float) -> tuple[Command, ...]:
+    def decide_or_die(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
         return never_comes_back() if state.plan else decide(state, seen, now)
 
     monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_or_die)

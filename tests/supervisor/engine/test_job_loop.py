@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from handoff_queue.shared.broker.attempt_outcome import Ending
+from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import LOST_AFTER_S
@@ -18,7 +18,7 @@ from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
-from handoff_queue.supervisor.engine.role_runner import Thinker
+from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 from tests.doubles.sweeps import messages_vanish
 from tests.supervisor.shell import SETTINGS, Shell
@@ -253,17 +253,17 @@ def test_what_comes_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell)
         (event,) = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
         text = shell.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
-        assert shell.advance.think(handoff, text).how is Ending.HANDED_BACK
+        assert shell.advance.think(handoff, text).how is AttemptEnd.HANDED_BACK
     assert not shell.thinker.is_full
 
-    assert shell.advance.think(handoff, text).how is Ending.FINISHED
+    assert shell.advance.think(handoff, text).how is AttemptEnd.FINISHED
     assert "plan_made" in shell.kinds(job_id)
     assert not shell.ledger.connection.redis.exists(keys.WAITING + THINK_QUEUE)
 
 
 def test_who_finds_no_slot_waits_a_moment_for_one(shell: Shell) -> None:
     """Here for a minute: another handoff, and another message, cost more than a few milliseconds."""
-    patient = Thinker(shell.attempts, 1, slot_wait_s=60)
+    patient = RoleRunner(shell.attempts, 1, slot_wait_s=60)
     with ThreadPoolExecutor(1) as others:
         with patient.slot():
             waiting = others.submit(patient.slot().__enter__)

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from handoff_queue.shared.broker.attempt_outcome import Ending
+from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import JobId
@@ -35,7 +35,7 @@ def proposed(shell: Shell) -> JobId:
     state = fold(job_id, None, shell.ledger.journal.read(job_id))
     assert state is not None
     other = shell.another()
-    assert other.thinker.think(state, AgentHandoff.from_json(text), text).how is Ending.FINISHED
+    assert other.thinker.think(state, AgentHandoff.from_json(text), text).how is AttemptEnd.FINISHED
     other.close()
     assert shell.kinds(job_id)[-1] == "handoff_finished"
     return job_id

@@ -9,7 +9,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, WebhookTried
 from handoff_queue.shared.types.ids import JobId, new_job_id
-from handoff_queue.supervisor.engine.state_cache import KEPT, States
+from handoff_queue.supervisor.engine.state_cache import KEPT, StateCache
 from tests.doubles.jobs import a_job, submission
 
 
@@ -32,11 +32,11 @@ def reads(ledger: Ledger) -> int:
 
 
 def test_there_is_no_state_of_no_job(ledger: Ledger) -> None:
-    assert States(ledger.journal).load(new_job_id()) is None
+    assert StateCache(ledger.journal).load(new_job_id()) is None
 
 
 def test_the_state_follows_the_journal(ledger: Ledger) -> None:
-    states, job_id = States(ledger.journal), a_job(ledger)
+    states, job_id = StateCache(ledger.journal), a_job(ledger)
 
     first = states.load(job_id)
     assert first is not None
@@ -49,7 +49,7 @@ def test_the_state_follows_the_journal(ledger: Ledger) -> None:
 
 
 def test_what_is_known_is_not_folded_again(ledger: Ledger) -> None:
-    states, job_id = States(ledger.journal), a_job(ledger)
+    states, job_id = StateCache(ledger.journal), a_job(ledger)
     states.load(job_id)
     before = reads(ledger)
     states.load(job_id)
@@ -59,7 +59,7 @@ def test_what_is_known_is_not_folded_again(ledger: Ledger) -> None:
 
 def test_a_state_ahead_of_the_journal_is_forgotten(ledger: Ledger) -> None:
     """Redis came back with older data: what was decided since has never happened."""
-    states, job_id = States(ledger.journal), a_job(ledger)
+    states, job_id = StateCache(ledger.journal), a_job(ledger)
     backup = saved(ledger, job_id)
     ledger.journal.append(job_id, CancelRequested())
     states.load(job_id)
@@ -77,7 +77,7 @@ def test_a_state_ahead_of_the_journal_is_forgotten(ledger: Ledger) -> None:
 
 
 def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(ledger: Ledger) -> None:
-    states, job_id = States(ledger.journal), a_job(ledger)
+    states, job_id = StateCache(ledger.journal), a_job(ledger)
     backup = saved(ledger, job_id)
     ledger.journal.append(job_id, CancelRequested())
     states.load(job_id)
@@ -92,7 +92,7 @@ def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(ledger
 
 
 def test_a_job_that_was_deleted_and_submitted_anew_is_another_one(ledger: Ledger) -> None:
-    states, job_id = States(ledger.journal), a_job(ledger)
+    states, job_id = StateCache(ledger.journal), a_job(ledger)
     ledger.journal.append(job_id, CancelRequested())
     states.load(job_id)
     ledger.jobs.delete(job_id, [])
@@ -114,7 +114,7 @@ def test_a_job_that_was_deleted_and_submitted_anew_is_another_one(ledger: Ledger
 
 
 def test_a_process_does_not_remember_every_job_that_it_ever_saw(ledger: Ledger) -> None:
-    states, job_id = States(ledger.journal), a_job(ledger)
+    states, job_id = StateCache(ledger.journal), a_job(ledger)
     state, (last,) = states.load(job_id), ledger.journal.read(job_id)
     assert state is not None
     for _ in range(KEPT + 10):

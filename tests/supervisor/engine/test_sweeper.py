@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.daily_budget import Caps, caps_from
+from handoff_queue.shared.store.daily_budget import DailyCaps, caps_from
 from handoff_queue.shared.store.store import Ledger
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
@@ -17,10 +17,10 @@ from handoff_queue.supervisor.engine.sweeper import Sweeper
 from tests.supervisor.shell import SETTINGS
 from tests.waiting import wait_until
 
-CAPS = Caps(day_usd=300_000)
+CAPS = DailyCaps(day_usd=300_000)
 
 
-def a_sweeper(ledger: Ledger, caps: Caps, name: str = "supervisor:1") -> Sweeper:
+def a_sweeper(ledger: Ledger, caps: DailyCaps, name: str = "supervisor:1") -> Sweeper:
     app = make_app("test", ledger.connection.url, SETTINGS, (SUPERVISOR_QUEUE,))
     return Sweeper(ledger, Dispatcher(app), name, interval_s=60, keep_s=60, caps=caps)
 
@@ -61,10 +61,10 @@ def test_caps_that_redis_has_lost_are_there_again_after_the_next_announcement(
 
 
 @pytest.mark.parametrize(
-    ("last", "wanted"), [(Caps(day_tokens=7), {"day_tokens": 7}), (Caps(), {})]
+    ("last", "wanted"), [(DailyCaps(day_tokens=7), {"day_tokens": 7}), (DailyCaps(), {})]
 )
 def test_whatever_redis_loses_the_caps_of_the_supervisor_that_started_last_hold(
-    ledger: Ledger, last: Caps, wanted: dict[str, int]
+    ledger: Ledger, last: DailyCaps, wanted: dict[str, int]
 ) -> None:
     first, second = a_sweeper(ledger, CAPS), a_sweeper(ledger, last, "supervisor:2")
     first.announce()

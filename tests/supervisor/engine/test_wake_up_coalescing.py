@@ -14,8 +14,8 @@ from celery import Celery
 
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.dispatch import Outgoing
-from handoff_queue.supervisor.engine.wake_up_coalescing import Together
+from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
+from handoff_queue.supervisor.engine.wake_up_coalescing import WakeUpCoalescer
 from tests.supervisor.shell import DyingDispatcher, Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED, rows, workflow
 from tests.waiting import wait_until
@@ -24,12 +24,12 @@ JOB = new_job_id()
 A, B, C = HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")
 
 
-def waits(together: Together, job_id: JobId = JOB) -> bool:
+def waits(together: WakeUpCoalescer, job_id: JobId = JOB) -> bool:
     return together._lines[job_id].waiting is not None
 
 
 def test_who_comes_while_one_looks_and_one_waits_goes_with_that_one() -> None:
-    together, seen = Together(), list[Sequence[HandoffId]]()
+    together, seen = WakeUpCoalescer(), list[Sequence[HandoffId]]()
 
     def second() -> None:
         with together.place(JOB, [B]) as place:
@@ -52,7 +52,7 @@ def test_who_comes_while_one_looks_and_one_waits_goes_with_that_one() -> None:
 
 
 def test_who_has_decided_holds_up_nobody() -> None:
-    together = Together()
+    together = WakeUpCoalescer()
     with together.place(JOB) as first:
         assert first is not None
         first.over()
@@ -65,7 +65,7 @@ def test_who_has_decided_holds_up_nobody() -> None:
 
 
 def test_where_one_hangs_the_next_one_looks_beside_it_after_a_while() -> None:
-    together = Together(most_s=0.01)
+    together = WakeUpCoalescer(most_s=0.01)
     with together.place(JOB), together.place(JOB, [B]) as second:
         assert second is not None
         assert second.suspects == (B,)
@@ -76,7 +76,7 @@ def test_where_one_hangs_the_next_one_looks_beside_it_after_a_while() -> None:
 
 
 def test_where_one_fails_the_next_one_looks() -> None:
-    together = Together(most_s=60)
+    together = WakeUpCoalescer(most_s=60)
     with pytest.raises(KeyError), together.place(JOB):
         raise KeyError
     with together.place(JOB) as next_one:
@@ -88,7 +88,7 @@ def test_what_was_written_before_a_wake_up_is_seen_by_a_look_that_begins_after_i
     back, everything was read.
     """
     together, written, read, looks, lock = (
-        Together(),
+        WakeUpCoalescer(),
         list[int](),
         set[int](),
         list[int](),
@@ -121,7 +121,7 @@ class SlowDispatcher(DyingDispatcher):
         super().__init__(app)
         self.has_begun, self.may_go_on = threading.Event(), threading.Event()
 
-    def publish_group(self, job_id: JobId, outgoing: Sequence[Outgoing]) -> None:
+    def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
         self.has_begun.set()
         assert self.may_go_on.wait(60)
         super().publish_group(job_id, outgoing)

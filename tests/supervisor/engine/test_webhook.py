@@ -16,7 +16,7 @@ from handoff_queue.supervisor.engine.notifications import (
     Webhooks,
     signature,
 )
-from handoff_queue.supervisor.engine.state_cache import States
+from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.hook_server import HookServer
 from tests.doubles.jobs import a_job, version_of
@@ -25,7 +25,7 @@ from tests.doubles.jobs import a_job, version_of
 def ended(ledger: Ledger, url: str) -> JobState:
     job_id = a_job(ledger)
     ledger.journal.append(job_id, JobEnded(status=JobStatus.OK))
-    state = States(ledger.journal).load(job_id)
+    state = StateCache(ledger.journal).load(job_id)
     assert state is not None
     return state.model_copy(
         update={"submitted": state.submitted.model_copy(update={"webhook_url": url})}
@@ -128,7 +128,7 @@ def test_a_try_that_was_under_way_at_a_retry_says_nothing_of_the_next_end(ledger
         Webhooks(ledger, None).deliver(state, 1)
         ledger.journal.append(state.job_id, JobEnded(status=JobStatus.OK))
 
-    now = States(ledger.journal).load(state.job_id)
+    now = StateCache(ledger.journal).load(state.job_id)
     assert now is not None
     assert (now.ended_version, now.webhook_attempts, now.webhook_delivered) == (
         version_of(ledger, state.job_id),

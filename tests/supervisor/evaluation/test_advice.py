@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.evaluation.answer_judge import Better
-from handoff_queue.supervisor.evaluation.comparison import Side, advice_on
-from handoff_queue.supervisor.evaluation.figures import Took
-from handoff_queue.supervisor.evaluation.golden_set import Case
-from handoff_queue.supervisor.evaluation.summary import Row, by_kind, row_of, shortfalls
+from handoff_queue.supervisor.evaluation.answer_judge import Preference
+from handoff_queue.supervisor.evaluation.comparison import ComparedAnswer, advice_on
+from handoff_queue.supervisor.evaluation.figures import ResourceUse
+from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
+from handoff_queue.supervisor.evaluation.summary import SummaryRow, by_kind, row_of, shortfalls
 from handoff_queue.supervisor.evaluation.summary import advice_on as advice_on_rows
-from handoff_queue.supervisor.evaluation.trials import Outcome, Trial, Variant
+from handoff_queue.supervisor.evaluation.trials import Trial, TrialOutcome, Variant
 
 SINGLE, TEAM = Variant(Mode.SINGLE), Variant(Mode.TEAM)
 NO = ("It has no sources.",)
@@ -29,8 +29,10 @@ def side(
     cost_usd: float | None = None,
     faults: tuple[str, ...] = (),
     is_cut: bool = False,
-) -> Side:
-    return Side(name, "ok", faults, Took(input_tokens=tokens, cost_usd=cost_usd), is_cut=is_cut)
+) -> ComparedAnswer:
+    return ComparedAnswer(
+        name, "ok", faults, ResourceUse(input_tokens=tokens, cost_usd=cost_usd), is_cut=is_cut
+    )
 
 
 SAME = "no difference was found that holds in both orders"
@@ -43,25 +45,25 @@ FOUND = "its answer was found better in both orders"
         (
             side("single"),
             side("team", 500),
-            Better.NEITHER,
+            Preference.NEITHER,
             f"Take single: {SAME}, and team takes 5.0 times the tokens.",
         ),
         (
             side("single"),
             side("team", 500),
-            Better.SECOND,
+            Preference.SECOND,
             f"Take team: {FOUND}, at 5.0 times the tokens.",
         ),
         (
             side("single"),
             side("team", 500),
-            Better.FIRST,
+            Preference.FIRST,
             f"Take single: {FOUND}, and team takes 5.0 times the tokens.",
         ),
         (
             side("single", faults=NO),
             side("team", 500),
-            Better.FIRST,
+            Preference.FIRST,
             "Take team: its answer passes, and that of single does not, at 5.0 times the tokens.",
         ),
         (
@@ -79,24 +81,26 @@ FOUND = "its answer was found better in both orders"
         (
             side("single", is_cut=True),
             side("team"),
-            Better.SECOND,
+            Preference.SECOND,
             "Nothing can be said: single ran out of money.",
         ),
         (
             side("single", 900, cost_usd=0.01),
             side("team", 100, cost_usd=0.03),
-            Better.NEITHER,
+            Preference.NEITHER,
             f"Take single: {SAME}, and team takes 3.0 times the money.",
         ),
         (
             side("single", 0),
             side("team", 100),
-            Better.NEITHER,
+            Preference.NEITHER,
             f"Take single: {SAME}, and team takes many times the tokens.",
         ),
     ],
 )
-def test_of_two_answers(first: Side, second: Side, better: Better | None, advice: str) -> None:
+def test_of_two_answers(
+    first: ComparedAnswer, second: ComparedAnswer, better: Preference | None, advice: str
+) -> None:
     assert advice_on(first, second, better) == advice
 
 
@@ -110,13 +114,13 @@ SIDES = st.builds(
 )
 
 
-@given(SIDES, SIDES, st.none() | st.sampled_from(Better))
+@given(SIDES, SIDES, st.none() | st.sampled_from(Preference))
 def test_it_makes_no_difference_which_of_two_is_called_first(
-    one: Side, other: Side, better: Better | None
+    one: ComparedAnswer, other: ComparedAnswer, better: Preference | None
 ) -> None:
     a, b = (
-        Side("a", one.status, one.faults, one.took, is_cut=one.is_cut),
-        Side("b", other.status, other.faults, other.took, is_cut=other.is_cut),
+        ComparedAnswer("a", one.status, one.faults, one.took, is_cut=one.is_cut),
+        ComparedAnswer("b", other.status, other.faults, other.took, is_cut=other.is_cut),
     )
     there, back = advice_on(a, b, better), advice_on(b, a, better.mirrored if better else None)
     assert there.split(":")[0] == back.split(":")[0]
@@ -127,20 +131,22 @@ def test_it_makes_no_difference_which_of_two_is_called_first(
 
 def outcomes(
     variant: Variant, passed: int, of: int, tokens: int, kind: str = "lookup"
-) -> list[Outcome]:
+) -> list[TrialOutcome]:
     return [
-        Outcome(
-            Trial(Case(id=f"c{n}", request="?", kind=kind, gates=Gates(min_words=1)), variant, 1),
+        TrialOutcome(
+            Trial(
+                GoldenCase(id=f"c{n}", request="?", kind=kind, gates=Gates(min_words=1)), variant, 1
+            ),
             f"j-{n:012d}",
             "ok",
             () if n < passed else NO,
-            Took(input_tokens=tokens),
+            ResourceUse(input_tokens=tokens),
         )
         for n in range(of)
     ]
 
 
-def rows(*figures: tuple[Variant, int, int, int]) -> list[Row]:
+def rows(*figures: tuple[Variant, int, int, int]) -> list[SummaryRow]:
     return [
         row_of(variant, outcomes(variant, passed, of, tokens))
         for variant, passed, of, tokens in figures
@@ -180,7 +186,7 @@ def test_of_one_way_there_is_nothing_to_choose() -> None:
 
 def test_what_ran_out_of_money_counts_neither_way() -> None:
     cut = [
-        Outcome(one.trial, one.job_id, "partial", NO, one.took, is_cut=True)
+        TrialOutcome(one.trial, one.job_id, "partial", NO, one.took, is_cut=True)
         for one in outcomes(SINGLE, 0, 3, 10)
     ]
     row = row_of(SINGLE, [*outcomes(SINGLE, 2, 2, 10), *cut])

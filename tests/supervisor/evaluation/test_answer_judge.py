@@ -18,9 +18,9 @@ from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.client.submission import plan_of
 from handoff_queue.supervisor.evaluation.answer_judge import (
-    Better,
-    Duel,
-    Judging,
+    AnswerJudge,
+    PairwiseJudgement,
+    Preference,
     duel_in,
     mean_of,
     scores_in,
@@ -28,8 +28,8 @@ from handoff_queue.supervisor.evaluation.answer_judge import (
 )
 
 RUBRIC = Rubric.of_fields({"accuracy": "It is right.", "tone": "It is friendly."})
-JUDGING = Judging("reviewer", "second-opinion")
-VERDICTS = st.sampled_from(Better)
+JUDGING = AnswerJudge("reviewer", "second-opinion")
+VERDICTS = st.sampled_from(Preference)
 
 
 def said(answer: Any, **rest: Any) -> JobResult:
@@ -42,27 +42,30 @@ def score(criterion: str, value: Any, **rest: Any) -> dict[str, Any]:
 
 @given(VERDICTS, VERDICTS)
 def test_the_same_two_answers_the_other_way_round_come_to_the_same(
-    one: Better, swapped: Better
+    one: Preference, swapped: Preference
 ) -> None:
     """Whoever is called first: the answer that wins stays the one that wins."""
-    found, other_way = settled(Duel(one), Duel(swapped)), settled(Duel(swapped), Duel(one))
+    found, other_way = (
+        settled(PairwiseJudgement(one), PairwiseJudgement(swapped)),
+        settled(PairwiseJudgement(swapped), PairwiseJudgement(one)),
+    )
     assert found is not None
     assert other_way is found.mirrored
 
 
 @given(VERDICTS)
-def test_a_judge_who_goes_by_the_place_makes_nobody_the_winner(place: Better) -> None:
-    assert settled(Duel(place), Duel(place)) is Better.NEITHER
+def test_a_judge_who_goes_by_the_place_makes_nobody_the_winner(place: Preference) -> None:
+    assert settled(PairwiseJudgement(place), PairwiseJudgement(place)) is Preference.NEITHER
 
 
 @given(VERDICTS)
-def test_a_judge_who_goes_by_the_answer_is_believed(better: Better) -> None:
-    assert settled(Duel(better), Duel(better.mirrored)) is better
+def test_a_judge_who_goes_by_the_answer_is_believed(better: Preference) -> None:
+    assert settled(PairwiseJudgement(better), PairwiseJudgement(better.mirrored)) is better
 
 
 def test_what_was_judged_once_only_is_not_judged() -> None:
-    assert settled(Duel(Better.FIRST), None) is None
-    assert settled(None, Duel(Better.FIRST)) is None
+    assert settled(PairwiseJudgement(Preference.FIRST), None) is None
+    assert settled(None, PairwiseJudgement(Preference.FIRST)) is None
 
 
 def test_the_judges_job_is_one_step_that_nobody_reviews_with_a_form_and_a_model_of_its_own() -> (
@@ -151,4 +154,4 @@ def test_a_duel_has_scores_for_each_side() -> None:
         found.better,
         [one.score for one in found.first],
         [one.score for one in found.second],
-    ) == (Better.FIRST, [4], [2])
+    ) == (Preference.FIRST, [4], [2])

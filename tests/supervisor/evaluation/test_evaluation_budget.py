@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.evaluation.job_runner import Purse
+from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget
 
 
 @given(
@@ -16,7 +16,7 @@ from handoff_queue.supervisor.evaluation.job_runner import Purse
 def test_what_is_spent_and_set_aside_is_never_more_than_there_is(
     total: int, slots: int, moves: list[tuple[bool, float]]
 ) -> None:
-    purse, out = Purse(total, slots), list[tuple[str, int]]()
+    purse, out = EvaluationBudget(total, slots), list[tuple[str, int]]()
     for number, (begins, share) in enumerate(moves):
         if begins and len(out) < slots and (limit := purse.next_limit):
             purse = purse.began(f"j{number}", limit)
@@ -30,7 +30,7 @@ def test_what_is_spent_and_set_aside_is_never_more_than_there_is(
 
 @given(st.integers(1, 10_000), st.integers(1, 8))
 def test_cheap_jobs_never_run_it_dry(total: int, slots: int) -> None:
-    purse = Purse(total, slots)
+    purse = EvaluationBudget(total, slots)
     for number in range(100):
         limit = purse.next_limit
         assert limit == total // slots
@@ -39,14 +39,14 @@ def test_cheap_jobs_never_run_it_dry(total: int, slots: int) -> None:
 
 
 def test_a_cost_that_is_not_known_counts_as_the_whole_limit() -> None:
-    assert Purse(100, 1).began("j", 100).ended("j", None).spent == 100
+    assert EvaluationBudget(100, 1).began("j", 100).ended("j", None).spent == 100
 
 
 def test_without_a_bound_every_job_goes_without_a_limit() -> None:
-    purse = Purse(None, 2).began("j", None)
+    purse = EvaluationBudget(None, 2).began("j", None)
     assert purse.next_limit is None
     assert purse.ended("j", 7).spent == 7
 
 
 def test_what_was_spent_before_it_was_bounded_leaves_nothing() -> None:
-    assert Purse(100, 2, spent=250).next_limit == 0
+    assert EvaluationBudget(100, 2, spent=250).next_limit == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.evaluation.golden_set import Case, read_golden
+from handoff_queue.supervisor.evaluation.golden_set import GoldenCase, read_golden
 from handoff_queue.supervisor.lifecycle.gates import vetoes_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "golden.jsonl"
@@ -19,7 +19,7 @@ CASES = read_golden(EXAMPLE)
 GOOD = {"id": "a", "request": "What?", "gates": {"min_words": 1}}
 
 
-def read(tmp_path: Path, *lines: object) -> tuple[Case, ...]:
+def read(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
     path = tmp_path / "golden.jsonl"
     path.write_text(
         "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
@@ -77,7 +77,9 @@ def test_the_example_has_at_least_twenty_requests_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_right_answer_to_an_example_passes_and_one_that_says_nothing_does_not(case: Case) -> None:
+def test_a_right_answer_to_an_example_passes_and_one_that_says_nothing_does_not(
+    case: GoldenCase,
+) -> None:
     assert case.gates is not None
     if case.reference is not None:
         in_words = case.gates.model_copy(
@@ -88,6 +90,6 @@ def test_a_right_answer_to_an_example_passes_and_one_that_says_nothing_does_not(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_documents_of_an_example_are_there(case: Case) -> None:
+def test_the_documents_of_an_example_are_there(case: GoldenCase) -> None:
     assert case.docs is not None
     assert list(Path(case.docs).glob("*.md"))

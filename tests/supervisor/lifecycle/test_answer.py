@@ -21,7 +21,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
     number_citations,
     usable_sinks,
 )
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, Words
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts
 from tests.doubles.handoffs import a_result
 from tests.doubles.life import Life, a_plan, planned
 
@@ -123,7 +123,7 @@ def answer_of(
     }
     if synthesis and life.state.synthesis:
         said[life.state.synthesis.digest] = synthesis.to_json()
-    return assemble(life.state, status, Words({**life.payloads, **said}), label)
+    return assemble(life.state, status, ResultTexts({**life.payloads, **said}), label)
 
 
 def done(life: Life, **statuses: str) -> Life:

@@ -26,7 +26,12 @@ from handoff_queue.shared.types.job_options import (
 )
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.commands import AskApproval, EndJob, GoOn, RemindUser
+from handoff_queue.supervisor.lifecycle.commands import (
+    ApproveBySilence,
+    AskApproval,
+    EndJob,
+    RemindUser,
+)
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.result_texts import BRING_UP_TO_DATE
 from tests.doubles.life import BEGIN, LEASE_S, Life, a_plan, done
@@ -232,7 +237,7 @@ def test_a_job_that_nobody_answers_goes_on_if_its_user_said_so() -> None:
     life.now += 60
     assert life.state.question is not None
 
-    assert life.goes_on()[0] == GoOn(life.events(Approved)[0].asked)
+    assert life.goes_on()[0] == ApproveBySilence(life.events(Approved)[0].asked)
     assert (life.events(Approved)[0].by, life.out) == ("timeout", {"a", "b"})
     assert life.state.deadline == BEGIN + 60 + 100
 

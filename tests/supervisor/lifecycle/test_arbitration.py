@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, JobStatus, RetryRequested
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import StepId
@@ -17,7 +17,7 @@ from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.budget import closers
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.state import Phase
-from handoff_queue.supervisor.roles.disputed_review import RulingReading, judging
+from handoff_queue.supervisor.roles.disputed_review import RulingFormat, judging
 from tests.doubles.contradictions import a_claim
 from tests.doubles.life import Life, done, planned
 from tests.doubles.quarrels import insists, rules
@@ -216,14 +216,14 @@ def test_whatever_he_answers_on_his_last_try_there_is_a_ruling_for_every_point_o
     text: str, last_try: bool
 ) -> None:
     try:
-        read = RulingReading(("a", "b")).read(text, last_try=last_try)
-    except NotAcceptable:
+        read = RulingFormat(("a", "b")).read(text, last_try=last_try)
+    except InvalidAnswer:
         return
     assert [one.step for one in Rulings.of(read.output).rulings] == ["a", "b"]
 
 
 def test_a_point_that_he_leaves_out_is_undecided_on_the_last_try() -> None:
-    read = RulingReading(("a", "b")).read(
+    read = RulingFormat(("a", "b")).read(
         '{"rulings": [{"point": "a", "why": "So.", "right": "Writer"}]}', last_try=True
     )
 

@@ -12,17 +12,20 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Plan
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup
 from handoff_queue.supervisor.lifecycle.handoffs import assigned
-from handoff_queue.supervisor.lifecycle.observations import Load, Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations, SpecialistLoad
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
 from tests.doubles.life import Life, a_plan
 
 ROLES = frozenset({"researcher", "searcher", "generalist"})
 
 
-def seen(**queued: int) -> Seen:
+def seen(**queued: int) -> Observations:
     """`seen(researcher=5, searcher=0)`: both look things up, with one slot each."""
-    return Seen(
-        ROLES, loads={name: Load("look-up", waiting, slots=1) for name, waiting in queued.items()}
+    return Observations(
+        ROLES,
+        loads={
+            name: SpecialistLoad("look-up", waiting, slots=1) for name, waiting in queued.items()
+        },
     )
 
 
@@ -37,7 +40,7 @@ def planned(policy: OnFailure = OnFailure.RETRY) -> Life:
     return life
 
 
-def who_gets(life: Life, looked: Seen) -> dict[str, str]:
+def who_gets(life: Life, looked: Observations) -> dict[str, str]:
     (issue,) = [command for command in life.decides(looked) if isinstance(command, IssueGroup)]
     return {step: dict(issue.instead).get(step, "researcher") for step in issue.steps}
 
@@ -59,13 +62,16 @@ def test_what_one_decision_hands_out_counts_too() -> None:
 
 
 def test_who_declares_no_capability_gets_what_the_plan_says() -> None:
-    assert set(who_gets(planned(), Seen(ROLES)).values()) == {"researcher"}
+    assert set(who_gets(planned(), Observations(ROLES)).values()) == {"researcher"}
 
 
 def test_more_slots_take_more() -> None:
-    loads = {"researcher": Load("look-up", 4, slots=8), "searcher": Load("look-up", 1, slots=1)}
+    loads = {
+        "researcher": SpecialistLoad("look-up", 4, slots=8),
+        "searcher": SpecialistLoad("look-up", 1, slots=1),
+    }
 
-    assert set(who_gets(planned(), Seen(ROLES, loads=loads)).values()) == {"researcher"}
+    assert set(who_gets(planned(), Observations(ROLES, loads=loads)).values()) == {"researcher"}
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 30))
@@ -81,7 +87,7 @@ def test_queues_are_evened_out(one: int, other: int, steps: int) -> None:
     assert ends[1] - ends[0] <= max(1, abs(one - other) - steps)
 
 
-def fails(life: Life, looked: Seen) -> None:
+def fails(life: Life, looked: Observations) -> None:
     life.finishes("a", "failed", error="no")
     life.goes_on(looked)
 
@@ -90,7 +96,7 @@ def tried_by_all(policy: OnFailure) -> Life:
     """Nobody could do a."""
     looked = seen(researcher=0, searcher=0)
     life = planned(policy)
-    life.goes_on(Seen(ROLES))
+    life.goes_on(Observations(ROLES))
     for _ in range(MOST_RETRIES + 3):
         fails(life, looked)
     return life
@@ -101,7 +107,7 @@ def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_th
 ):
     looked = seen(researcher=0, searcher=0)
     life = planned()
-    life.goes_on(Seen(ROLES))
+    life.goes_on(Observations(ROLES))
     who = []
     for _ in range(MOST_RETRIES + 3):
         who.append(life.step("a").specialist)
@@ -141,7 +147,7 @@ def test_a_person_has_it_tried_again_with_a_word_about_it() -> None:
 
 def test_a_step_that_may_be_dropped_is_not_asked_about() -> None:
     life = planned(OnFailure.DROP)
-    life.goes_on(Seen(ROLES))
+    life.goes_on(Observations(ROLES))
     fails(life, seen(researcher=0, searcher=0))
 
     assert life.state.question is None
@@ -159,15 +165,15 @@ def test_a_job_whose_failure_nobody_answers_ends_in_time() -> None:
 
 def test_a_person_is_asked_for_what_the_planner_does_not_know_either() -> None:
     life = planned(OnFailure.ASK)
-    life.goes_on(Seen(ROLES))
+    life.goes_on(Observations(ROLES))
     life.finishes("a", "needs_input", needs="the number of the house")
     life.goes_on()
     life.answers_needs(a=None)
-    life.goes_on(Seen(ROLES))
+    life.goes_on(Observations(ROLES))
     assert life.state.question
 
     life.rejects("It is number 9.")
-    life.goes_on(Seen(ROLES))
+    life.goes_on(Observations(ROLES))
 
     assert life.handoffs["a.2"].feedback[-1].text == "It is number 9."
 
@@ -176,7 +182,7 @@ def test_only_those_that_were_asked_about_are_let_go() -> None:
     life = tried_by_all(OnFailure.ASK)
     life.finishes("b", "failed", error="no")
     life.approves()
-    life.goes_on(Seen(ROLES))
+    life.goes_on(Observations(ROLES))
 
     assert life.step("a").is_let_go
     assert not life.step("b").is_let_go
@@ -189,7 +195,7 @@ def test_a_retry_begins_with_all_chances() -> None:
     for step in ("b", "c", "d"):
         life.goes_on(seen(researcher=0, searcher=0))
         life.finishes(step)
-    life.goes_on(Seen(ROLES))
+    life.goes_on(Observations(ROLES))
     life.judges()
     life.goes_on()
     life.happens(RetryRequested())

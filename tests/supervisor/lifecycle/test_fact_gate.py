@@ -30,13 +30,13 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.fact_gate import NO_WORKER
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff
-from handoff_queue.supervisor.lifecycle.observations import Seen
+from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from tests.doubles.fact_checks import checks_facts
 from tests.doubles.handoffs import a_spec
 from tests.doubles.life import RESEARCHERS, Life, a_plan
 
-AWAY = Seen(RESEARCHERS, is_fact_checker_away=True)
+AWAY = Observations(RESEARCHERS, is_fact_checker_away=True)
 
 
 def a_job(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.lifecycle.persistent_map import LEAST_TOP, Layers, layers
+from handoff_queue.supervisor.lifecycle.persistent_map import LEAST_TOP, PersistentMap, layers
 
 KEYS = st.integers(0, 2 * LEAST_TOP)
 """So few that they are changed, taken away and come back; more than lie on top of a ground."""
@@ -20,9 +20,9 @@ CHANGES = st.one_of(st.dictionaries(KEYS, st.integers(), max_size=3), KEYS)
 
 def versions(
     first: dict[int, int], changes: list[dict[int, int] | int]
-) -> list[tuple[Layers[int, int], dict[int, int]]]:
+) -> list[tuple[PersistentMap[int, int], dict[int, int]]]:
     """Each one, and the dict that it should be."""
-    found = [(Layers(first), dict(first))]
+    found = [(PersistentMap(first), dict(first))]
     for change in changes:
         now, like = found[-1]
         if isinstance(change, dict):
@@ -73,7 +73,7 @@ def test_one_knows_what_has_changed_since_another(
 
 
 def test_one_that_is_not_there_cannot_be_asked_for_or_taken_away() -> None:
-    some = Layers({1: "a"}).without(1)
+    some = PersistentMap({1: "a"}).without(1)
 
     with pytest.raises(KeyError):
         some[1]
@@ -83,7 +83,7 @@ def test_one_that_is_not_there_cannot_be_asked_for_or_taken_away() -> None:
 
 def test_a_change_costs_next_to_nothing_however_many_there_are() -> None:
     """Counted in bytes: what a version has of its own."""
-    many = Layers(dict.fromkeys(range(10_000)))
+    many = PersistentMap(dict.fromkeys(range(10_000)))
 
     own = [sys.getsizeof((many := many | {n: "new"})._top) for n in range(100)]
 

@@ -16,13 +16,13 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.review import Decision, Verdict
-from handoff_queue.supervisor.lifecycle.attempt_feedback import Remark
+from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
 from handoff_queue.supervisor.lifecycle.result_texts import (
     BRING_UP_TO_DATE,
     STOPPED_BY,
     TRY_AGAIN,
     UNEXPLAINED,
-    Words,
+    ResultTexts,
 )
 from tests.doubles.handoffs import a_result
 from tests.doubles.life import planned
@@ -33,7 +33,7 @@ UNPROVEN = Claim(id="before.c2", text="Or so.")
 
 
 def why(result: HandoffResult) -> str | None:
-    return Words({ref(result.to_json()).digest: result.to_json()}).why(ref(result.to_json()))
+    return ResultTexts({ref(result.to_json()).digest: result.to_json()}).why(ref(result.to_json()))
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_every_reason_for_which_an_agent_is_stopped_has_plain_words() -> None:
 def test_a_verdict_that_says_nothing_more_needs_no_payload() -> None:
     passed = Reviewed(round=1, decision=Decision.PASS, result=ref("the assessor's result"))
 
-    assert Words().verdict(passed) == Verdict(verdict=Decision.PASS)
-    assert Words().verdict(Reviewed(round=1, decision=None, problem="no time")) is None
+    assert ResultTexts().verdict(passed) == Verdict(verdict=Decision.PASS)
+    assert ResultTexts().verdict(Reviewed(round=1, decision=None, problem="no time")) is None
 
 
 def test_each_step_is_told_its_own_problem_and_who_builds_on_it_that_it_was_done_again() -> None:
@@ -91,7 +91,7 @@ def test_each_step_is_told_its_own_problem_and_who_builds_on_it_that_it_was_done
 
 
 def test_a_user_who_wants_it_again_has_no_result_that_says_so() -> None:
-    assert Words().feedback(StepId("a"), Remark(author="user")).text == TRY_AGAIN
+    assert ResultTexts().feedback(StepId("a"), AttemptFeedback(author="user")).text == TRY_AGAIN
 
 
 def test_no_event_and_no_state_repeats_what_a_model_has_written() -> None:

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_fo
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import OnFailure, Plan, Step
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.child_results import Used, result_for_parent
+from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of, to_finish
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
@@ -211,7 +211,9 @@ def taken_up(life: Life, *, is_known: bool = True) -> Life:
 
 
 def told(life: Life, answer: Answer) -> HandoffResult:
-    return result_for_parent(life.state, life.words, answer, Used(Usage(), 2), Used(Usage(), 12))
+    return result_for_parent(
+        life.state, life.words, answer, ChildUsage(Usage(), 2), ChildUsage(Usage(), 12)
+    )
 
 
 @pytest.mark.parametrize("is_degraded", [False, True])

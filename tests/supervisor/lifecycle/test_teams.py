@@ -29,7 +29,7 @@ from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.child_results import Used, result_for_parent
+from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     EndJob,
@@ -39,7 +39,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
 )
 from handoff_queue.supervisor.lifecycle.job_end import TELL_AGAIN_AFTER_S, next_due
-from handoff_queue.supervisor.lifecycle.observations import HandoffSeen
+from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from handoff_queue.supervisor.lifecycle.teams import bill_of, may_have_children, slice_of
 from tests.doubles.handoffs import JOB
@@ -158,7 +158,10 @@ def test_steps_of_sub_supervisors_begin_at_once_and_in_no_chord() -> None:
 def test_a_child_that_has_not_begun_is_begun_again_and_one_that_has_is_left_alone() -> None:
     life = planned(teams(agents=0, children=1))
     life.goes_on()
-    waits, runs = life.seen(t0_1=HandoffSeen("issued")), life.seen(t0_1=HandoffSeen("running"))
+    waits, runs = (
+        life.seen(t0_1=ObservedHandoff("issued")),
+        life.seen(t0_1=ObservedHandoff("running")),
+    )
 
     assert life.decides(waits) == (StartChild(HandoffId("t0.1")),)
     assert next_due(life.state, life.now, LEASE_S, waits) == life.now + LEASE_S
@@ -256,7 +259,9 @@ def a_child(max_turns: int | None = None) -> Life:
 
 
 def told(life: Life, answer: Answer | None, used: Usage = Usage(), turns: int = 0) -> HandoffResult:  # noqa: B008 (frozen)
-    return result_for_parent(life.state, life.words, answer, Used(used, turns), Used(used, turns))
+    return result_for_parent(
+        life.state, life.words, answer, ChildUsage(used, turns), ChildUsage(used, turns)
+    )
 
 
 def a_claim(step: str, quote: str) -> Claim:

@@ -13,7 +13,7 @@ from handoff_queue.supervisor.lifecycle.job_end import (
     WEBHOOK_GIVEN_UP_AFTER_S,
     next_due,
 )
-from handoff_queue.supervisor.lifecycle.observations import HandoffSeen
+from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from tests.doubles.life import BEGIN, LEASE_S, Life, done, planned
 from tests.doubles.orders import again, run
 
@@ -73,9 +73,9 @@ def test_a_try_whose_supervisor_died_is_made_again() -> None:
 def test_a_lost_message_and_one_whose_worker_died_are_published_again() -> None:
     life = planned(a="", b="", c="")
     seen = life.seen(
-        a_1=HandoffSeen("issued", lost=True),
-        b_1=HandoffSeen("running", lease_until=life.now - 1),
-        c_1=HandoffSeen("issued"),
+        a_1=ObservedHandoff("issued", lost=True),
+        b_1=ObservedHandoff("running", lease_until=life.now - 1),
+        c_1=ObservedHandoff("issued"),
     )
 
     assert life.decides(seen) == (again("a.1", "b.1"),)
@@ -84,9 +84,9 @@ def test_a_lost_message_and_one_whose_worker_died_are_published_again() -> None:
 def test_what_runs_waits_or_has_ended_is_left_alone() -> None:
     life = planned(a="", b="")
     seen = life.seen(
-        a_1=HandoffSeen("running", lease_until=life.now + 5),
-        b_1=HandoffSeen("issued"),
-        z_1=HandoffSeen("running"),
+        a_1=ObservedHandoff("running", lease_until=life.now + 5),
+        b_1=ObservedHandoff("issued"),
+        z_1=ObservedHandoff("running"),
     )
 
     assert life.decides(seen) == ()
@@ -96,16 +96,16 @@ def test_a_role_that_waits_in_a_queue_is_left_there_until_it_is_lost() -> None:
     life = Life()
     life.goes_on()
 
-    assert life.decides(life.seen(planner_1=HandoffSeen("issued", queued=True))) == ()
-    assert life.decides(life.seen(planner_1=HandoffSeen("issued", queued=True, lost=True))) == (
+    assert life.decides(life.seen(planner_1=ObservedHandoff("issued", queued=True))) == ()
+    assert life.decides(life.seen(planner_1=ObservedHandoff("issued", queued=True, lost=True))) == (
         run("planner.1"),
     )
 
 
 @pytest.mark.parametrize(
-    "standing", [HandoffSeen("issued"), HandoffSeen("running", lease_until=BEGIN - 1)]
+    "standing", [ObservedHandoff("issued"), ObservedHandoff("running", lease_until=BEGIN - 1)]
 )
-def test_a_role_that_nobody_works_on_is_run(standing: HandoffSeen) -> None:
+def test_a_role_that_nobody_works_on_is_run(standing: ObservedHandoff) -> None:
     life = Life()
     life.goes_on()
 
@@ -116,7 +116,7 @@ def test_messages_go_out_before_a_role_is_run_because_that_takes_as_long_as_its_
     life = planned(a="", b="")
     life.finishes("a", "needs_input")
     life.goes_on()
-    seen = life.seen(planner_2=HandoffSeen("issued"), b_1=HandoffSeen("issued", lost=True))
+    seen = life.seen(planner_2=ObservedHandoff("issued"), b_1=ObservedHandoff("issued", lost=True))
 
     assert life.decides(seen) == (again("b.1"), run("planner.2"))
 

@@ -15,10 +15,10 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.quoting.simulation import (
     COLD,
     FEWEST_SCORES,
-    Past,
-    Sample,
-    Score,
-    Work,
+    CostHistory,
+    CostSample,
+    QuoteScore,
+    RemainingWork,
     quote_of,
     score_of,
 )
@@ -26,10 +26,14 @@ from tests.doubles.jobs_in_numbers import World
 from tests.draws import draws
 
 A, B, C = (StepId(name) for name in "abc")
-CHAIN = Work({A: ("researcher", ()), B: ("writer", (A,))}, ("assessor",))
-SIDE_BY_SIDE = Work({A: ("researcher", ()), B: ("researcher", ()), C: ("writer", (A, B))})
-ALWAYS_THE_SAME = Past(
-    {"researcher": [Sample(100, 10.0)], "writer": [Sample(30, 4.0)], "assessor": [Sample(7, 1.0)]}
+CHAIN = RemainingWork({A: ("researcher", ()), B: ("writer", (A,))}, ("assessor",))
+SIDE_BY_SIDE = RemainingWork({A: ("researcher", ()), B: ("researcher", ()), C: ("writer", (A, B))})
+ALWAYS_THE_SAME = CostHistory(
+    {
+        "researcher": [CostSample(100, 10.0)],
+        "writer": [CostSample(30, 4.0)],
+        "assessor": [CostSample(7, 1.0)],
+    }
 )
 
 
@@ -58,24 +62,24 @@ def test_what_was_spent_before_is_part_of_it() -> None:
 
 
 def test_where_nothing_is_known_nothing_is_said() -> None:
-    quote = quote_of(CHAIN, Past({}), 0, 0.0, "x")
+    quote = quote_of(CHAIN, CostHistory({}), 0, 0.0, "x")
 
     assert (quote.microusd, quote.seconds) == (None, None)
 
 
 def test_a_specialist_that_nobody_has_seen_at_work_is_like_the_others() -> None:
-    quote = quote_of(CHAIN, Past({"researcher": [Sample(100, 10.0)]}), 0, 0.0, "x")
+    quote = quote_of(CHAIN, CostHistory({"researcher": [CostSample(100, 10.0)]}), 0, 0.0, "x")
 
     assert quote.seconds
     assert quote.seconds.likely == 30.0
 
 
 def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
-    past = Past(
+    past = CostHistory(
         {
-            "researcher": [Sample(None, 10.0)],
-            "writer": [Sample(30, 4.0)],
-            "assessor": [Sample(7, 1.0)],
+            "researcher": [CostSample(None, 10.0)],
+            "writer": [CostSample(30, 4.0)],
+            "assessor": [CostSample(7, 1.0)],
         }
     )
     quote = quote_of(CHAIN, past, 0, 0.0, "x")
@@ -92,8 +96,8 @@ def test_while_few_quotes_have_turned_out_most_is_stretched() -> None:
 
 
 def test_quotes_that_were_too_low_raise_the_next_ones() -> None:
-    scores = [Score(2.0, 2.0, 3.0, 3.0)] * FEWEST_SCORES
-    quote = quote_of(CHAIN, Past(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
+    scores = [QuoteScore(2.0, 2.0, 3.0, 3.0)] * FEWEST_SCORES
+    quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
 
     assert quote.seconds
     assert quote.microusd
@@ -120,8 +124,8 @@ def test_what_is_likely_is_never_more_than_most(seed: int) -> None:
 @given(st.lists(st.integers(1, 1_000), min_size=FEWEST_SCORES, max_size=40))
 def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[int]) -> None:
     def most(by: float) -> float:
-        scores = [Score(one * by, one * by, one * by, one * by) for one in figures]
-        quote = quote_of(CHAIN, Past(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
+        scores = [QuoteScore(one * by, one * by, one * by, one * by) for one in figures]
+        quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
         assert quote.seconds
         return quote.seconds.most
 
@@ -142,11 +146,11 @@ def test_of_a_hundred_varied_jobs_85_to_97_stay_below_most(seed: int) -> None:
 def test_a_score_is_the_real_figure_as_a_multiple_of_what_was_drawn() -> None:
     quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
-    assert score_of(quote, 274, 30.0) == Score(2.0, 2.0, 2.0, 2.0)
+    assert score_of(quote, 274, 30.0) == QuoteScore(2.0, 2.0, 2.0, 2.0)
 
 
 def test_where_nothing_was_to_be_paid_and_nothing_was_the_quote_was_right() -> None:
-    free = quote_of(CHAIN, Past({"researcher": [Sample(0, 1.0)]}), 0, 0.0, "x")
+    free = quote_of(CHAIN, CostHistory({"researcher": [CostSample(0, 1.0)]}), 0, 0.0, "x")
     score = score_of(free, 0, 3.0)
 
     assert score

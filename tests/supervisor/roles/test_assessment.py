@@ -8,12 +8,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import MOST_CRITERIA, Decision, Rubric, Score, Verdict
-from handoff_queue.supervisor.roles.assessment import MOST_SCORES, VerdictReading
+from handoff_queue.supervisor.roles.assessment import MOST_SCORES, VerdictFormat
 
-READING = VerdictReading(("pgvector", "qdrant"))
+READING = VerdictFormat(("pgvector", "qdrant"))
 
 
 def answer(verdict: str, *revisions: tuple[str, str], **fields: Any) -> str:
@@ -55,7 +55,7 @@ def test_a_step_that_is_named_twice_runs_again_once_with_both_problems() -> None
 def test_a_revise_that_nobody_could_follow_is_no_verdict(
     revisions: list[tuple[str, str]], last_try: bool
 ) -> None:
-    with pytest.raises(NotAcceptable, match="one of pgvector, qdrant"):
+    with pytest.raises(InvalidAnswer, match="one of pgvector, qdrant"):
         READING.read(answer("REVISE", *revisions, open_points=["Old."]), last_try=last_try)
 
 
@@ -64,7 +64,7 @@ def test_a_revise_that_nobody_could_follow_is_no_verdict(
 def test_a_pass_that_names_revisions_is_no_verdict_and_what_it_named_is_said(
     step: str, last_try: bool
 ) -> None:
-    with pytest.raises(NotAcceptable, match=r"PASS .*Could be shorter\."):
+    with pytest.raises(InvalidAnswer, match=r"PASS .*Could be shorter\."):
         READING.read(answer("PASS", (step, "Could be shorter.")), last_try=last_try)
 
 
@@ -83,7 +83,7 @@ def test_lists_may_be_left_out(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "PASS", '{"verdict": "MAYBE"}', '{"revisions": []}'])
 def test_what_is_no_verdict_is_refused_even_on_the_last_try(text: str) -> None:
-    with pytest.raises(NotAcceptable):
+    with pytest.raises(InvalidAnswer):
         READING.read(text, last_try=True)
 
 
@@ -124,7 +124,7 @@ def test_a_score_that_is_none_is_left_out_and_the_verdict_stands(stray: Any) -> 
 
 
 def test_the_criteria_are_those_of_the_rubric() -> None:
-    reading = VerdictReading(("qdrant",), Rubric.of_fields({"tone": "It is friendly."}))
+    reading = VerdictFormat(("qdrant",), Rubric.of_fields({"tone": "It is friendly."}))
     verdict = Verdict.of(
         reading.read(
             answer("PASS", scores=[score("tone", 2), score("accuracy", 5)]), last_try=False
@@ -136,7 +136,7 @@ def test_the_criteria_are_those_of_the_rubric() -> None:
 def test_where_there_are_too_many_steps_to_score_the_whole_alone_is() -> None:
     rubric = Rubric.of_fields({f"c{n}": "It is good." for n in range(MOST_CRITERIA)})
     few, many = (
-        VerdictReading(tuple(f"s{n}" for n in range(steps)), rubric)
+        VerdictFormat(tuple(f"s{n}" for n in range(steps)), rubric)
         for steps in (MOST_SCORES // MOST_CRITERIA - 1, 200)
     )
     assert (few.scored, many.scored) == (few.steps, ())

@@ -7,12 +7,12 @@ import json
 import jsonschema
 import pytest
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable, Read
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Resolutions, Step
-from handoff_queue.supervisor.roles.input_requests import NeedsReading
+from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 
-READING = NeedsReading(("costs", "laws"))
+READING = NeedsFormat(("costs", "laws"))
 PLANNED = (
     Step(
         id=StepId("law"),
@@ -20,7 +20,7 @@ PLANNED = (
         task="Find the licence of Qdrant in the documents.",
     ),
 )
-WITH_OTHERS = NeedsReading(("costs", "laws"), ("researcher", "generalist"), 2, PLANNED)
+WITH_OTHERS = NeedsFormat(("costs", "laws"), ("researcher", "generalist"), 2, PLANNED)
 
 
 def answer(*resolutions: tuple[str, str, str]) -> str:
@@ -55,7 +55,7 @@ def test_each_step_gets_its_resolution_in_the_order_in_which_they_asked() -> Non
     ],
 )
 def test_a_step_without_an_answer_is_named(text: str) -> None:
-    with pytest.raises(NotAcceptable, match=r"missing: .*laws"):
+    with pytest.raises(InvalidAnswer, match=r"missing: .*laws"):
         READING.read(text, last_try=False)
 
 
@@ -69,7 +69,7 @@ def test_on_the_last_try_it_is_given_up_with_a_note() -> None:
 
 
 def test_steps_that_asked_for_nothing_are_ignored() -> None:
-    found = NeedsReading(("costs",)).read(
+    found = NeedsFormat(("costs",)).read(
         answer(("other", "answer", "x"), ("costs", "give up", "")), last_try=False
     )
     assert [(one.step, one.answer) for one in Resolutions.of(found.output).resolutions] == [
@@ -90,7 +90,7 @@ def asks_others(**tasks: tuple[str, str]) -> str:
     return json.dumps({"resolutions": many})
 
 
-def helpers_in(read: Read) -> dict[str, Step | None]:
+def helpers_in(read: AcceptedAnswer) -> dict[str, Step | None]:
     return {one.step: one.by for one in Resolutions.of(read.output).resolutions}
 
 
@@ -150,8 +150,8 @@ def test_two_that_need_the_same_get_the_same_step() -> None:
 def test_a_step_that_cannot_be_added_is_told_once_and_then_its_need_is_given_up(
     task: tuple[str, str], why: str
 ) -> None:
-    reading = NeedsReading(("costs",), ("researcher",), 2, PLANNED)
-    with pytest.raises(NotAcceptable, match=why):
+    reading = NeedsFormat(("costs",), ("researcher",), 2, PLANNED)
+    with pytest.raises(InvalidAnswer, match=why):
         reading.read(asks_others(costs=task), last_try=False)
 
     read = reading.read(asks_others(costs=task), last_try=True)
@@ -160,25 +160,25 @@ def test_a_step_that_cannot_be_added_is_told_once_and_then_its_need_is_given_up(
 
 
 def test_no_more_steps_are_added_than_there_is_room_for() -> None:
-    reading = NeedsReading(("costs", "laws"), ("researcher",), 1)
+    reading = NeedsFormat(("costs", "laws"), ("researcher",), 1)
     text = asks_others(
         costs=("researcher", "Find the price of Qdrant."),
         laws=("researcher", "Find the year of the law."),
     )
-    with pytest.raises(NotAcceptable, match="laws cannot have a step added: at most 1"):
+    with pytest.raises(InvalidAnswer, match="laws cannot have a step added: at most 1"):
         reading.read(text, last_try=False)
 
 
 def test_who_finds_something_out_gets_nobody_to_find_something_out_for_it() -> None:
-    reading = NeedsReading(("law",), ("researcher",), 1, PLANNED, frozenset({StepId("law")}))
-    with pytest.raises(NotAcceptable, match="law finds something out itself"):
+    reading = NeedsFormat(("law",), ("researcher",), 1, PLANNED, frozenset({StepId("law")}))
+    with pytest.raises(InvalidAnswer, match="law finds something out itself"):
         reading.read(asks_others(law=("researcher", "Find the price of Qdrant.")), last_try=False)
 
 
 def test_the_name_of_a_new_step_is_free_and_short_enough() -> None:
     long = "a" * 48
     known = Step(id=StepId(f"{long[:40]}_help"), specialist="researcher", task="Other work.")
-    reading = NeedsReading((long,), ("researcher",), 1, (known,))
+    reading = NeedsFormat((long,), ("researcher",), 1, (known,))
     (helper,) = helpers_in(
         reading.read(
             asks_others(**{long: ("researcher", "Find the price of Qdrant.")}), last_try=False

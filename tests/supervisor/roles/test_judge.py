@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable
-from handoff_queue.shared.agent.prompt import Loaded, opening_of
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.providers.offline.conversation import Conversation
 from handoff_queue.shared.providers.offline.role_detection import reply_to
 from handoff_queue.shared.types.events import ConflictsFound
@@ -19,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
 from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.judge import (
     MOST_SHOWN_CHARS,
-    JudgeReading,
+    JudgeFormat,
     judge_brief,
     reading_again,
     reading_of,
@@ -64,7 +64,7 @@ def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else
     )
     (said,) = [
         block["text"]
-        for block in opening_of(handoff, spec, Loaded(), answer_rules="").message["content"]
+        for block in opening_of(handoff, spec, LoadedPayloads(), answer_rules="").message["content"]
     ]
 
     assert (handoff.artifacts, handoff.context, handoff.feedback) == ((), (), ())
@@ -104,7 +104,7 @@ def test_an_answer_that_fits_the_schema_settles_or_leaves_disputed() -> None:
     ],
 )
 def test_what_is_wrong_with_an_answer_is_said(text: str, said: str) -> None:
-    with pytest.raises(NotAcceptable, match=said):
+    with pytest.raises(InvalidAnswer, match=said):
         READING.read(text, last_try=False)
 
 
@@ -162,7 +162,7 @@ def _offline(conflicts: Conflicts) -> Any:
         system="", task=judge_brief(conflicts), schema=reading_of(conflicts).schema
     )
     return (
-        JudgeReading({"k1": ("a.c1", "b.c1")})
+        JudgeFormat({"k1": ("a.c1", "b.c1")})
         .read(reply_to(conversation)[0]["text"], last_try=False)
         .output
     )

@@ -7,9 +7,9 @@ from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.roles.input_requests import NeedsReading
+from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of
-from handoff_queue.supervisor.roles.planner import PlanReading
+from handoff_queue.supervisor.roles.planner import PlanFormat
 from tests.doubles.handoffs import a_handoff, a_result
 from tests.doubles.life import Life, planned
 from tests.doubles.needs import a_helper
@@ -29,7 +29,7 @@ def after_needs(*needs: str) -> NeedsResolved:
         life.goes_on()
     life.finishes("a", "needs_input", needs=needs[-1])
     handoff = a_handoff(
-        assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema)
+        assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )
     known = {ref.digest for ref in asked_before(handoff, life.state)}
     assert len(known) == len(needs), "no more is read than is held against each other"
@@ -58,7 +58,7 @@ def test_a_first_need_is_answered() -> None:
 
 
 def test_what_was_made_of_a_plan_stands_with_the_answer() -> None:
-    reading, life = PlanReading(("generalist",), max_steps=1), Life()
+    reading, life = PlanFormat(("generalist",), max_steps=1), Life()
     read = reading.read(
         '{"steps": [{"id": "a", "specialist": "chemist", "task": "Look."}]}', last_try=False
     )
@@ -94,7 +94,7 @@ def test_a_need_that_a_helper_could_not_meet_may_still_be_answered() -> None:
             life.goes_on()
         life.finishes("a", "needs_input", needs="Which year?")
         handoff = a_handoff(
-            assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema)
+            assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
         )
         (event,), _ = outcome_of(handoff, life.state, a_result("planner", ANSWERED), "", life.words)
         assert isinstance(event, NeedsResolved)
@@ -111,7 +111,7 @@ def test_what_finds_out_a_need_is_added_to_the_plan_and_waited_for() -> None:
         mode="json"
     )
     handoff = a_handoff(
-        assigned_to="planner", expected_output_format=dict(NeedsReading(("a",)).schema)
+        assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )
     (event,), (text,) = outcome_of(handoff, life.state, a_result("planner", said), "", life.words)
 

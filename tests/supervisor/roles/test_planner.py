@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Join, Plan, Synthesis
-from handoff_queue.supervisor.roles.planner import PlanReading, degraded_plan
+from handoff_queue.supervisor.roles.planner import PlanFormat, degraded_plan
 
-READING = PlanReading(("writer", "researcher"), max_steps=3)
+READING = PlanFormat(("writer", "researcher"), max_steps=3)
 
 
 def step(name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def read(text: str) -> Plan:
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(NotAcceptable) as refused:
+    with pytest.raises(InvalidAnswer) as refused:
         READING.read(text, last_try=True)
     return str(refused.value)
 
@@ -113,14 +113,14 @@ def test_a_step_that_fails_is_tried_again_unless_the_plan_says_otherwise(
 
 @pytest.mark.parametrize("said", ["ask", " Ask"])
 def test_a_planner_can_have_a_person_asked_in_a_job_with_approvals(said: str) -> None:
-    reading = PlanReading(("writer", "researcher"), max_steps=3, may_ask=True)
+    reading = PlanFormat(("writer", "researcher"), max_steps=3, may_ask=True)
     result = reading.read(answer(step("a", on_failure=said)), last_try=False)
     assert [each.on_failure for each in Plan.of(result.output).steps] == ["ask"]
 
 
 @pytest.mark.parametrize("may_ask", [True, False])
 def test_a_question_is_offered_only_in_a_job_with_approvals(may_ask: bool) -> None:
-    reading = PlanReading(("writer", "researcher"), max_steps=3, may_ask=may_ask)
+    reading = PlanFormat(("writer", "researcher"), max_steps=3, may_ask=may_ask)
     text = answer(step("a", on_failure="ask"))
     validator = jsonschema.Draft202012Validator(reading.schema)
     assert validator.is_valid(json.loads(text)) is may_ask
@@ -159,7 +159,7 @@ def test_prose_and_a_fence_around_the_answer_do_no_harm() -> None:
 def test_a_step_for_nobody_who_exists_is_the_generalists_at_once_and_the_others_stay(
     last_try: bool,
 ) -> None:
-    reading = PlanReading(("generalist", "researcher"), max_steps=6)
+    reading = PlanFormat(("generalist", "researcher"), max_steps=6)
     text = answer(
         step("a"),
         step("b"),
@@ -179,7 +179,7 @@ def test_a_step_for_nobody_who_exists_is_the_generalists_at_once_and_the_others_
 
 
 def test_a_team_for_a_step_of_a_job_that_may_have_none_is_the_generalists() -> None:
-    result = PlanReading(("generalist",), max_steps=1).read(
+    result = PlanFormat(("generalist",), max_steps=1).read(
         answer(step("a", specialist="supervisor")), last_try=False
     )
 
@@ -235,7 +235,7 @@ def test_what_is_no_plan_is_refused_with_what_to_mend(text: str, expected: str) 
     )
 )
 def test_any_json_is_either_a_plan_or_refused(value: object) -> None:
-    with pytest.raises(NotAcceptable):
+    with pytest.raises(InvalidAnswer):
         READING.read(json.dumps({"steps": value}), last_try=True)
 
 
@@ -298,7 +298,7 @@ def test_the_same_step_twice_is_told_once_and_then_stands_for_who_insists_may_wa
     None
 ):
     with pytest.raises(
-        NotAcceptable, match=r"^step b asks for the same as a\. Leave out what is there twice"
+        InvalidAnswer, match=r"^step b asks for the same as a\. Leave out what is there twice"
     ):
         READING.read(TWICE, last_try=False)
     accepted = READING.read(TWICE, last_try=True)

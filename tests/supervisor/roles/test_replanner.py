@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Patch, Plan, Repeat, Step
-from handoff_queue.supervisor.roles.replanner import PatchReading, patch_format, patch_reading_of
+from handoff_queue.supervisor.roles.replanner import PatchFormat, patch_format, patch_reading_of
 
 PLAN = Plan(
     steps=(
@@ -29,7 +29,7 @@ PLAN = Plan(
     )
 )
 EVERYBODY = ("generalist", "ops", "researcher", "writer")
-READING = PatchReading(
+READING = PatchFormat(
     EVERYBODY, (StepId("draft"),), 2, PLAN, {StepId("logs"): "ok, three timeouts"}
 )
 
@@ -66,7 +66,7 @@ def test_a_step_that_is_added_or_changed_may_have_a_title() -> None:
 
 
 def refused(*calls: dict[str, Any], last_try: bool = False) -> str:
-    with pytest.raises(NotAcceptable) as problem:
+    with pytest.raises(InvalidAnswer) as problem:
         READING.read_calls(calls, last_try=last_try)
     return str(problem.value)
 
@@ -106,10 +106,10 @@ def test_two_whys_are_two_sentences() -> None:
 
 def test_where_no_step_can_be_changed_any_more_that_is_said() -> None:
     with pytest.raises(
-        NotAcceptable,
+        InvalidAnswer,
         match=r"step draft has begun: it cannot be changed or dropped \(no step can any more\)",
     ):
-        PatchReading(EVERYBODY, (), 1, PLAN).read_calls(
+        PatchFormat(EVERYBODY, (), 1, PLAN).read_calls(
             (call("drop_step", step="draft", why="-"),), last_try=False
         )
 
@@ -120,7 +120,7 @@ def test_there_is_a_tool_for_each_specialist_and_two_for_steps_that_have_not_beg
         "change_step",
         "drop_step",
     ]
-    assert [tool.name for tool in PatchReading(("ops",), (), 1, PLAN).tools] == ["hand_off_to_ops"]
+    assert [tool.name for tool in PatchFormat(("ops",), (), 1, PLAN).tools] == ["hand_off_to_ops"]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_a_step_that_another_waits_for_is_not_dropped_alone() -> None:
             ),
         )
     )
-    reading = PatchReading(EVERYBODY, (StepId("draft"), StepId("check")), 2, plan)
+    reading = PatchFormat(EVERYBODY, (StepId("draft"), StepId("check")), 2, plan)
 
-    with pytest.raises(NotAcceptable, match="check depends on draft, which is not a step"):
+    with pytest.raises(InvalidAnswer, match="check depends on draft, which is not a step"):
         reading.read_calls([call("drop_step", step="draft", why="-")], last_try=False)
     assert reading.read_calls(
         [call("drop_step", step=name, why="-") for name in ("draft", "check")], last_try=False
@@ -231,7 +231,7 @@ def test_without_a_call_it_says_whether_the_plan_goes_on(decision: str, is_final
 
 @pytest.mark.parametrize("text", ['{"decision": "stop"}', "The plan is fine.", '{"why": "-"}'])
 def test_any_other_word_is_no_decision(text: str) -> None:
-    with pytest.raises(NotAcceptable):
+    with pytest.raises(InvalidAnswer):
         READING.read(text, last_try=True)
 
 

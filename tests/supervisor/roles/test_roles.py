@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from handoff_queue.shared.agent.answer_format import NotAcceptable
-from handoff_queue.shared.agent.envelope import EnvelopeReading
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.types.handoff import Claim
@@ -32,20 +32,20 @@ def test_the_lint_has_nothing_to_say_about_the_roles() -> None:
 
 def test_the_synthesis_carries_the_claims_of_the_steps_that_it_points_to() -> None:
     known = {"x.c1": Claim(id="x.c1", text="x is fast"), "y.c1": Claim(id="y.c1", text="y is slow")}
-    reading = EnvelopeReading(STEP, SYNTHESIZER.output_schema, Sources(lambda digest: ""), known)
+    reading = EnvelopeFormat(STEP, SYNTHESIZER.output_schema, Sources(lambda digest: ""), known)
     result = reading.read(json.dumps({"status": "ok", "output": "Take x [x.c1]."}), last_try=False)
     assert (result.output, result.claims) == ("Take x [x.c1].", (known["x.c1"],))
 
 
 def test_a_mark_that_nothing_stands_behind_costs_the_synthesizer_a_turn() -> None:
-    reading = EnvelopeReading(STEP, SYNTHESIZER.output_schema, Sources(lambda digest: ""))
-    with pytest.raises(NotAcceptable, match="points to no claim"):
+    reading = EnvelopeFormat(STEP, SYNTHESIZER.output_schema, Sources(lambda digest: ""))
+    with pytest.raises(InvalidAnswer, match="points to no claim"):
         reading.read(json.dumps({"status": "ok", "output": "Take x [x.c1]."}), last_try=False)
 
 
 def test_an_answer_has_the_format_that_the_user_asked_for() -> None:
-    reading = EnvelopeReading(
+    reading = EnvelopeFormat(
         STEP, {"type": "object", "required": ["winner"]}, Sources(lambda digest: "")
     )
-    with pytest.raises(NotAcceptable, match="'winner' is a required property"):
+    with pytest.raises(InvalidAnswer, match="'winner' is a required property"):
         reading.read(json.dumps({"status": "ok", "output": {}}), last_try=False)

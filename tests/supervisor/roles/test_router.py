@@ -21,17 +21,17 @@ from benchmarks.routing.measuring import (
     specialist_accuracy,
     way_accuracy,
 )
-from handoff_queue.shared.agent.answer_format import NotAcceptable
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.roles.instructions import read_role
-from handoff_queue.supervisor.roles.router import Route, RouteReading, specialists_routed_in
+from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_routed_in
 from handoff_queue.workers.specialists import BUILT_IN
 
-READING = RouteReading(("writer", "generalist", "tax_desk"))
+READING = RouteFormat(("writer", "generalist", "tax_desk"))
 ANYTHING = st.recursive(
     st.none()
     | st.booleans()
@@ -90,7 +90,7 @@ def test_the_schema_is_closed_and_offers_what_exists(changed: dict[str, str]) ->
 
 def test_who_was_offered_can_be_told_from_the_schema() -> None:
     assert specialists_routed_in(READING.schema) == ("generalist", "tax_desk", "writer")
-    assert specialists_routed_in(RouteReading(()).schema) == ("generalist",)
+    assert specialists_routed_in(RouteFormat(()).schema) == ("generalist",)
     assert specialists_routed_in({}) == ()
 
 
@@ -112,7 +112,7 @@ def test_a_reason_that_is_left_out_is_empty_and_a_long_one_is_cut() -> None:
 def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_takes_it(
     named: str | None, said: str
 ) -> None:
-    with pytest.raises(NotAcceptable, match=rf"{said} \(there are: generalist, tax_desk, writer\)"):
+    with pytest.raises(InvalidAnswer, match=rf"{said} \(there are: generalist, tax_desk, writer\)"):
         READING.read(answer(specialist=named), last_try=False)
     last = READING.read(answer(specialist=named), last_try=True)
     assert Route.of(last.output).specialist == "generalist"
@@ -122,7 +122,7 @@ def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_t
 
 
 def test_without_a_generalist_somebody_who_exists_takes_it() -> None:
-    reading = RouteReading(("writer", "coder"))
+    reading = RouteFormat(("writer", "coder"))
     assert (
         Route.of(reading.read(answer(specialist="oracle"), last_try=True).output).specialist
         == "coder"
@@ -156,7 +156,7 @@ def test_a_team_costs_no_turn_for_whom_it_names_beside() -> None:
 def test_what_is_no_route_is_refused_with_what_to_mend(
     text: str, expected: str, last_try: bool
 ) -> None:
-    with pytest.raises(NotAcceptable) as refused:
+    with pytest.raises(InvalidAnswer) as refused:
         READING.read(text, last_try=last_try)
     assert expected in str(refused.value)
 
@@ -165,7 +165,7 @@ def taken_by(text: str, *, last_try: bool) -> str | None:
     """Who gets the request; None: the answer was refused."""
     try:
         return Route.of(READING.read(text, last_try=last_try).output).specialist
-    except NotAcceptable:
+    except InvalidAnswer:
         return None
 
 

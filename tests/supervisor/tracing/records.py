@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from handoff_queue.shared.store.claim_history import Left, Stint
+from handoff_queue.shared.store.claim_history import ClaimEnd, PastClaim
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.types.events import (
     Abandoned,
@@ -27,7 +27,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.report import Record
+from handoff_queue.supervisor.client.report import JobRecord
 
 JOB = JobId("j-0123456789ab")
 SPEC = "0" * 64
@@ -62,13 +62,15 @@ class Ran:
         """The same of a role of the supervisor."""
         self._handoff(name, name, at, "", attempt, is_a_role=True, **said)
 
-    def left(self, name: str, *spells: tuple[float, float, Left], again_at: float | None) -> None:
+    def left(
+        self, name: str, *spells: tuple[float, float, ClaimEnd], again_at: float | None
+    ) -> None:
         """Of a step's first attempt: these processes have left it without a result, and
         `again_at` the last one had it.
         """
-        own, lost = handoff_id(StepId(name), 1), sum(how is Left.LOST for _, _, how in spells)
+        own, lost = handoff_id(StepId(name), 1), sum(how is ClaimEnd.LOST for _, _, how in spells)
         stints = tuple(
-            Stint(f"w{n}@host:6", began, ended, how)
+            PastClaim(f"w{n}@host:6", began, ended, how)
             for n, (began, ended, how) in enumerate(spells, start=10)
         )
         self.standings[own] = replace(
@@ -97,7 +99,7 @@ class Ran:
         """A step that was issued and began then, and has not ended."""
         self._issued(name, "researcher", at, after, 1, is_a_role=False, task="Do it.")
 
-    def record(self, until: float | None = None) -> Record:
+    def record(self, until: float | None = None) -> JobRecord:
         """It ended with its last handoff, or goes on and is looked at `until` then."""
         moments = sorted(self._moments, key=lambda one: one[0])
         if until is None:
@@ -112,7 +114,7 @@ class Ran:
             JOB, status, len(journal), "Compare things.", 0.0, 3, 100, 20, 5, cancelled=False
         )
         standing = replace(books, cut_calls=cut[0], cut_tokens=cut[1])
-        return Record(
+        return JobRecord(
             until if until is not None else journal[-1].at,
             standing,
             journal,

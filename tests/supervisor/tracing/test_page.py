@@ -11,10 +11,10 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
-from handoff_queue.shared.store.claim_history import Left
+from handoff_queue.shared.store.claim_history import ClaimEnd
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.report import report_of
-from handoff_queue.supervisor.tracing.page import Traced, absent_from, page_of, tree_of
+from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.records import JOB, Ran
 
@@ -24,7 +24,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> {{styl
 def page(ran: Ran) -> str:
     record = ran.record()
     return page_of(
-        [Traced(record, report_of(record), timeline_of(record), [(0.0, HOSTILE)])],
+        [TracedJob(record, report_of(record), timeline_of(record), [(0.0, HOSTILE)])],
         "handoff-queue 0",
     )
 
@@ -94,7 +94,7 @@ def test_tokens_and_money_are_summed_for_each_specialist() -> None:
 def test_time_in_which_nobody_had_a_handoff_is_waited_and_each_who_left_it_is_in_the_data() -> None:
     ran = Ran()
     ran.step("a", (0, 1, 30))
-    ran.left("a", (1, 6, Left.LOST), (10, 12, Left.BACK), again_at=21)
+    ran.left("a", (1, 6, ClaimEnd.LOST), (10, 12, ClaimEnd.BACK), again_at=21)
 
     (job,) = data(page(ran))["jobs"]
 
@@ -115,11 +115,11 @@ def test_what_has_not_ended_counts_as_worked_so_far_and_what_nobody_has_as_waite
     ran = Ran()
     ran.runs("a", (0, 2))
     ran.runs("b", (0, 0))
-    ran.left("b", (0, 3, Left.THROTTLED), again_at=None)
+    ran.left("b", (0, 3, ClaimEnd.THROTTLED), again_at=None)
 
     record = ran.record(until=10)
     (job,) = data(
-        page_of([Traced(record, report_of(record), timeline_of(record), [])], "handoff-queue 0")
+        page_of([TracedJob(record, report_of(record), timeline_of(record), [])], "handoff-queue 0")
     )["jobs"]
 
     assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [(8 + 3, 2 + 7)]
@@ -129,7 +129,7 @@ def test_a_job_that_says_it_is_its_own_child_is_there_once() -> None:
     record = Ran().record()
     line = timeline_of(record)
     bar = replace(timeline_of(hostile().record()).bars[0], child=JOB)
-    own = Traced(record, report_of(record), replace(line, bars=(bar,)))
+    own = TracedJob(record, report_of(record), replace(line, bars=(bar,)))
 
     assert tree_of({JOB: own}, JOB) == [own]
 
@@ -138,7 +138,7 @@ def test_of_a_tree_of_jobs_one_that_is_gone_is_left_out_and_named() -> None:
     child = JobId("j-ba9876543210")
     record = hostile().record()
     line = timeline_of(record)
-    own = Traced(
+    own = TracedJob(
         record, report_of(record), replace(line, bars=(replace(line.bars[0], child=child),))
     )
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import RESERVED, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Synthesis
-from handoff_queue.supervisor.workflows import Each, read_workflow
+from handoff_queue.supervisor.workflows import ForEach, read_workflow
 from handoff_queue.supervisor.workflows.parser import MOST_BYTES, MOST_WRITTEN_STEPS
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow, written
 
@@ -48,7 +48,7 @@ def test_everything_that_a_file_can_say_is_read(tmp_path: Path) -> None:
         Synthesis.RECONCILE,
     )
     assert (found.repeats_over, found.specialists) == (
-        frozenset({Each.ROWS}),
+        frozenset({ForEach.ROWS}),
         ("researcher", "writer"),
     )
     look, write = found.expand("?", rows=[{"Order no.": "7"}]).steps

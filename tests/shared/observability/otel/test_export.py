@@ -16,11 +16,11 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from handoff_queue.shared.observability.otel.export import (
     _SAYS_OF_EACH,
     _SAYS_WHAT_IS_WRONG,
-    Batches,
-    Ids,
-    OneLine,
-    SayingOnce,
-    Sparing,
+    BoundedBatchProcessor,
+    FirstWarning,
+    RateLimitFilter,
+    SpanIds,
+    WarnOnceExporter,
     make_provider,
 )
 from handoff_queue.shared.observability.redaction import Redactor
@@ -33,7 +33,7 @@ def test_the_sdk_has_such_a_logger(name: str) -> None:
 
 def test_a_service_says_once_a_minute_that_batches_fail() -> None:
     clock = [0.0]
-    spared = Sparing(lambda: clock[0])
+    spared = RateLimitFilter(lambda: clock[0])
     record = logging.makeLogRecord({"msg": "Failed to export span batch"})
 
     said = []
@@ -51,7 +51,7 @@ def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers_a
             endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces", timeout=60
         )
         provider = TracerProvider()
-        provider.add_span_processor(Batches(exporter, 0.1))
+        provider.add_span_processor(BoundedBatchProcessor(exporter, 0.1))
         for _ in range(600):  # a batch is 512
             provider.get_tracer("a").start_span("one of the last").end()
 
@@ -80,9 +80,9 @@ def test_a_command_says_in_one_line_that_batches_failed_and_that_spans_are_lost(
 ) -> None:
     for name in ("opentelemetry", "opentelemetry.exporter.otlp"):
         caplog.set_level(logging.WARNING, name)  # so that the levels are restored
-    refusing, line = Refusing(), OneLine()
+    refusing, line = Refusing(), FirstWarning()
     provider = TracerProvider()
-    provider.add_span_processor(Batches(SayingOnce(refusing, line), 0.1, line))
+    provider.add_span_processor(BoundedBatchProcessor(WarnOnceExporter(refusing, line), 0.1, line))
     for _ in range(600):  # a batch is 512
         provider.get_tracer("a").start_span("one of the last").end()
 
@@ -108,7 +108,7 @@ def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(name, "soon")
-    Batches(OTLPSpanExporter(), 0.1).shutdown()
+    BoundedBatchProcessor(OTLPSpanExporter(), 0.1).shutdown()
 
     (said,) = [one for one in caplog.records if one.name == _SAYS_WHAT_IS_WRONG]
     assert name in said.getMessage()
@@ -123,7 +123,7 @@ def test_headers_that_cannot_be_read_are_one_line_that_does_not_quote_them(
     headers: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
-    make_provider("a", Redactor([]), Ids(), keeps_errors=False, flush_s=None).shutdown()
+    make_provider("a", Redactor([]), SpanIds(), keeps_errors=False, flush_s=None).shutdown()
 
     assert "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood" in caplog.text
     assert "4711" not in caplog.text

@@ -13,13 +13,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from handoff_queue.chaos.messages_server import calls
-from handoff_queue.shared.observability.otel.export import Ids, Redacting
+from handoff_queue.shared.observability.otel.export import Redacting, SpanIds
 from handoff_queue.shared.observability.otel.spans import OpenTelemetry
 from handoff_queue.shared.observability.redaction import HIDDEN, Redactor
 from handoff_queue.shared.observability.telemetry import Telemetry, _chosen
 from handoff_queue.shared.observability.trace_ids import (
-    Kept,
-    Lifetime,
+    JobSpan,
+    StoredTrace,
     handoff_span,
     job_span,
     place_of,
@@ -39,7 +39,7 @@ class Told:
 
     def __init__(self, *, captures: bool = False) -> None:
         self._kept = InMemorySpanExporter()
-        ids = Ids()
+        ids = SpanIds()
         self.provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
         self.provider.add_span_processor(
             SimpleSpanProcessor(Redacting(self._kept, Redactor([SECRET]), keeps_errors=captures))
@@ -169,7 +169,7 @@ def test_a_handoff_that_is_not_wanted_any_more_is_told_of_for_its_calls_are_belo
 def test_a_handoff_is_below_what_runs_it_unless_it_was_begun_before_that(
     earlier_s: float, is_within: bool
 ) -> None:
-    told, place = Told(), place_of(JOB, lambda _: Kept())
+    told, place = Told(), place_of(JOB, lambda _: StoredTrace())
     began_at = time.time() - earlier_s
     run, handoff = (
         told.telemetry._tracer.start_as_current_span("run"),
@@ -183,8 +183,8 @@ def test_a_handoff_is_below_what_runs_it_unless_it_was_begun_before_that(
     assert agent.parent.span_id == (runs.get_span_context().span_id if is_within else place.span_id)
 
 
-def life(retries: int = 0) -> Lifetime:
-    return Lifetime(
+def life(retries: int = 0) -> JobSpan:
+    return JobSpan(
         JOB, "team", "ok", is_failed=False, started_at=10.0, ended_at=12.0, retries=retries
     )
 
@@ -197,7 +197,7 @@ def test_a_job_that_nobody_was_told_of_at_first_is_the_root_of_its_trace() -> No
     assert job.context is not None
     assert (job.parent, job.context.trace_id, job.context.span_id) == (
         None,
-        place_of(JOB, lambda _: Kept()).trace_id,
+        place_of(JOB, lambda _: StoredTrace()).trace_id,
         job_span(JOB),
     )
     assert (job.start_time, job.end_time) == (10_000_000_000, 12_000_000_000)
@@ -218,7 +218,7 @@ def test_a_job_that_ends_again_after_a_retry_is_told_below_its_first_end() -> No
 def test_a_ledger_that_is_away_takes_nothing_but_the_place_in_a_callers_trace() -> None:
     told = Told()
 
-    def away(_: JobId) -> Kept:
+    def away(_: JobId) -> StoredTrace:
         raise LedgerUnavailable("away")
 
     told.telemetry.reads(away)

@@ -14,8 +14,8 @@ import pytest
 
 from handoff_queue.shared.providers.anthropic.event_loop import (
     LONGEST_BREATH_S,
+    BatchingSelector,
     EventLoop,
-    Unhurried,
 )
 from handoff_queue.shared.types.model import pulse_every_s
 
@@ -89,12 +89,12 @@ def breaths() -> Breaths:
 
 
 @pytest.fixture
-def look_at(breaths: Breaths) -> Iterator[Callable[[int], Unhurried]]:
+def look_at(breaths: Breaths) -> Iterator[Callable[[int], BatchingSelector]]:
     """A selector that so many connections have something for."""
     with ExitStack() as stack:
 
-        def connected(connections: int) -> Unhurried:
-            selector = stack.enter_context(Unhurried(lambda: breaths.now, breaths.sleep))
+        def connected(connections: int) -> BatchingSelector:
+            selector = stack.enter_context(BatchingSelector(lambda: breaths.now, breaths.sleep))
             ours, theirs = map(stack.enter_context, socket.socketpair())
             for _ in range(connections):
                 selector.register(stack.enter_context(ours.dup()), selectors.EVENT_READ)
@@ -105,7 +105,7 @@ def look_at(breaths: Breaths) -> Iterator[Callable[[int], Unhurried]]:
 
 
 def test_who_reads_one_connection_looks_again_at_once(
-    breaths: Breaths, look_at: Callable[[int], Unhurried]
+    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(1)
 
@@ -115,7 +115,7 @@ def test_who_reads_one_connection_looks_again_at_once(
 
 
 def test_who_has_read_many_lets_more_come_before_it_looks_again(
-    breaths: Breaths, look_at: Callable[[int], Unhurried]
+    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(50)
 
@@ -126,7 +126,7 @@ def test_who_has_read_many_lets_more_come_before_it_looks_again(
 
 
 def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(
-    breaths: Breaths, look_at: Callable[[int], Unhurried]
+    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(50)
     many = list(selector.get_map().values())
@@ -141,7 +141,7 @@ def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(
 
 
 def test_nobody_is_kept_waiting_longer_than_he_asked_for(
-    breaths: Breaths, look_at: Callable[[int], Unhurried]
+    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(50)
 
@@ -152,7 +152,7 @@ def test_nobody_is_kept_waiting_longer_than_he_asked_for(
 
 
 def test_however_many_are_read_a_breath_has_its_bound(
-    breaths: Breaths, look_at: Callable[[int], Unhurried]
+    breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(600)
 

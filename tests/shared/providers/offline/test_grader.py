@@ -17,9 +17,9 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.client.submission import plan_of
 from handoff_queue.supervisor.evaluation.answer_judge import (
-    Better,
-    Duel,
-    Judging,
+    AnswerJudge,
+    PairwiseJudgement,
+    Preference,
     duel_in,
     scores_in,
     settled,
@@ -51,7 +51,7 @@ def scored(answer: str, reference: str | None = RIGHT) -> list[int]:
         one.score
         for one in scores_in(
             judged(
-                Judging().scoring("What is Qdrant written in?", RUBRIC, said(answer), reference)
+                AnswerJudge().scoring("What is Qdrant written in?", RUBRIC, said(answer), reference)
             ),
             RUBRIC,
         )
@@ -69,13 +69,14 @@ def test_without_a_right_answer_the_words_of_the_request_are_counted() -> None:
 
 
 def test_each_reason_says_that_it_was_counted() -> None:
-    scores = scores_in(judged(Judging().scoring("What?", RUBRIC, said(RIGHT), RIGHT)), RUBRIC)
+    scores = scores_in(judged(AnswerJudge().scoring("What?", RUBRIC, said(RIGHT), RIGHT)), RUBRIC)
     assert all(one.why.startswith("Counted, not judged: ") for one in scores)
 
 
-def duel(one: str, other: str) -> Duel | None:
+def duel(one: str, other: str) -> PairwiseJudgement | None:
     return duel_in(
-        judged(Judging().duel("What is Qdrant written in?", RUBRIC, said(one), said(other))), RUBRIC
+        judged(AnswerJudge().duel("What is Qdrant written in?", RUBRIC, said(one), said(other))),
+        RUBRIC,
     )
 
 
@@ -89,4 +90,4 @@ def test_which_place_an_answer_has_makes_no_difference(one: str, other: str) -> 
     there, back = duel(one, other), duel(other, one)
     assert there is not None
     assert settled(there, back) is there.better
-    assert (there.better is Better.NEITHER) or one != other
+    assert (there.better is Preference.NEITHER) or one != other

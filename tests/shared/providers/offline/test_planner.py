@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from handoff_queue.supervisor.roles.input_requests import NeedsReading
+from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from tests.shared.providers.offline.asking_the_model import PLAN_SCHEMA, ask
 
 
@@ -95,7 +95,7 @@ def test_what_steps_lack_is_given_up_since_there_is_nothing_but_the_documents() 
 
 
 def test_no_other_step_is_asked_for_what_the_documents_do_not_tell() -> None:
-    schema = NeedsReading(("find",), ("researcher", "writer")).schema
+    schema = NeedsFormat(("find",), ("researcher", "writer")).schema
     answer = ask(
         "<task>Steps of your plan cannot go on without something.\n\nRequest:\nx</task>", schema
     )

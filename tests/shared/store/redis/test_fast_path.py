@@ -23,7 +23,7 @@ from redis.sentinel import SentinelConnectionPool
 from handoff_queue.shared.store.redis import fast_path as direct
 from handoff_queue.shared.store.redis.clients import client_for
 from handoff_queue.shared.store.redis.fast_path import DirectClient, DirectPacker, ManagedConnection
-from handoff_queue.shared.store.redis.kernel_timeout_socket import PatientSocket
+from handoff_queue.shared.store.redis.kernel_timeout_socket import KernelTimeoutSocket
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.waiting import wait_until
 
@@ -289,7 +289,7 @@ def test_what_a_connection_reads_and_writes_with_leaves_its_timeouts_to_the_syst
 ) -> None:
     connection = client.connection_pool.get_connection()
 
-    assert isinstance(connection._sock, PatientSocket)
+    assert isinstance(connection._sock, KernelTimeoutSocket)
     client.connection_pool.release(connection)
 
 

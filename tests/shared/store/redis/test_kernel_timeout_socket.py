@@ -17,7 +17,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.clients import client_for
 from handoff_queue.shared.store.redis.fast_path import DirectConnection, ManagedConnection
-from handoff_queue.shared.store.redis.kernel_timeout_socket import PatientSocket, patient
+from handoff_queue.shared.store.redis.kernel_timeout_socket import KernelTimeoutSocket, patient
 
 TIMEOUT_S = 0.05
 Pair = tuple[socket.socket, socket.socket]
@@ -131,7 +131,7 @@ def test_a_timeout_can_be_set_again(pair: Pair) -> None:
 def test_python_is_asked_to_keep_none(pair: Pair) -> None:
     ours, _ = pair
 
-    assert isinstance(ours, PatientSocket)
+    assert isinstance(ours, KernelTimeoutSocket)
     assert ours.gettimeout() is None
 
 

@@ -18,7 +18,7 @@ from handoff_queue.supervisor.cli.display.activity import (
     sign_of,
 )
 from handoff_queue.supervisor.cli.display.event_lines import held_up
-from handoff_queue.supervisor.cli.display.job_view import TICK_S, View
+from handoff_queue.supervisor.cli.display.job_view import TICK_S, JobView
 from handoff_queue.supervisor.cli.display.tree import picture
 from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
 
@@ -27,7 +27,7 @@ PARKED = replace(RUNS, state="waiting", doing="rate limit", parked_until=150.0)
 SILENT = replace(RUNS, beat_at=103.0)
 
 
-def at_work(**standings: HandoffStanding) -> View:
+def at_work(**standings: HandoffStanding) -> JobView:
     """One handoff of each step."""
     outlines = tuple(StepOutline(id=StepId(step), specialist="researcher") for step in standings)
     out = [issued(step, "researcher") for step in standings]
@@ -37,7 +37,7 @@ def at_work(**standings: HandoffStanding) -> View:
     )
 
 
-def tree_of(view: View) -> str:
+def tree_of(view: JobView) -> str:
     out = io.StringIO()
     Console(file=out, width=140, highlight=False, markup=False).print(picture(view))
     return out.getvalue()
@@ -77,7 +77,7 @@ def test_nobody_at_work_gives_no_sign() -> None:
         standings={"left.1": RUNS},
     )
     assert sign_of(view) is None, "it has ended, whatever its standing was when it was read last"
-    assert sign_of(View(view.job_id)) is None
+    assert sign_of(JobView(view.job_id)) is None
 
 
 def test_many_at_work_are_counted_and_the_silent_ones_are_among_those_that_are_named() -> None:

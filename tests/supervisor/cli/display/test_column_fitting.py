@@ -15,10 +15,10 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.job_status import headline
-from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tables import chosen, middle, name_cut, words_cut
 from handoff_queue.supervisor.cli.display.tree import picture
-from handoff_queue.supervisor.client.waiting_reasons import Missing
+from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"))
@@ -34,7 +34,7 @@ RUNNING = HandoffStanding(
 )
 
 
-def on_a_terminal(view: View, width: int = 80, height: int = 24, *, below: int = 0) -> list[str]:
+def on_a_terminal(view: JobView, width: int = 80, height: int = 24, *, below: int = 0) -> list[str]:
     out = io.StringIO()
     console = Console(
         file=out,
@@ -58,7 +58,7 @@ def steps(*names: str) -> Event:
 
 def many(
     of: int, *, done: Iterable[int], failed: Iterable[int] = (), running: Iterable[int]
-) -> View:
+) -> JobView:
     """A job of so many steps; the rest waits."""
     ended = [*((n, ResultStatus.OK) for n in done), *((n, ResultStatus.FAILED) for n in failed)]
     name = "page_{:04d}".format
@@ -83,7 +83,9 @@ def test_of_a_thousand_steps_those_that_have_failed_run_or_wait_next_are_shown_a
     view = many(1_000, done=range(1, 401), failed=[401], running=range(402, 410))
     view = replace(
         view,
-        missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),),
+        missing=(
+            MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),
+        ),
     )
 
     lines = on_a_terminal(view)
@@ -117,7 +119,7 @@ def test_on_a_terminal_of_a_few_lines_the_steps_have_most_of_them() -> None:
 
 
 def test_who_is_missing_leaves_room_for_the_steps() -> None:
-    lacks = tuple(Missing(f"a worker of `w{n}`", "start one") for n in range(30))
+    lacks = tuple(MissingRole(f"a worker of `w{n}`", "start one") for n in range(30))
     lines = on_a_terminal(replace(many(100, done=[], running=[1]), missing=lacks))
 
     assert len(lines) <= 24

@@ -7,26 +7,26 @@ from pathlib import Path
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.evaluation_report import (
-    Done,
+    EvaluationReport,
     accounts_of,
     report_json,
     report_table,
     unmeasured,
 )
-from handoff_queue.supervisor.evaluation.figures import Took
-from handoff_queue.supervisor.evaluation.golden_set import Case
-from handoff_queue.supervisor.evaluation.trials import Outcome, Plan, Trial, Variant
+from handoff_queue.supervisor.evaluation.figures import ResourceUse
+from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
+from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome, Variant
 
 CASES = tuple(
-    Case(id=f"c{n}", request="?", kind="look|up", gates=Gates(min_words=1)) for n in range(2)
+    GoldenCase(id=f"c{n}", request="?", kind="look|up", gates=Gates(min_words=1)) for n in range(2)
 )
 WAYS = (Variant(Mode.SINGLE), Variant(Mode.TEAM, "some-model"))
-PLAN = Plan("nightly", CASES, WAYS)
+PLAN = EvaluationPlan("nightly", CASES, WAYS)
 
 
-def outcome(trial: Trial, *faults: str, is_cut: bool = False) -> Outcome:
-    took = Took(1, 100, 10, 0.25, 2.0, 1.0)
-    return Outcome(trial, "j-0123456789ab", "ok", faults, took, is_cut)
+def outcome(trial: Trial, *faults: str, is_cut: bool = False) -> TrialOutcome:
+    took = ResourceUse(1, 100, 10, 0.25, 2.0, 1.0)
+    return TrialOutcome(trial, "j-0123456789ab", "ok", faults, took, is_cut)
 
 
 ALL = [
@@ -35,11 +35,11 @@ ALL = [
 
 
 def test_a_run_that_was_whole_has_nothing_to_add() -> None:
-    assert unmeasured(Done(PLAN, ALL)) == []
+    assert unmeasured(EvaluationReport(PLAN, ALL)) == []
 
 
 def test_whatever_money_did_not_suffice_for_is_named() -> None:
-    done = Done(
+    done = EvaluationReport(
         PLAN,
         [outcome(PLAN.trials[0], is_cut=True)],
         PLAN.trials[1:],
@@ -58,7 +58,7 @@ def test_whatever_money_did_not_suffice_for_is_named() -> None:
 
 
 def test_a_way_has_a_row_and_a_kind_has_one_too() -> None:
-    rows, kinds, advice = report_table(Done(PLAN, ALL)).split("\n\n")
+    rows, kinds, advice = report_table(EvaluationReport(PLAN, ALL)).split("\n\n")
 
     assert "| team some-model | 1 of 2 | 50% (9% to 91%)  |" in rows
     assert "| $0.2500   | 2.0         | 1.0 " in rows
@@ -67,7 +67,7 @@ def test_a_way_has_a_row_and_a_kind_has_one_too() -> None:
 
 
 def test_the_same_as_json() -> None:
-    found = report_json(Done(PLAN, ALL), Path("golden.jsonl"))
+    found = report_json(EvaluationReport(PLAN, ALL), Path("golden.jsonl"))
 
     assert (found["run"], found["golden"], found["cost_usd"]) == ("nightly", "golden.jsonl", 1.0)
     assert [(row["mode"], row["model"], row["passed"]) for row in found["rows"]] == [

@@ -35,8 +35,8 @@ from handoff_queue.supervisor.cli.display.event_lines import (
     missed,
     no_longer_missed,
 )
-from handoff_queue.supervisor.cli.display.job_view import Moment, View
-from handoff_queue.supervisor.client.waiting_reasons import Missing
+from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
+from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.moments import (
     JOB,
     PLANNED,
@@ -62,11 +62,11 @@ BEFORE: tuple[Event, ...] = (
 
 def last_line(*events: Event) -> str:
     view = view_of(*BEFORE, *events)
-    return list(lines_of(Moment(view, tuple(recorded(*BEFORE, *events)))))[-1]
+    return list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, *events)))))[-1]
 
 
 def test_a_job_is_told_from_submission_to_plan() -> None:
-    lines = list(lines_of(Moment(view_of(*BEFORE), tuple(recorded(*BEFORE)))))
+    lines = list(lines_of(JobUpdate(view_of(*BEFORE), tuple(recorded(*BEFORE)))))
 
     assert lines == [
         f"{JOB}: submitted with 3 documents",
@@ -82,7 +82,7 @@ def test_a_plan_of_a_thousand_copies_is_told_in_a_line_that_can_be_read() -> Non
         first.model_copy(update={"id": StepId(f"page_{n:04d}")}) for n in range(1, 1_001)
     )
     events = (*BEFORE[:3], PLANNED.model_copy(update={"steps": (first, *copies, last)}))
-    line = list(lines_of(Moment(view_of(*events), tuple(recorded(*events)))))[-1]
+    line = list(lines_of(JobUpdate(view_of(*events), tuple(recorded(*events)))))[-1]
 
     assert (
         line
@@ -203,7 +203,7 @@ def test_of_a_handoff_that_was_dropped_nobody_says_that_it_works() -> None:
     ("name", "who"), [("left.1", "left (researcher)"), ("planner.1", "planner")]
 )
 def test_a_specialist_or_role_that_waits_for_a_rate_limit_is_told_once(name: str, who: str) -> None:
-    def doing(what: str) -> View:
+    def doing(what: str) -> JobView:
         return view_of(*BEFORE, standings={name: HandoffStanding("running", claims=1, doing=what)})
 
     assert list(held_up(doing("thinking"), doing("waiting 12 s: rate limit"))) == [
@@ -231,12 +231,14 @@ def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
     sound = view_of(*BEFORE)
     one = replace(
         sound,
-        missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("a",)),),
+        missing=(
+            MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("a",)),
+        ),
     )
     two = replace(
         sound,
         missing=(
-            Missing("a worker of `poet`", "start one with `handoff worker poet`", ("a", "b")),
+            MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("a", "b")),
         ),
     )
 
@@ -257,7 +259,7 @@ def test_what_a_handoff_took_is_what_the_budget_counted_and_an_upper_bound_if_a_
     books = HandoffStanding("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
     view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
 
-    assert list(lines_of(Moment(view, tuple(recorded(*BEFORE, finished("left"))))))[-1] == (
+    assert list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1] == (
         "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
     )
 
@@ -266,7 +268,7 @@ def test_the_tool_calls_of_a_handoff_that_has_ended_are_told() -> None:
     books = HandoffStanding("done", turns=2, tool_calls=5, input_tokens=900, output_tokens=100)
     view = view_of(*BEFORE, finished("left"), standings={"left.1": books})
 
-    assert list(lines_of(Moment(view, tuple(recorded(*BEFORE, finished("left"))))))[-1].endswith(
+    assert list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1].endswith(
         "2 turns, 5 tool calls, 1,000 tokens"
     )
 
@@ -275,6 +277,6 @@ def test_contradictions_are_told_only_where_there_are_some() -> None:
     none, some = ConflictsFound(), ConflictsFound(conflicts=(("left.c1", "both.c1"),), ledger=REF)
     view = view_of(SUBMITTED, PLANNED)
 
-    assert list(lines_of(Moment(view, tuple(recorded(none, some))))) == [
+    assert list(lines_of(JobUpdate(view, tuple(recorded(none, some))))) == [
         "contradictions: 1 conflict"
     ]

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote, headline
-from handoff_queue.supervisor.cli.display.job_view import View
+from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tree import picture
 from tests.supervisor.cli.moments import JOB, PLANNED, SUBMITTED, issued, view_of
 
@@ -38,7 +38,7 @@ BEGAN = 101.0
 """When `view_of` has it submitted."""
 
 
-def spent(view: View, microusd: int | None, *, cut_calls: int = 0) -> View:
+def spent(view: JobView, microusd: int | None, *, cut_calls: int = 0) -> JobView:
     assert view.books is not None
     return replace(view, books=replace(view.books, cost_microusd=microusd, cut_calls=cut_calls))
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.presence import Presence, Roles
+from handoff_queue.shared.store.presence import Presence, PresenceStore
 from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.supervisor.cli.display.job_view import follow
 from handoff_queue.supervisor.client import client
 
 
-class RolesThatAreAwayOnce(Roles):
+class RolesThatAreAwayOnce(PresenceStore):
     """The connection is lost between two of the questions that a moment asks."""
 
     asked = 0

@@ -15,9 +15,9 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch, Step
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
-from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, View
+from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tree import picture
-from handoff_queue.supervisor.client.waiting_reasons import Missing
+from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.moments import (
     JOB,
     PLANNED,
@@ -32,13 +32,13 @@ from tests.supervisor.cli.moments import (
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"), PLANNED)
 
 
-def drawn(view: View, width: int = 120) -> str:
+def drawn(view: JobView, width: int = 120) -> str:
     out = io.StringIO()
     Console(file=out, width=width, highlight=False, markup=False).print(picture(view))
     return out.getvalue()
 
 
-def row(view: View, name: str) -> str:
+def row(view: JobView, name: str) -> str:
     return next(line for line in drawn(view).splitlines() if f" {name}" in line)
 
 
@@ -194,7 +194,9 @@ def test_a_large_plan_is_cut_to_the_screen() -> None:
 def test_who_is_missing_stands_below_the_steps() -> None:
     view = replace(
         view_of(*PLANNER),
-        missing=(Missing("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),),
+        missing=(
+            MissingRole("a worker of `poet`", "start one with `handoff worker poet`", ("left",)),
+        ),
     )
 
     assert (
