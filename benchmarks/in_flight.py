@@ -79,7 +79,7 @@ def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s
                 ended = jobs.wait(job_id, 600)
                 assert ended.value == "ok", f"{job_id} ended {ended}"
         took_s = time.monotonic() - began
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
         seen = _count(url)
         assert seen["all"] == calls, f"{seen['all']} calls, and not {calls}"
         return Held(
@@ -136,7 +136,7 @@ def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> 
             [Request(f"Say what part {n} says.", mode=Mode.SINGLE) for n in range(handoffs)]
         )
     )
-    while (waiting := jobs.ledger.connection.redis.llen(QUEUE)) < handoffs - 1:
+    while (waiting := jobs.store.connection.redis.llen(QUEUE)) < handoffs - 1:
         print(waiting, end=" \r", file=sys.stderr)
         time.sleep(0.2)
     return ids

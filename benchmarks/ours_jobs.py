@@ -25,11 +25,11 @@ class Ours:
 
     def wait_for_workers(self) -> None:
         until = time.monotonic() + 20
-        while not self._jobs.ledger.roles.served() and time.monotonic() < until:
+        while not self._jobs.store.roles.served() and time.monotonic() < until:
             time.sleep(0.05)
 
     def run(self, count: int) -> None:
-        sent_at = self._jobs.ledger.connection.now()
+        sent_at = self._jobs.store.connection.now()
         requests = [client.Request(f"Three parts of number {n}") for n in range(count)]
         ids = self._jobs.submit_each(requests) if count > 1 else [self._jobs.submit(requests[0])]
         self._sent = dict.fromkeys(ids, sent_at)
@@ -47,11 +47,11 @@ class Ours:
         return [self._ended_at(job_id) - sent_at for job_id, sent_at in self._sent.items()]
 
     def close(self) -> None:
-        self._jobs.ledger.connection.close()
+        self._jobs.store.connection.close()
 
     def _ended_at(self, job_id: JobId) -> float:
         return next(
             one.at
-            for one in self._jobs.ledger.journal.read(job_id)
+            for one in self._jobs.store.journal.read(job_id)
             if isinstance(one.event, JobEnded)
         )

@@ -111,7 +111,7 @@ def paced(
             for at in range(0, calls, STEPS)
         ]
         ended = [jobs.wait(job_id, 60 + 3 * calls * window_s / limit) for job_id in ids]
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
         return Paced(limited.buckets, time.monotonic() - began, tuple(one.value for one in ended))
 
 

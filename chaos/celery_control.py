@@ -1,5 +1,5 @@
 """The control: a team of agents as chords, as Celery's documentation writes them, with the
-settings that promise most, and no ledger.
+settings that promise most, and no store.
 
 A job is planned by one task. Its steps go out as chords, one for each layer of the plan; a
 chord's body publishes the next layer's, or has the results reviewed, sends back what is not

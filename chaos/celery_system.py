@@ -25,7 +25,7 @@ from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.system import OVERRUNS, Kind
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import in_our_words
-from handoff_queue.shared.types.errors import LedgerUnavailable, ModelError
+from handoff_queue.shared.types.errors import ModelError, StoreUnavailable
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 16.0
@@ -42,7 +42,7 @@ PASSED = {
 """
 ABSENT = {
     OVERRUNS: "a chord has no budget: jobs that are tight here are without one there",
-    "replies that are seen in the ledger": "what a task has paid for is stored when it ends, not before",
+    "replies that are seen in the store": "what a task has paid for is stored when it ends, not before",
     "a frozen process that ends itself": "it goes on when it can",
 }
 
@@ -152,7 +152,7 @@ def _in_our_words() -> Iterator[None]:
     try:
         yield
     except OperationalError as error:
-        raise LedgerUnavailable("Redis cannot be reached") from error
+        raise StoreUnavailable("Redis cannot be reached") from error
 
 
 def members_of(size: Size) -> list[Member]:

@@ -29,7 +29,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
 from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_order
 from handoff_queue.shared.store.redis.connection import in_our_words
-from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
 from handoff_queue.shared.types.job_options import Mode
 
@@ -60,7 +60,7 @@ class Errand:
         if self._command is None:
             if is_tried and self.job is None:
                 return True
-            with suppress(LedgerError):
+            with suppress(StoreError):
                 self._words = self._prepared()
             if self._words:
                 self._command = self._type(is_tried=is_tried)
@@ -114,7 +114,7 @@ class Errand:
         if self._unread is None:
             make_unreadable(self.on, before=self._age)
             return []
-        letters = self.on.system.client.ledger.dead.newest()
+        letters = self.on.system.client.store.dead.newest()
         letter = next(
             (
                 one
@@ -196,7 +196,7 @@ def make_unreadable(
     `to`: another queue to put it into. `before`: what is done to its handoff first.
     """
     client: Any = on.fleet.connection.redis
-    with suppress(LedgerError), in_our_words():
+    with suppress(StoreError), in_our_words():
         if (caught := client.brpop(SPECIALISTS, timeout=CAUGHT_WITHIN_S)) is None:
             return None
         queue = caught[0].decode()

@@ -39,7 +39,7 @@ _SPENT = frozenset(reason.value for reason in BUDGETS)
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What the ledger says of one job when all is over. Times are Unix seconds."""
+    """What the store says of one job when all is over. Times are Unix seconds."""
 
     status: str
     """As in `JobStatus`; '': there is no such job."""

@@ -97,7 +97,7 @@ SCRIPTS: dict[str, dict[str, Need]] = {
     "retry": {CLIENT: Need.RETRY},
     "stumble": {SUPERVISOR: Need.STUMBLE},
 }
-"""Who runs which script of the ledger, and what it takes."""
+"""Who runs which script of the store, and what it takes."""
 UNTRIED = {
     "presence": "reads only",
     "at_work": "reads only",
@@ -134,7 +134,7 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 
 
 def scripts() -> set[str]:
-    """The ledger's scripts, by what is in its folder."""
+    """The store's scripts, by what is in its folder."""
     names = {
         path.name.removesuffix(".lua")
         for path in (files("handoff_queue.shared.store") / "lua").iterdir()

@@ -23,7 +23,7 @@ from handoff_queue.chaos.system import System
 from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Stage, Tell
 from handoff_queue.shared.observability.failpoints import BEFORE
 from handoff_queue.shared.store.redis.connection import in_our_words
-from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 ARMED_AT_ONCE = 5
@@ -202,7 +202,7 @@ class Trial:
         """What makes somebody come by."""
         needs = {one.case.need: one.case.kind for one in self._armed}
         if Need.LOSE in needs:
-            with suppress(LedgerError), in_our_words():
+            with suppress(StoreError), in_our_words():
                 lose_all(self.on.fleet.connection.redis, SUBMISSIONS_QUEUE)
         if Need.END in needs and time.monotonic() - self._nudged_at > NUDGE_EVERY_S:
             self._nudged_at = time.monotonic()

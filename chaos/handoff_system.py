@@ -1,4 +1,4 @@
-"""This system: jobs by its own client, and what its ledger says of them."""
+"""This system: jobs by its own client, and what its store says of them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Ours:
             for job in jobs
             if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED)
         }
-        for standing in self.client.ledger.jobs.standings(list(waiting)):
+        for standing in self.client.store.jobs.standings(list(waiting)):
             job = waiting[standing.job_id]
             with suppress(UserError):  # it was said already, and only its answer was lost
                 if standing.approval and self._is_to_be_turned_down(job):
@@ -126,13 +126,13 @@ class Ours:
         """Once: who was not told whether he was heard looks it up."""
         if job.shape not in REJECTED or job.name in self._turned_down:
             return False
-        return not _of(self.client.ledger.journal.read(self.ids[job.name]), Rejected)
+        return not _of(self.client.store.journal.read(self.ids[job.name]), Rejected)
 
     def ended(self, names: Collection[str]) -> set[str]:
         by_id = {self.ids[name]: name for name in names}
         return {
             by_id[one.job_id]
-            for one in self.client.ledger.jobs.standings(list(by_id))
+            for one in self.client.store.jobs.standings(list(by_id))
             if JobStatus(one.status).ended
         }
 
@@ -147,7 +147,7 @@ class Ours:
             by_name[key.job].add(HandoffId(key.handoff))
         for name in names:
             handoffs = sorted(by_name[name])
-            for handoff, checkpoints in self.client.ledger.claims.turns(
+            for handoff, checkpoints in self.client.store.claims.turns(
                 self.ids[name], handoffs
             ).items():
                 replies = sum(isinstance(one, ModelReplied) for one in checkpoints)
@@ -159,7 +159,7 @@ class Ours:
             (job.name, one.id) for job in jobs for one in course_of(job).values() if one.turns
         ]  # others are held by child jobs
         with in_our_words():
-            pipe = self.client.ledger.connection.redis.pipeline(transaction=False)
+            pipe = self.client.store.connection.redis.pipeline(transaction=False)
             for name, handoff in handoffs:
                 pipe.hmget(
                     keys.handoff(self.ids[name], HandoffId(handoff)), "worker", "claims", "fence"
@@ -173,7 +173,7 @@ class Ours:
 
     def story(self, name: str) -> Story:
         job_id = self.ids[name]
-        events = self.client.ledger.journal.read(job_id)
+        events = self.client.store.journal.read(job_id)
         if not events:
             return NO_STORY
         finished: dict[str, tuple[float, ...]] = {}
@@ -214,7 +214,7 @@ class Ours:
 
     def _unfinished(self, job_id: JobId, handoffs: Sequence[HandoffId]) -> tuple[str, ...]:
         """What keeps a job that has not ended."""
-        found = self.client.ledger.jobs.handoffs(job_id, handoffs)
+        found = self.client.store.jobs.handoffs(job_id, handoffs)
         return tuple(
             f"{id_} {'held' if one.held else one.state}"
             for id_, one in found.items()
@@ -225,7 +225,7 @@ class Ours:
         return point
 
     def close(self) -> None:
-        self.client.ledger.connection.close()
+        self.client.store.connection.close()
 
 
 def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:

@@ -58,7 +58,7 @@ class Books:
     not_happened: Sequence[str] = ()
     """What else was to happen, and could not before the run was over."""
     stored_at: Mapping[CallKey, float] = field(default_factory=dict)
-    """When the ledger was first seen to have the reply to a call."""
+    """When the store was first seen to have the reply to a call."""
     held: Mapping[Handoff, Sequence[Held]] = field(default_factory=dict)
     """The claims of each handoff, in order."""
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -278,7 +278,7 @@ class Books:
         )
 
     def _settled(self, key: CallKey) -> list[float]:
-        """When the ledger had the reply: it was seen there, it was gone on from, or its
+        """When the store had the reply: it was seen there, it was gone on from, or its
         handoff had finished.
         """
         stored = [self.stored_at[key]] if key in self.stored_at else []

@@ -20,7 +20,7 @@ from handoff_queue.chaos.messages_server import EVERYBODY, Fault, Strike, withou
 from handoff_queue.chaos.plan import SPECIALISTS
 from handoff_queue.chaos.process_pauses import Stops
 from handoff_queue.shared.store.redis.connection import in_our_words
-from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 
 SHARES = {
@@ -183,7 +183,7 @@ class Killer:
             taken.unlink()
 
     def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
-        with suppress(LedgerError), in_our_words():
+        with suppress(StoreError), in_our_words():
             do(self.fleet.connection.redis)
             self._note(fault, EVERYBODY)
 

@@ -22,7 +22,7 @@ OVERRUNS = "jobs over their budget, by the server's books"
 
 
 class System(Protocol):
-    """Jobs on a fleet. Whatever speaks to Redis raises `LedgerError` where it cannot."""
+    """Jobs on a fleet. Whatever speaks to Redis raises `StoreError` where it cannot."""
 
     @property
     def absent(self) -> Mapping[str, str]:

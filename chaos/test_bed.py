@@ -21,7 +21,7 @@ from handoff_queue.chaos.system import Kind, Made_co
 from handoff_queue.chaos.unwanted_calls import Held
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.store.redis.connection import in_our_words
-from handoff_queue.shared.types.errors import LedgerError, UserError
+from handoff_queue.shared.types.errors import StoreError, UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE
 
 LOOK_EVERY_S = 0.05
@@ -60,7 +60,7 @@ class Stage(Generic[Made_co]):
         self.model.add([job])
         try:
             self.system.submit(job)
-        except LedgerError:
+        except StoreError:
             return False
         self.adopt(job)
         return True
@@ -84,7 +84,7 @@ class Stage(Generic[Made_co]):
             self.system.attend([self.jobs[name] for name in self.open], called)
             self._see_ends()
             self.open -= self.system.stuck(self.open)
-        except LedgerError:
+        except StoreError:
             return
 
     def _at_work(self) -> list[PlannedJob]:

@@ -15,18 +15,18 @@ from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 
 STORED_WITHIN_S = 2.0
-"""From an answer's last byte until the ledger has it. Measured on two cores, when every reply
+"""From an answer's last byte until the store has it. Measured on two cores, when every reply
 was stored at once (a short last one that quotes nothing is stored with its result now,
 milliseconds later). When these have little else to do: of 588 calls, half within 2 ms, the
 slowest 82 ms. With a load of twelve: of 274, half within 59 ms, 99 of 100 within 0.5 s, the
 slowest 0.74 s. With a load of 28 one was killed after 1.3 s and had not. Less than a lease.
-Where the ledger was seen to have an answer, that counts, and not this.
+Where the store was seen to have an answer, that counts, and not this.
 """
 
 
 @dataclass(frozen=True)
 class Air:
-    """What was in it. `settled_at`: since when the ledger had what a call was for, as far as
+    """What was in it. `settled_at`: since when the store had what a call was for, as far as
     that was seen.
     """
 
@@ -60,7 +60,7 @@ class Air:
         )
 
     def is_too_late(self, call: Call) -> bool:
-        """The ledger had its answer already, and whoever made it could know: nobody who was
+        """The store had its answer already, and whoever made it could know: nobody who was
         stopped when about to make it.
         """
         settled_at = self.settled_at.get(call.key, inf)
@@ -114,7 +114,7 @@ def _until(call: Call, strikes: Sequence[Strike]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claim, as it was first seen in the ledger. One that was struck stands there until its
+    """A claim, as it was first seen in the store. One that was struck stands there until its
     lease is over.
     """
 
@@ -155,7 +155,7 @@ def _last_first(held: Sequence[Held]) -> int:
 
 
 SENT_WITHIN_S = STORED_WITHIN_S
-"""From the ledger's word that a call may be made until the model's server has read it: the
+"""From the store's word that a call may be made until the model's server has read it: the
 same way, back. Seen on two cores with a load of
 twelve: 0.6 s.
 """

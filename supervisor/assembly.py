@@ -118,16 +118,16 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     thinker = RoleRunner(process.attempts, slots // 2, taking.changed)
     broker = settings.on_end_broker_url
     end_tasks = EndTasks(
-        process.ledger,
+        process.store,
         process.attempts.library,
         app,
         broker.get_secret_value() if broker else None,
         settings.on_end_tasks or (),
     )
-    webhooks = Webhooks(process.ledger, secret)
-    advance = JobLoop(process.ledger, dispatcher, process.attempts, thinker, webhooks, end_tasks)
+    webhooks = Webhooks(process.store, secret)
+    advance = JobLoop(process.store, dispatcher, process.attempts, thinker, webhooks, end_tasks)
     sweeper = Sweeper(
-        process.ledger,
+        process.store,
         dispatcher,
         process.name,
         interval_s=min(settings.sweep_interval_s, settings.lease_s / SWEEPS_PER_LEASE),
@@ -151,7 +151,7 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
             or not is_job_id(job_id)
             or not isinstance(suspects, list | tuple)
         ):
-            once().process.ledger.dead.add(
+            once().process.store.dead.add(
                 SUPERVISOR_QUEUE,
                 "advance takes a job id and a list of handoff ids",
                 repr(job_id)[:1_000],
@@ -163,7 +163,7 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     register(app, ADVANCE, advance, ParsedRequest)
     for role in ROLES:
         register(app, task_of(role), _thinking(once, role))
-    keep_unreadable(app, lambda: once().process.ledger)
+    keep_unreadable(app, lambda: once().process.store)
     worker = WorkerSignals(app)
     worker.connect(signals.worker_init, or_exit(once.starting))
     worker.connect(signals.worker_ready, or_exit(once.started))
@@ -176,6 +176,6 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
 def _thinking(once: _Once, role: str) -> Any:
     def think(self: Any, text: object) -> str:
         supervisor = once()
-        return run_task(self, supervisor.process.ledger, role, text, supervisor.advance.think)
+        return run_task(self, supervisor.process.store, role, text, supervisor.advance.think)
 
     return think

@@ -20,7 +20,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 
 # The two that are off measure how busy the machine is; hangs are what the suite's timeout is for.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -68,9 +68,9 @@ def redis_url(redis_server: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def ledger(redis_url: str) -> Iterator[Ledger]:
-    """An empty ledger; leases so long that none runs out by itself, however busy the machine is."""
-    opened = open_ledger(redis_url, Settings(lease_s=3_600))
+def store(redis_url: str) -> Iterator[Store]:
+    """An empty store; leases so long that none runs out by itself, however busy the machine is."""
+    opened = open_store(redis_url, Settings(lease_s=3_600))
     yield opened
     opened.connection.close()
 

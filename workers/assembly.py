@@ -32,7 +32,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store.pauses import HEEDED_WITHIN_S
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, task_of
@@ -187,17 +187,17 @@ class _Once:
             specialists=tuple(served),
             effects=worker.registry.effects,
         )
-        ledger, announced_at = worker.process.ledger, float("-inf")
+        store, announced_at = worker.process.store, float("-inf")
         while not self._stop.is_set():
-            _tried("pauses not heeded", lambda: self._heed(ledger.pauses.roles()))
+            _tried("pauses not heeded", lambda: self._heed(store.pauses.roles()))
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
                 announced_at = time.monotonic()
                 announcement = _with_lost_slots(announcement, SLOTS.lost(pool))
                 announcement = announcement.model_copy(update=dict(itself.now()))
-                _tried("not announced", partial(ledger.roles.announce, announcement))
+                _tried("not announced", partial(store.roles.announce, announcement))
             tried.set()
             self._stop.wait(HEEDED_WITHIN_S)
-        _tried("not withdrawn", partial(ledger.roles.withdraw, announcement))
+        _tried("not withdrawn", partial(store.roles.withdraw, announcement))
 
 
 def _with_lost_slots(announcement: Announcement, lost: int) -> Announcement:
@@ -210,7 +210,7 @@ def _with_lost_slots(announcement: Announcement, lost: int) -> Announcement:
 def _tried(otherwise: str, call: Callable[[], None]) -> None:
     try:
         call()
-    except LedgerUnavailable as error:
+    except StoreUnavailable as error:
         log.warning(otherwise, why=str(error))
     except BaseException:  # a worker that is no longer announced gets no work
         log.exception(otherwise)
@@ -237,7 +237,7 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
 
     for name, spec in specialists.items():
         register(app, task_of(name), _specialist(once, spec, wake))
-    keep_unreadable(app, lambda: once().process.ledger)
+    keep_unreadable(app, lambda: once().process.store)
     worker = WorkerSignals(app)
     worker.connect(signals.worker_init, or_exit(once.starting))
     worker.connect(signals.celeryd_after_setup, or_exit(once.check))
@@ -261,6 +261,6 @@ def _specialist(once: _Once, spec: SpecialistSpec, wake: Any) -> Any:
                 once.held(spec.name)
             return ended
 
-        return run_task(self, worker.process.ledger, spec.name, text, attempt)
+        return run_task(self, worker.process.store, spec.name, text, attempt)
 
     return run

@@ -46,7 +46,7 @@ def run_handoff(
         )
         if spec.celery_task is not None:
             host.check(spec)
-            now = attempts.ledger.connection.now
+            now = attempts.store.connection.now
             step = HostTaskRunner(host, handoff, spec, loaded, books.tool_context, reading, now)
             return AgentSetup(reading, runner=step)
         allowed = handoff.acts_with
@@ -62,6 +62,6 @@ def run_handoff(
     if ended.wakes and ended.parts_left > 0:
         try:
             wake(handoff.job_id)
-        except Exception:  # the result stands in the ledger, and so does that the sweeper must look: this part is done
+        except Exception:  # the result stands in the store, and so does that the sweeper must look: this part is done
             log.exception("supervisor not woken")
     return ended

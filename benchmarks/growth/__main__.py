@@ -28,7 +28,7 @@ COMMANDS = ("--version", "list", "show", "stats")
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class GrowthStore:
     """A Redis of our own, and the process that it is."""
 
     folder: Path
@@ -38,11 +38,11 @@ class Store:
 
 
 @contextmanager
-def store() -> Iterator[Store]:
+def store() -> Iterator[GrowthStore]:
     with tempfile.TemporaryDirectory() as name, Processes(Path(name) / "redis") as processes:
         url = PrivateRedis(processes, Path(name) / "redis", append_only=False).start()
         with redis.Redis.from_url(url) as client:
-            yield Store(Path(name), url, client, processes.pids()["redis"])
+            yield GrowthStore(Path(name), url, client, processes.pids()["redis"])
 
 
 def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[float], list[Steps]]:
@@ -113,13 +113,13 @@ def print_finished(jobs: int) -> None:
         )
 
 
-def print_looks(at: Store) -> None:
+def print_looks(at: GrowthStore) -> None:
     for name, ms in looks(at.url):
         print(f"| {name} | {ms:.1f} |")
     print()
 
 
-def run(at: Store, arguments: Sequence[str]) -> float:
+def run(at: GrowthStore, arguments: Sequence[str]) -> float:
     """ms of processor that the command takes: on a busy machine, its time says nothing."""
     environment, before = (
         os.environ | {"HANDOFF_REDIS_URL": at.url, "HANDOFF_OFFLINE": "true"},

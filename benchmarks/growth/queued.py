@@ -53,15 +53,15 @@ def looks(url: str) -> Iterator[tuple[str, float]]:
     newest = door.newest(1)[0].job_id
     app = make_app("growth", url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
     sweeper = Sweeper(
-        door.ledger, Dispatcher(app), "growth", interval_s=1.0, keep_s=SETTINGS.retention_s
+        door.store, Dispatcher(app), "growth", interval_s=1.0, keep_s=SETTINGS.retention_s
     )
     whats: dict[str, Callable[[], object]] = {
         "list": door.newest,
         "show": lambda: door.result(newest),
-        "stats": lambda: stats_now(door.ledger, door.ledger.loads.now()),
+        "stats": lambda: stats_now(door.store, door.store.loads.now()),
         "sweep": sweeper.sweep,
-        "its hourly look": lambda: door.ledger.jobs.forget_older_than(
-            door.ledger.connection.now() - SETTINGS.retention_s
+        "its hourly look": lambda: door.store.jobs.forget_older_than(
+            door.store.connection.now() - SETTINGS.retention_s
         ),
     }
     for name, what in whats.items():

@@ -113,7 +113,7 @@ class Fleet:
 
     def wait_for_workers(self) -> None:
         until = time.monotonic() + 30
-        while {"researcher", "writer"} - self.jobs.ledger.roles.served().keys():
+        while {"researcher", "writer"} - self.jobs.store.roles.served().keys():
             assert time.monotonic() < until, "the workers did not come"
             time.sleep(0.05)
 
@@ -180,7 +180,7 @@ class Fleet:
         """Asked now and then: a client that follows each event would take processor time that
         no step needs.
         """
-        while not (status := self.jobs.ledger.jobs.standings([job_id])[0].status).ended:
+        while not (status := self.jobs.store.jobs.standings([job_id])[0].status).ended:
             time.sleep(0.05)
         return status
 

@@ -1,4 +1,4 @@
-"""What the loop needs of the ledger: the checkpoints of one claimed handoff. Implemented by
+"""What the loop needs of the store: the checkpoints of one claimed handoff. Implemented by
 `shared.store.claim.Claim` and, in unit tests, by `tests.doubles.turns.MemoryTurns`; both pass
 tests/contracts/test_turns.py.
 """

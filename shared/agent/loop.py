@@ -50,11 +50,11 @@ from handoff_queue.shared.types.checkpoints import (
 )
 from handoff_queue.shared.types.errors import (
     Interrupted,
-    LedgerError,
     Level,
     LimitReached,
     ModelError,
     ModelRefused,
+    StoreError,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
 from handoff_queue.shared.types.model import Block
@@ -115,13 +115,13 @@ class Agent:
 
         Raises:
             Interrupted: the claim is gone; nothing more may be written.
-            LedgerError: checkpoints cannot be written.
+            StoreError: checkpoints cannot be written.
         """
         self._equipment = self._model_turns.equipment = self._equipment.claimed(turns, ends_at)
         try:
             self._grow(*turns.so_far())
             return self._result()
-        except (Interrupted, LedgerError):
+        except (Interrupted, StoreError):
             raise
         except Exception as error:  # noqa: BLE001 - a handoff always has a result; the text of a stranger's error may hold payload, its place not
             place = traceback.extract_tb(error.__traceback__)[-1]

@@ -72,7 +72,7 @@ Your final message is one JSON object and nothing else:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPayloads:
-    """What a handoff only refers to, out of the ledger."""
+    """What a handoff only refers to, out of the store."""
 
     results: Mapping[StepId, HandoffResult] = field(default_factory=dict)
     """By step: the handoff's context."""

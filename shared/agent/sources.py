@@ -48,7 +48,7 @@ class Sources:
         """Return the checked citation, or why there is none.
 
         Raises:
-            LedgerError: the cited result of a tool cannot be stored.
+            StoreError: the cited result of a tool cannot be stored.
         """
         name = self._result_name(source)
         document = self.document(source) if name is None else None

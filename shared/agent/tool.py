@@ -96,10 +96,10 @@ class ToolContext:
     manifest: Manifest
     """The job's documents."""
     text_of: Callable[[str], str]
-    """The extracted text of a document by digest (out of the ledger, cached).  Raises: ToolFailed.
+    """The extracted text of a document by digest (out of the store, cached).  Raises: ToolFailed.
     """
     keep_document: Callable[[str, str, str], Document]
-    """(source, media_type, text) -> the document, stored in the ledger so that it can be cited
+    """(source, media_type, text) -> the document, stored in the store so that it can be cited
     like any other.
     """
     remaining_s: Callable[[], float]
@@ -111,7 +111,7 @@ class ToolContext:
     note_result: Callable[[str, str], None] = lambda _source, _text: None
     """(source, text): let the answer of this handoff cite the result of a tool."""
     tenant: Callable[[], str] = lambda: DEFAULT_TENANT
-    """The tenant of the job (out of the ledger).  Raises: LedgerError."""
+    """The tenant of the job (out of the store).  Raises: StoreError."""
 
 
 @dataclass(frozen=True, slots=True)

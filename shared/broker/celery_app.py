@@ -1,6 +1,6 @@
 """The Celery app of either side, with every setting that is not Celery's default, and why.
 
-Celery is the transport that wakes processes; the truth about a job is the ledger. So the
+Celery is the transport that wakes processes; the truth about a job is the store. So the
 settings choose: never lose a part of a chord silently, never wait for ever on a dead socket,
 and leave as little as possible in Redis.
 """
@@ -105,11 +105,11 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     )
     if failpoints.folder() is not None:
         from handoff_queue.shared.broker.failing_transport import (
-            FailingLedgerBackend,
+            FailingStoreBackend,
             use_failpoints,
         )
 
-        use_failpoints(app, FailingLedgerBackend)
+        use_failpoints(app, FailingStoreBackend)
     app.amqp.queues.select(
         own
     )  # a worker started without -Q leaves `unrouted` to the eyes of a person
@@ -140,7 +140,7 @@ def _messages() -> dict[str, Any]:
         # a name that nobody declared raises where it is published, instead of vanishing
         "task_create_missing_queues": False,
         "task_default_queue": UNROUTED_QUEUE,
-        # Results live in the ledger, and a chord's parts are counted there.
+        # Results live in the store, and a chord's parts are counted there.
         "task_ignore_result": True,
         "task_store_errors_even_if_ignored": False,
         "task_track_started": False,  # would store a result; Flower reads events
@@ -149,11 +149,11 @@ def _messages() -> dict[str, Any]:
         "task_repr_maxlevels": 1,
         "task_publish_retry_policy": dict(RETRY),
         "task_acks_late": True,  # a part counts when it is done, not when it is fetched
-        # prefork: a dead child's message goes back at once; the ledger caps the claims
+        # prefork: a dead child's message goes back at once; the store caps the claims
         "task_reject_on_worker_lost": True,
         # publishes, then acknowledges: a kill between the two doubles the message
         "task_retry_on_worker_lost": False,
-        # returns early, without the chord's body; the ledger does it right
+        # returns early, without the chord's body; the store does it right
         "worker_deduplicate_successful_tasks": False,
     }
 
@@ -210,7 +210,7 @@ def _worker() -> dict[str, Any]:
         # the fence makes a second copy harmless; the first was paid
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_send_task_events": True,  # Flower shows nothing without
-        "worker_state_db": None,  # a cancel lives in the ledger
+        "worker_state_db": None,  # a cancel lives in the store
         "worker_hijack_root_logger": False,
         "worker_redirect_stdouts": False,
         "worker_detect_quorum_queues": False,  # RabbitMQ only

@@ -20,7 +20,7 @@ from handoff_queue.shared.broker.message_validation import (
     problem_with_task,
 )
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.errors import StoreError
 
 log = log_of(__name__)
 
@@ -128,7 +128,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         keep: Callable[[str, str, str], bool] = self.app.keep_unreadable
         try:
             is_dead = keep(queue, why, text)
-        except LedgerError as error:
+        except StoreError as error:
             log.warning("dead letter not kept", queue=queue, why=str(error))
             message.reject_log_error(log, self.connection_errors, requeue=True)
             return

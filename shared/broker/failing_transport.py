@@ -1,7 +1,7 @@
 """Celery's transport and result backend with failpoints, where a process has any: never loaded
 otherwise.
 
-Points, beside those of the ledger's scripts: `publish.QUEUE` around every single message;
+Points, beside those of the store's scripts: `publish.QUEUE` around every single message;
 `publish.group.before|middle|after` around what leaves together; `take` around what takes a
 message for an element of its queue; `chord.part` around a part's return to the backend, and of
 Celery's own backend `chord.size` and `chord.count` (only the script of a part's return), too;
@@ -18,7 +18,7 @@ from celery.backends.redis import RedisBackend
 from kombu.transport import redis as redis_transport
 
 from handoff_queue.shared.broker.isolated_app import IsolatedConnection
-from handoff_queue.shared.broker.task_outcome import LedgerBackend
+from handoff_queue.shared.broker.task_outcome import StoreBackend
 from handoff_queue.shared.broker.transport import PersistentChannel, ProcessQoS, Transport
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE, around, at
 from handoff_queue.shared.store.fair_queue import is_for
@@ -90,7 +90,7 @@ class _PartsReturn:
         around("chord", "part", lambda: part_returns(*part, **rest), LOST)
 
 
-class FailingLedgerBackend(_PartsReturn, LedgerBackend):
+class FailingStoreBackend(_PartsReturn, StoreBackend):
     """Ours, for redis://."""
 
 

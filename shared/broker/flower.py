@@ -23,7 +23,7 @@ from handoff_queue.shared.settings.placeholder_passwords import check_log_ins
 from handoff_queue.shared.settings.ports import LARGEST, unusable_port
 from handoff_queue.shared.settings.settings import load_settings, redis_url_of
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.shared.types.names import (
     SUBMISSIONS_QUEUE,
@@ -46,27 +46,27 @@ def list_all_queues() -> None:
             handlers[place] = url(pattern, pages[page], *more)
 
 
-def queues_of_the_fleet(ledger: Ledger) -> list[str]:
+def queues_of_the_fleet(store: Store) -> list[str]:
     """Return the queues that a live process serves, or to which a handoff was ever published,
     by name.
 
     Raises:
         HandoffError: Redis cannot be read.
     """
-    published = {depth.queue for depth in ledger.health.depths()}
-    return sorted(ALWAYS_THERE | ledger.roles.presence().queues | published)
+    published = {depth.queue for depth in store.health.depths()}
+    return sorted(ALWAYS_THERE | store.roles.presence().queues | published)
 
 
 @cache
-def _ledger() -> Ledger:
+def _store() -> Store:
     settings = load_settings()
-    return open_ledger(redis_url_of(settings), settings, timeout_s=ONLOOKER_TIMEOUT_S)
+    return open_store(redis_url_of(settings), settings, timeout_s=ONLOOKER_TIMEOUT_S)
 
 
 def _read_queues() -> list[str]:
     """Return all queues of the fleet; none if Redis cannot be read."""
     try:
-        return queues_of_the_fleet(_ledger())
+        return queues_of_the_fleet(_store())
     except HandoffError as error:
         log.warning("queues not read", why=str(error))
         return []

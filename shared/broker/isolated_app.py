@@ -24,7 +24,7 @@ from kombu import Connection
 from kombu.connection import ConnectionPool, PooledConnection
 from kombu.pools import ProducerPool
 
-from handoff_queue.shared.broker.task_outcome import LedgerBackend, SentinelLedgerBackend
+from handoff_queue.shared.broker.task_outcome import SentinelStoreBackend, StoreBackend
 from handoff_queue.shared.broker.transport import SentinelTransport, Transport
 
 
@@ -89,12 +89,12 @@ class IsolatedAMQP(AMQP):  # type: ignore[misc]
 
 
 class IsolatedLoader(AppLoader):  # type: ignore[misc]
-    """Loader that ignores CELERY_CONFIG_MODULE and counts a chord's parts in the ledger."""
+    """Loader that ignores CELERY_CONFIG_MODULE and counts a chord's parts in the store."""
 
     override_backends: ClassVar[Mapping[str, str]] = {
-        "redis": f"{LedgerBackend.__module__}:{LedgerBackend.__name__}",
-        "rediss": f"{LedgerBackend.__module__}:{LedgerBackend.__name__}",
-        "sentinel": f"{SentinelLedgerBackend.__module__}:{SentinelLedgerBackend.__name__}",
+        "redis": f"{StoreBackend.__module__}:{StoreBackend.__name__}",
+        "rediss": f"{StoreBackend.__module__}:{StoreBackend.__name__}",
+        "sentinel": f"{SentinelStoreBackend.__module__}:{SentinelStoreBackend.__name__}",
     }
 
     def read_configuration(self, *_: Any) -> None:

@@ -49,7 +49,7 @@ class TaskMessage:
     shown: str
     """Its arguments, in Flower and in logs."""
     is_for: str
-    """As the ledger's sorted sets name it: `job`, or `job/handoff`."""
+    """As the store's sorted sets name it: `job`, or `job/handoff`."""
     is_first: bool = False
     """Others have overtaken it: ahead of those that wait in its queue with the same priority."""
     part: ChordPart | None = None

@@ -15,7 +15,7 @@ whoever ends the last part of a chord is told so by `finish`, and sends its body
 | has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
 | ... and that another version has issued     | `Ignore`             | not counted      | RETRY, and why                      |
 
-A part is counted by the ledger, with its result; what Celery is told sends the chord's body
+A part is counted by the store, with its result; what Celery is told sends the chord's body
 behind the last one. A plain return is always
 shown as SUCCESS: once that was said of a task, no event takes it back.
 """
@@ -37,8 +37,8 @@ from handoff_queue.shared.broker.publisher import message_in, publish
 from handoff_queue.shared.broker.slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.store.redis.tls import share_contexts
-from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.errors import HandoffError, LedgerError, MalformedMessage
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import HandoffError, MalformedMessage, StoreError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus
 
 log = log_of(__name__)
@@ -49,7 +49,7 @@ def tell_parts_left(task: Any, parts_left: int) -> None:
     task.request.parts_left = parts_left
 
 
-class LedgerBackend(RedisBackend):  # type: ignore[misc]
+class StoreBackend(RedisBackend):  # type: ignore[misc]
     """For redis:// and rediss://."""
 
     def _get_pool(self, **params: Any) -> Any:
@@ -58,7 +58,7 @@ class LedgerBackend(RedisBackend):  # type: ignore[misc]
         return pool
 
     def on_chord_part_return(self, request: Any, *_of_its_result: Any, **_rest: Any) -> None:
-        """Sends the body behind the last part. If it cannot: the ledger knows that all parts
+        """Sends the body behind the last part. If it cannot: the store knows that all parts
         are done, and the sweeper wakes the job.
         """
         if getattr(request, "parts_left", None) != 0:
@@ -69,7 +69,7 @@ class LedgerBackend(RedisBackend):  # type: ignore[misc]
             log.exception("chord's body not sent", group=request.group)
 
 
-class SentinelLedgerBackend(LedgerBackend, SentinelBackend):  # type: ignore[misc]
+class SentinelStoreBackend(StoreBackend, SentinelBackend):  # type: ignore[misc]
     """For sentinel://."""
 
 
@@ -187,7 +187,7 @@ def register(
 
 def run_task(
     task: Any,
-    ledger: Ledger,
+    store: Store,
     role: str,
     text: object,
     attempt: Callable[[AgentHandoff, str], AttemptOutcome],
@@ -197,17 +197,17 @@ def run_task(
     Raises:
         Ignore, Reject: Celery's own words for an end that is not a plain return.
     """
-    handoff = _taken(ledger, role, text)
+    handoff = _taken(store, role, text)
     assert isinstance(text, str)
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
             if handoff.limits.deadline is not None:
-                left_s = handoff.limits.deadline - ledger.connection.now()
+                left_s = handoff.limits.deadline - store.connection.now()
                 SLOTS.ends_within(str(task.request.id), left_s)
             ended = attempt(handoff, text)
         except (
             HandoffError
-        ) as error:  # the ledger is away: the lease runs out, and the sweeper has it run again
+        ) as error:  # the store is away: the lease runs out, and the sweeper has it run again
             log.warning("handoff left to the sweeper", why=str(error))
             ended = AttemptOutcome(AttemptEnd.ELSEWHERE, str(error))
         except BaseException as error:
@@ -216,7 +216,7 @@ def run_task(
         return _end(task, ended)
 
 
-def _taken(ledger: Ledger, role: str, text: object) -> AgentHandoff:
+def _taken(store: Store, role: str, text: object) -> AgentHandoff:
     try:
         if not isinstance(text, str):
             raise MalformedMessage("a handoff is one JSON text")
@@ -227,10 +227,10 @@ def _taken(ledger: Ledger, role: str, text: object) -> AgentHandoff:
     except MalformedMessage as error:
         reason = str(error)
         try:
-            is_dead = ledger.dead.unread(
+            is_dead = store.dead.unread(
                 role, reason, text if isinstance(text, str) else repr(text)[:10_000]
             )
-        except LedgerError as away:
+        except StoreError as away:
             log.exception("dead letter not kept", role=role)
             raise Reject(str(away), requeue=True) from error
         log.warning("dead letter" if is_dead else "left to another version", role=role, why=reason)
@@ -268,7 +268,7 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
         )
     except (
         Exception
-    ):  # the ledger knows that the part is done, and the sweeper that the chord is silent
+    ):  # the store knows that the part is done, and the sweeper that the chord is silent
         log.exception("a part of a chord did not return")
     why = (
         result.status.value
@@ -278,10 +278,10 @@ def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:
     raise TaskFails(why)
 
 
-def keep_unreadable(app: Any, ledger: Callable[[], Ledger]) -> None:
+def keep_unreadable(app: Any, store: Callable[[], Store]) -> None:
     """Have what this app's consumer cannot run kept as dead letters: Celery only logs and drops it."""
 
     def keep(queue: str, why: str, text: str) -> bool:
-        return ledger().dead.unread(queue, why, text)
+        return store().dead.unread(queue, why, text)
 
     app.keep_unreadable = keep

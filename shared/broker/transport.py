@@ -10,7 +10,7 @@ A task can end after the connection that its message came over. What it asks of 
 builds a new pool of connections from what
 that no longer has: an AttributeError, and Celery connects again only after errors of
 connections. So does the closing of that channel,
-while a task is in flight. Such a message is put back by nobody: the ledger knows what it was about.
+while a task is in flight. Such a message is put back by nobody: the store knows what it was about.
 
 Bytes in a queue that are no message end a process too: the channel makes messages of them
 (`shared/broker/message_validation.py`), which are kept. What was parsed for that is not parsed

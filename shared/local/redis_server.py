@@ -72,7 +72,7 @@ class PrivateRedis:
 
     def answers(self) -> bool:
         """Whether the server on our port is ours and takes commands. Raw, because only the
-        ledger may import redis.
+        store may import redis.
         """
         try:
             with socket.create_connection(

@@ -61,7 +61,7 @@ class Telemetry:
     is_on = False
 
     def reads(self, kept: Callable[[JobId], StoredTrace]) -> None:
-        """How to learn what the ledger keeps of a job's trace."""
+        """How to learn what the store keeps of a job's trace."""
 
     def submitting(self, job_id: JobId) -> AbstractContextManager[str | None]:
         """A job is submitted. Gives the `traceparent` that is to be kept with it; None: nothing is."""

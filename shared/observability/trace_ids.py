@@ -17,7 +17,7 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-(
 
 @dataclass(frozen=True, slots=True)
 class StoredTrace:
-    """What the ledger keeps of a job's trace."""
+    """What the store keeps of a job's trace."""
 
     traceparent: str | None = None
     """Of the span in which it was submitted; None: nobody was told of that."""

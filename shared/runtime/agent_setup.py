@@ -37,7 +37,7 @@ class Runner(Protocol):
 
         Raises:
             Interrupted: the claim is gone; nothing more may be written.
-            LedgerError: checkpoints cannot be written.
+            StoreError: checkpoints cannot be written.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""One attempt at a handoff, from its message to its result in the ledger: for workers and for
+"""One attempt at a handoff, from its message to its result in the store: for workers and for
 the supervisor's own roles.
 
 Load what it refers to, claim it, run the agent loop, finish. However that ends, it ends in one
@@ -41,14 +41,14 @@ from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.leases import Leases
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolCallStarted, WorstCase
 from handoff_queue.shared.types.errors import (
     Cancelled,
     Interrupted,
-    LedgerError,
-    LedgerUnavailable,
     MalformedMessage,
+    StoreError,
+    StoreUnavailable,
     UserError,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason, failed
@@ -58,11 +58,11 @@ from handoff_queue.shared.types.results import result_in
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
 
 AWAY_PAUSE_S = 1.0
-"""A worker whose ledger is away gives a message back no faster than this."""
+"""A worker whose store is away gives a message back no faster than this."""
 log = log_of(__name__)
 
 Finish = Callable[[Claim, FinishRequest], FinishReply]
-"""Tells the ledger. Raises `Interrupted` where the claim holds no more."""
+"""Tells the store. Raises `Interrupted` where the claim holds no more."""
 _First = tuple[WorstCase | None, Expected | None]
 """What a handoff's first call can use, and will take of its provider's rate limits."""
 _NO_CALL: _First = (None, None)
@@ -83,7 +83,7 @@ class PreparedAttempt:
 class Attempts:
     """Runs attempts in this process; shared by its threads."""
 
-    ledger: Ledger
+    store: Store
     settings: Settings
     worker: str
     """This process's name, as Celery calls it."""
@@ -103,20 +103,20 @@ class Attempts:
         """Claim the handoff that the message `text` holds, and run it to its end. `own`: see
         `ready`.
 
-        Without a ledger nothing can be begun: the message goes back to its queue, after a
+        Without a store nothing can be begun: the message goes back to its queue, after a
         moment, so that a queue is not popped empty.
 
         Raises:
-            LedgerUnavailable: later on; nothing is lost, for the lease runs out, and the
+            StoreUnavailable: later on; nothing is lost, for the lease runs out, and the
             sweeper has it run again.
         """
         try:
             ready = self.ready(text, handoff, fit, conclude, own=own)
-            claim = self.ledger.claims.claim(ready.claiming)
-        except LedgerUnavailable as error:
+            claim = self.store.claims.claim(ready.claiming)
+        except StoreUnavailable as error:
             time.sleep(AWAY_PAUSE_S)
             return AttemptOutcome(
-                AttemptEnd.HANDED_BACK, f"without a ledger nothing can be begun: {error}"
+                AttemptEnd.HANDED_BACK, f"without a store nothing can be begun: {error}"
             )
         return self.run(ready, claim)
 
@@ -137,7 +137,7 @@ class Attempts:
         narrow it, see `granted_spec`. None: the spec is taken as it is.
 
         Raises:
-            LedgerUnavailable: what it refers to could not be fetched now.
+            StoreUnavailable: what it refers to could not be fetched now.
         """
         with logged_as(
             job_id=handoff.job_id, handoff_id=handoff.handoff_id
@@ -155,10 +155,10 @@ class Attempts:
     def run(
         self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
     ) -> AttemptOutcome:
-        """Run it to its end under this claim, if it is one. `finish`: how the ledger is told.
+        """Run it to its end under this claim, if it is one. `finish`: how the store is told.
 
         Raises:
-            LedgerUnavailable: nothing is lost; the lease runs out, and the sweeper has it run
+            StoreUnavailable: nothing is lost; the lease runs out, and the sweeper has it run
             again.
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
@@ -185,7 +185,7 @@ class Attempts:
     def _worked(self, claim: Claim, ready: PreparedAttempt) -> tuple[HandoffResult, Consequences]:
         try:
             return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
-        except LedgerError:
+        except StoreError:
             claim.write_down()  # otherwise the next claim would pay for the same calls again
             raise
 
@@ -215,9 +215,9 @@ class Attempts:
         try:
             runner = self._runner(handoff, fit, own)
             return runner, runner.first_call()
-        except LedgerUnavailable:
+        except StoreUnavailable:
             raise
-        except (LedgerError, MalformedMessage) as error:
+        except (StoreError, MalformedMessage) as error:
             return failed(handoff, f"what the handoff refers to cannot be read: {error}"), _NO_CALL
         except UserError as error:
             return failed(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
@@ -245,7 +245,7 @@ class Attempts:
             prices=prices_from(self.settings),
             tools=fitting.tools,
             tool_context=books.tool_context,
-            now=self.ledger.connection.now,
+            now=self.store.connection.now,
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,
             rate_wait_s=self.settings.rate_wait_s,
@@ -263,7 +263,7 @@ class Attempts:
         damaged result counts as failed.
 
         Raises:
-            LedgerError: the specialist or the manifest is gone or damaged.
+            StoreError: the specialist or the manifest is gone or damaged.
         """
         refs = [item.result.digest for item in handoff.context]
         previous = [item.previous.digest for item in handoff.feedback if item.previous]
@@ -317,7 +317,7 @@ class Attempts:
         """
         try:
             return result, conclude(handoff, result)
-        except (LedgerUnavailable, Interrupted):
+        except (StoreUnavailable, Interrupted):
             raise
         except Exception as error:
             log.exception("defect after a handoff")
@@ -332,7 +332,7 @@ class Attempts:
             )
         try:
             return instead, conclude(handoff, instead)
-        except (LedgerUnavailable, Interrupted):
+        except (StoreUnavailable, Interrupted):
             raise
         except Exception:
             log.exception("defect after a failed handoff")

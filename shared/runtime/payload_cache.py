@@ -1,4 +1,4 @@
-"""What a process has read out of the ledger and may need again: by content, so never stale."""
+"""What a process has read out of the store and may need again: by content, so never stale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -64,8 +64,8 @@ class JobDocuments:
 class PayloadCache:
     """Shared by the threads of a process."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._payloads = TextCache(PAYLOAD_CHARS)
         self._documents = TextCache(DOCUMENT_CHARS)
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
@@ -83,7 +83,7 @@ class PayloadCache:
             for digest in (*digests, *results)
             if (text := self._payloads.get(digest)) is not None
         }
-        fetched = self._ledger.blobs.get(
+        fetched = self._store.blobs.get(
             job_id,
             [digest for digest in digests if digest not in known],
             results=[digest for digest in results if digest not in known],
@@ -119,7 +119,7 @@ class PayloadCache:
         text = self._documents.get(digest)
         if text is None:
             try:
-                text = self._ledger.blobs.documents([digest]).get(digest)
+                text = self._store.blobs.documents([digest]).get(digest)
             except UnreadablePayload as error:
                 raise ToolFailed(f"this document is damaged in Redis: {error}") from error
             if text is None:
@@ -140,7 +140,7 @@ class PayloadCache:
             if (
                 not is_read
             ):  # pages that other handoffs, or an earlier claim of this one, have fetched
-                pages.extend(self._ledger.blobs.fetched(job_id))
+                pages.extend(self._store.blobs.fetched(job_id))
                 is_read = True
             return tuple(pages)
 
@@ -148,7 +148,7 @@ class PayloadCache:
             document = Document(
                 path=source, digest=digest_of(text), media_type=media_type, chars=len(text)
             )
-            self._ledger.blobs.put_fetched(job_id, document, text, remaining_s())
+            self._store.blobs.put_fetched(job_id, document, text, remaining_s())
             self._documents.put(text)
             pages.append(document)
             return document
@@ -157,7 +157,7 @@ class PayloadCache:
             return (
                 UNLIMITED_S
                 if deadline is None
-                else max(0.0, deadline - self._ledger.connection.now())
+                else max(0.0, deadline - self._store.connection.now())
             )
 
         context = ToolContext(
@@ -169,6 +169,6 @@ class PayloadCache:
             remaining_s=remaining_s,
             fetched=fetched,
             note_result=results.__setitem__,
-            tenant=lambda: self._ledger.jobs.tenant(job_id),
+            tenant=lambda: self._store.jobs.tenant(job_id),
         )
         return JobDocuments(context, Sources(self.text_of, manifest, fetched, results, keep))

@@ -1,4 +1,4 @@
-"""What every process of the system has, once: the ledger, its leases, its drain. Made when a
+"""What every process of the system has, once: the store, its leases, its drain. Made when a
 worker starts, never on import.
 """
 
@@ -21,7 +21,7 @@ from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.leases import Leases
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 
 __all__ = ["Process", "redis_url_of", "start_process"]
 
@@ -50,7 +50,7 @@ class Process:
     """The parts that a supervisor and a worker share."""
 
     settings: Settings
-    ledger: Ledger
+    store: Store
     leases: Leases
     drain: Drain
     attempts: Attempts
@@ -60,22 +60,22 @@ class Process:
 def start_process(
     service: str, settings: Settings, *, watchdog: bool, make_model: MakeModel | None = None
 ) -> Process:
-    """Open the ledger and start to renew leases. `service`: what this process is; `watchdog`:
+    """Open the store and start to renew leases. `service`: what this process is; `watchdog`:
     end it if it freezes.
     """
     sys.setswitchinterval(SWITCH_EVERY_S)
     _leave_to_itself_what_is_there()
     allow_files()
     drain = Drain()
-    ledger = open_ledger(redis_url_of(settings), settings, drain=drain)
+    store = open_store(redis_url_of(settings), settings, drain=drain)
     start_telemetry(service, settings)
-    telemetry().reads(ledger.traces.kept)
+    telemetry().reads(store.traces.kept)
     leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
-    models = Models(settings, make_model, ModelCallLog(ledger.connection.now))
-    attempts = Attempts(ledger, settings, name, leases, PayloadCache(ledger), models)
-    return Process(settings, ledger, leases, drain, attempts, name)
+    models = Models(settings, make_model, ModelCallLog(store.connection.now))
+    attempts = Attempts(store, settings, name, leases, PayloadCache(store), models)
+    return Process(settings, store, leases, drain, attempts, name)
 
 
 def _leave_to_itself_what_is_there() -> None:

@@ -1,4 +1,4 @@
-"""Where Redis is, read from HANDOFF_REDIS_URL once for everybody: the ledger's clients and
+"""Where Redis is, read from HANDOFF_REDIS_URL once for everybody: the store's clients and
 Celery's make theirs of it. Pure.
 
     redis://user:password@host:6379/0

@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     )
 
     redis_url: RedisUrl | None = None
-    """Of broker, backend and ledger; `shared.settings.redis_address` says what it looks like.
+    """Of broker, backend and store; `shared.settings.redis_address` says what it looks like.
     None: the CLI starts a private Redis.
     """
 

@@ -37,10 +37,10 @@ from handoff_queue.shared.types.errors import (
     Draining,
     Interrupted,
     LeaseLost,
-    LedgerUnavailable,
     Level,
     LimitReached,
     Paused,
+    StoreUnavailable,
 )
 from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.handoff import HandoffResult, ref
@@ -80,7 +80,7 @@ class ClaimVerdict(StrEnum):
     """It has ended, or is no longer wanted."""
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
-    """The ledger has no such handoff with this content: forged, or deleted."""
+    """The store has no such handoff with this content: forged, or deleted."""
 
 
 @dataclass(slots=True)
@@ -122,13 +122,13 @@ class Claim:
     _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     held_at: float = field(default_factory=time.monotonic)
-    """When that was sent to which the ledger last said that the claim holds."""
+    """When that was sent to which the store last said that the claim holds."""
     _doing: str = "starting"
     _unsent_draft: str = ""
     _stored: int = field(init=False)
-    """Checkpoints that are known to be in the ledger."""
+    """Checkpoints that are known to be in the store."""
     _unwritten: list[tuple[Checkpoint, bytes]] = field(default_factory=list)
-    """Those that come after them, and wait for what is said next, as the ledger gets them."""
+    """Those that come after them, and wait for what is said next, as the store gets them."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class Claim:
         self.pacing.refused(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """What was paid is in the ledger when this returns, unless it may wait."""
+        """What was paid is in the store when this returns, unless it may wait."""
         if may_wait and self.is_first:
             self._check_claim()
             self._unwritten.extend((item, packed(item.to_json())) for item in checkpoints)
@@ -191,7 +191,7 @@ class Claim:
         self._unsent_draft = draft or self._unsent_draft
         if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
             with suppress(
-                LedgerUnavailable
+                StoreUnavailable
             ):  # what is in the air is paid for: the next checkpoint waits for Redis, and the fence decides
                 self.renew()
 
@@ -259,7 +259,7 @@ class Claim:
         return self.ended(end, self._insisted("finish", end.order))
 
     def ended(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
-        """What the ledger says to this end, whichever script was told it."""
+        """What the store says to this end, whichever script was told it."""
         if answer[0] != b"ok":
             self.heed(answer[0])
         return end.finished(answer)
@@ -347,7 +347,7 @@ class Claim:
         whether it is still wanted.
 
         Raises:
-            LedgerUnavailable: the handoff's time, or this process's, is over.
+            StoreUnavailable: the handoff's time, or this process's, is over.
         """
         until = time.monotonic() + OUTAGE_S
 
@@ -366,7 +366,7 @@ class Claim:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def _check_lease(self) -> None:
-        """Who was stopped since the ledger answered may have lost the lease: no call is made
+        """Who was stopped since the store answered may have lost the lease: no call is made
         that somebody else may be making.
         """
         if time.monotonic() - self.held_at > self.lease_s:
@@ -378,7 +378,7 @@ class Claim:
             raise self._interrupted
 
     def heed(self, answer: bytes) -> None:
-        """What the ledger said of this claim. Raises `Interrupted` if it no longer holds."""
+        """What the store said of this claim. Raises `Interrupted` if it no longer holds."""
         if answer == b"ok":
             self.held_at = self._beaten_at
         elif answer == b"lost":

@@ -48,7 +48,7 @@ class ClaimRequest:
     job_id: JobId
     handoff_id: HandoffId
     digest: Digest
-    """Of its message: only what the ledger has issued, to the byte, is run."""
+    """Of its message: only what the store has issued, to the byte, is run."""
     worker: str
     first: WorstCase | None = None
     """The worst case of the first model call, set aside in the same round trip where that is
@@ -98,7 +98,7 @@ class Claims:
         """Try to get the handoff. The claim that comes back says by its verdict whether it is one.
 
         Raises:
-            LedgerUnavailable: for `CLAIM_PATIENCE_S`.
+            StoreUnavailable: for `CLAIM_PATIENCE_S`.
         """
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
@@ -152,7 +152,7 @@ class Claims:
     def turns(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
-        """What the ledger still has of the turns of these, in one round trip; those of another
+        """What the store still has of the turns of these, in one round trip; those of another
         version are left out.
         """
         with in_our_words():

@@ -1,6 +1,6 @@
 """Dead letters: messages and events that no process could read, with the reason.
 
-A handoff that this process cannot read, but that the ledger has issued to the byte, was
+A handoff that this process cannot read, but that the store has issued to the byte, was
 written by another version. It is no dead letter
 yet: workers of that version may be there, or come. Its message ends, and the sweeper publishes
 it again, every few seconds, for `PATIENCE_S`. After that its handoff is held, as a paused
@@ -52,7 +52,7 @@ after the other takes about that.
 """
 MOST_BODY_CHARS = 65_536
 """Of a letter: what is longer is cut, so that all of them together stay small. Of a handoff,
-the ledger has the text.
+the store has the text.
 """
 _ID_CHARS = 8
 """Of a digest: among 1,000 letters, one chance in 8,600 that any two share it."""
@@ -140,7 +140,7 @@ class DeadLetters:
         answer = self._connection.script("retry", [keys.job(job_id), keys.DUE], [handoff_id])
         if answer == b"unknown":
             raise UserError(
-                f"the ledger has no handoff {handoff_id} of {job_id}: nobody waits for it, so it can only be dropped"
+                f"the store has no handoff {handoff_id} of {job_id}: nobody waits for it, so it can only be dropped"
             )
         if answer == b"over":
             raise UserError(

@@ -43,7 +43,7 @@ from handoff_queue.shared.store.claims import MAX_LOOKS
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, recorded
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
-from handoff_queue.shared.types.errors import LedgerUnavailable, LooksCrowded, LooksFrozen
+from handoff_queue.shared.types.errors import LooksCrowded, LooksFrozen, StoreUnavailable
 from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.ids import JobId, new_word
 
@@ -104,7 +104,7 @@ class EvaluationLease:
         """It ends through no fault of the job, and no other script says so; with Redis away,
         nothing can be said.
         """
-        with suppress(LedgerUnavailable):
+        with suppress(StoreUnavailable):
             self._say("end")
 
     def _say(self, *order: Any) -> Sequence[Any]:

@@ -22,7 +22,7 @@ FIRST = "handoff-first"
 queue with the same priority.
 """
 FOR = "handoff-for"
-"""The header with what a message is for, as the ledger's sorted sets name it: `job`, or
+"""The header with what a message is for, as the store's sorted sets name it: `job`, or
 `job/handoff`. Without it, it has no place.
 """
 

@@ -30,7 +30,7 @@ class FinishReply:
 @dataclass(frozen=True, slots=True)
 class FinishRequest:
     """A result under a claim, and the events that enter the journal with it; not yet told to
-    the ledger. Made once: said again, it is the same.
+    the store. Made once: said again, it is the same.
     """
 
     events: Sequence[Event]

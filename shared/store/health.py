@@ -11,7 +11,7 @@ import redis
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import CLUSTER, Connection, in_our_words
-from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable, UnusableRedis
+from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UnusableRedis
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Health:
         """Out of INFO; where CONFIG is allowed, its settings are preferred.
 
         Raises:
-            LedgerUnavailable: Redis cannot be reached, or refuses us.
+            StoreUnavailable: Redis cannot be reached, or refuses us.
             UnusableRedis: it is a cluster.
         """
         with in_our_words():
@@ -87,7 +87,7 @@ class Health:
         try:
             with in_our_words():
                 self._connection.redis.setrange(keys.NOTHING, 0, "")
-        except LedgerUnavailable as error:
+        except StoreUnavailable as error:
             return str(error)
         return None
 
@@ -131,11 +131,11 @@ class Health:
         try:
             with in_our_words():
                 value = self._connection.redis.config_get(name).get(name)
-        except LedgerUnavailable as error:
+        except StoreUnavailable as error:
             if "cannot be reached" in str(error):
                 raise
             return None
-        except LedgerError:
+        except StoreError:
             return None
         return None if value is None else str(value)
 

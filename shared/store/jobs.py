@@ -30,7 +30,7 @@ LOST_AFTER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HandoffStanding:
-    """One handoff in the ledger, as `watch` and `decide` want it. Times are Unix seconds."""
+    """One handoff in the store, as `watch` and `decide` want it. Times are Unix seconds."""
 
     state: str
     lease_until: float | None = None

@@ -12,9 +12,9 @@ from handoff_queue.shared.store.payloads import stored
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.store.script_arguments import order_of
 from handoff_queue.shared.types.errors import (
-    LedgerError,
-    LedgerRefuses,
     MalformedMessage,
+    StoreError,
+    StoreRefuses,
     UnknownJob,
     VersionConflict,
 )
@@ -115,17 +115,17 @@ class Journal:
         answer: Sequence[Any] = self._connection.script("commit", *self._order(commit, claim, end))
         return answer
 
-    def commit_each(self, commits: Sequence[Commit]) -> list[LedgerError | None]:
+    def commit_each(self, commits: Sequence[Commit]) -> list[StoreError | None]:
         """Each of them on its own, in one round trip; what became of it: None, or what
         `commit` would raise.
 
         Raises:
-            LedgerUnavailable: which of them were written is not known.
+            StoreUnavailable: which of them were written is not known.
         """
         answers = self._connection.script_for_each("commit", [self._order(one) for one in commits])
         return [
             answer
-            if isinstance(answer, LedgerError)
+            if isinstance(answer, StoreError)
             else None
             if answer[0]
             else _conflict(commit, answer[1])
@@ -282,7 +282,7 @@ class Journal:
             place of the events of a job that has one that this version cannot read.
 
         Raises:
-            LedgerUnavailable: see `in_our_words`.
+            StoreUnavailable: see `in_our_words`.
         """
         streams = {keys.log(job_id): f"{version}-0" for job_id, version in positions.items()}
         prefix = self._connection.prefix
@@ -325,11 +325,9 @@ def recorded_as(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
     return in_place(commit.events, int(version), int(at_ms) / 1000)
 
 
-def _conflict(commit: Commit, version: Any) -> LedgerError:
+def _conflict(commit: Commit, version: Any) -> StoreError:
     if int(version) < 0:
-        return LedgerRefuses(
-            f"{commit.job_id} was not written, because {commit.after} is not there"
-        )
+        return StoreRefuses(f"{commit.job_id} was not written, because {commit.after} is not there")
     return VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
 
 

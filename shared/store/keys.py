@@ -1,4 +1,4 @@
-"""Every Redis key of the ledger. `{job}` is a hash tag, so that all keys of one job would live
+"""Every Redis key of the store. `{job}` is a hash tag, so that all keys of one job would live
 on one shard.
 """
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
-from handoff_queue.shared.types.errors import Interrupted, LedgerError
+from handoff_queue.shared.types.errors import Interrupted, StoreError
 
 RENEWALS_PER_LEASE = 3
 SIGN_EVERY_S = 4.0
@@ -120,13 +120,13 @@ class Leases:
             held = list(self._held.values())
         if not held:
             return True
-        answers: list[bytes | LedgerError]
+        answers: list[bytes | StoreError]
         try:
             answers = self._connection.script_for_each("renew", [claim.renewal() for claim in held])
-        except LedgerError as error:
+        except StoreError as error:
             answers = [error] * len(held)
         for claim, answer in zip(held, answers, strict=True):
-            if not isinstance(answer, LedgerError):
+            if not isinstance(answer, StoreError):
                 with suppress(
                     Interrupted
                 ):  # the claim remembers it, for the thread that works on it
@@ -138,7 +138,7 @@ class Leases:
                 handoff_id=claim.handoff_id,
                 why=str(answer),
             )
-        return not any(isinstance(answer, LedgerError) for answer in answers)
+        return not any(isinstance(answer, StoreError) for answer in answers)
 
     def _give_signs(self) -> bool:
         """For all looks that take long in one round trip. False: one was not given."""
@@ -149,8 +149,8 @@ class Leases:
             return True
         try:
             answers = self._connection.script_for_each("look", signs)
-        except LedgerError as error:
+        except StoreError as error:
             answers = [error]
-        for why in (str(answer) for answer in answers if isinstance(answer, LedgerError)):
+        for why in (str(answer) for answer in answers if isinstance(answer, StoreError)):
             log.warning("no sign of life given", why=why)
-        return not any(isinstance(answer, LedgerError) for answer in answers)
+        return not any(isinstance(answer, StoreError) for answer in answers)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
-from handoff_queue.shared.types.errors import LedgerError, UnreadablePayload
+from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
@@ -129,7 +129,7 @@ class PayloadStore:
                 a result is a failed step, and must not stop its job.
 
         Raises:
-            LedgerError: a payload of `digests` is not there.
+            StoreError: a payload of `digests` is not there.
             UnreadablePayload: a stored text of `digests` does not match its digest, or cannot
             be unpacked.
         """
@@ -140,7 +140,7 @@ class PayloadStore:
             stored = dict(zip(wanted, self._redis.hmget(keys.blobs(job_id), wanted), strict=True))
         missing = [digest[:12] for digest in digests if stored[digest] is None]
         if missing:
-            raise LedgerError(f"payloads of {job_id} are gone: {', '.join(missing)}")
+            raise StoreError(f"payloads of {job_id} are gone: {', '.join(missing)}")
         must_be_readable = {*digests}
         texts = {}
         for digest, value in stored.items():

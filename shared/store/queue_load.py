@@ -114,7 +114,7 @@ class FleetLoadReader:
         """In four round trips, however much there is.
 
         Raises:
-            LedgerUnavailable: Redis is away.
+            StoreUnavailable: Redis is away.
         """
         at_ms, open_jobs, waiting_jobs, found = self._connection.script(
             "at_work",

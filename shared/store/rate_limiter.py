@@ -20,7 +20,7 @@ from handoff_queue.shared.agent.retry_policy import FIRST_DELAY_S, LONGEST_DELAY
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fleet_history import MOST
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from handoff_queue.shared.types.usage import Usage
 
@@ -155,7 +155,7 @@ class RateLimiter:
     def _tell(self, taken: AdmittedCall, said: dict[str, Any]) -> None:
         about = {"lane": taken.lane, "window": self._window_ms, "asked_at": taken.at_ms}
         with suppress(
-            LedgerUnavailable
+            StoreUnavailable
         ):  # the call is paid for, and worth more than this: the next reply says it again
             self.connection.script(
                 "pace", [keys.pace(taken.lane)], [self.member, json.dumps(about | said)]

@@ -1,4 +1,4 @@
-"""The ledger as one thing: made once in a process, shared by its threads."""
+"""The store as one thing: made once in a process, shared by its threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from handoff_queue.shared.store.traces import Traces
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class Store:
     """Everything about jobs in Redis."""
 
     connection: Connection
@@ -46,20 +46,20 @@ class Ledger:
     traces: Traces
 
 
-def open_ledger(
+def open_store(
     redis_url: str,
     settings: Settings,
     *,
     drain: Drain | None = None,
     timeout_s: float = SOCKET_TIMEOUT_S,
-) -> Ledger:
+) -> Store:
     """Nothing is sent until something is asked. `drain`: set when this process is shutting
     down. `timeout_s`: how long Redis may be silent.
     """
     connection = Connection(redis_url, timeout_s=timeout_s)
     keep_s, roles = settings.retention_s, PresenceStore(connection)
     journal = Journal(connection, keep_s)
-    return Ledger(
+    return Store(
         connection=connection,
         journal=journal,
         blobs=PayloadStore(connection, keep_s),

@@ -1,4 +1,4 @@
-"""What the ledger keeps of the trace that a job belongs to: asked only by processes that tell
+"""What the store keeps of the trace that a job belongs to: asked only by processes that tell
 a collector of their work.
 """
 
@@ -17,7 +17,7 @@ class Traces:
         self._connection = connection
 
     def kept(self, job_id: JobId) -> StoredTrace:
-        """Raises: LedgerUnavailable."""
+        """Raises: StoreUnavailable."""
         with in_our_words():
             traceparent, parent = self._connection.redis.hmget(
                 keys.job(job_id), "traceparent", "parent"

@@ -1,4 +1,4 @@
-"""The checkpoints of a handoff, as the ledger stores them: what a conversation with a model is
+"""The checkpoints of a handoff, as the store stores them: what a conversation with a model is
 made of, and what one call may cost.
 """
 

@@ -12,9 +12,9 @@ HandoffError
 │   ├── Conflict             an idempotency key that stands for another request
 │   └── MissingCredentials   a real model without a key
 ├── MalformedMessage     a message or a stored value that does not parse
-├── LedgerError
-│   ├── LedgerUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
-│   │   └── LedgerRefuses        it is full or read-only: this write was not made
+├── StoreError
+│   ├── StoreUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
+│   │   └── StoreRefuses        it is full or read-only: this write was not made
 │   ├── UnusableRedis        a cluster, or no database of that number; a UserError, too          (exit 2)
 │   ├── UnreadablePayload    a stored payload that is damaged, too long, or not the text of its digest
 │   ├── VersionConflict      the journal has grown since it was read: read again, decide again
@@ -23,7 +23,7 @@ HandoffError
 ├── Interrupted          this process must stop working on the handoff, and write nothing more
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
-│   ├── Parked               the provider's rate limits last long: it waits in the ledger, and frees its slot
+│   ├── Parked               the provider's rate limits last long: it waits in the store, and frees its slot
 │   ├── Paused               its role was paused: it waits until that is resumed
 │   └── Draining             the process was asked to stop
 ├── told to a model, which may mend it; each stands beside what raises it
@@ -117,41 +117,41 @@ class MalformedMessage(HandoffError):
     """A message or stored value that does not parse; goes to the dead letters with this reason."""
 
 
-class LedgerError(HandoffError):
-    """The ledger did not do what was asked."""
+class StoreError(HandoffError):
+    """The store did not do what was asked."""
 
 
-class LedgerUnavailable(LedgerError):
+class StoreUnavailable(StoreError):
     """Redis cannot be reached, refuses the password, is loading, read-only or full."""
 
     exit_code: ClassVar[int] = 3
 
 
-class LedgerRefuses(LedgerUnavailable):
+class StoreRefuses(StoreUnavailable):
     """Redis is full or read-only. It says so before it writes anything: what was asked for was
     not done.
     """
 
 
-class UnusableRedis(LedgerError, UserError):
+class UnusableRedis(StoreError, UserError):
     """The address of Redis names a database that this Redis does not have, or a Redis Cluster."""
 
 
-class UnreadablePayload(LedgerError):
+class UnreadablePayload(StoreError):
     """A stored payload is damaged, too long, or not the text that its digest names. It is
     never used.
     """
 
 
-class VersionConflict(LedgerError):
+class VersionConflict(StoreError):
     """Compare-and-append found a longer (or shorter) journal than the one that was read."""
 
 
-class LooksFrozen(LedgerError):
+class LooksFrozen(StoreError):
     """Supervisors looked at a job again and again, and were never heard of again."""
 
 
-class LooksCrowded(LedgerError):
+class LooksCrowded(StoreError):
     """Nobody else looks at a job while those that do may be frozen."""
 
 
@@ -179,7 +179,7 @@ class Parked(Interrupted):
 
 
 class Paused(Interrupted):
-    """The role was paused; the handoff waits in the ledger until it is resumed."""
+    """The role was paused; the handoff waits in the store until it is resumed."""
 
 
 class Draining(Interrupted):

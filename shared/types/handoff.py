@@ -32,7 +32,7 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 
 class Document(Message):
-    """One document. Its text lies in the ledger under its digest."""
+    """One document. Its text lies in the store under its digest."""
 
     path: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
     """Relative to the folder that was given, with forward slashes; for a fetched page its URL."""

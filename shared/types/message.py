@@ -21,7 +21,7 @@ know it reads all other values.
 
 
 class Message(BaseModel):
-    """A frozen value that travels between processes or lies in the ledger as JSON."""
+    """A frozen value that travels between processes or lies in the store as JSON."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", ser_json_inf_nan="null", hide_input_in_errors=True

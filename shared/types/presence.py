@@ -16,7 +16,7 @@ _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DO
 
 @dataclass(frozen=True, slots=True)
 class RateLimitWait:
-    """In the ledger it is a sentence, as people read it: `waiting 12 s: rate limit`, `waiting
+    """In the store it is a sentence, as people read it: `waiting 12 s: rate limit`, `waiting
     for budget`.
     """
 

@@ -14,7 +14,7 @@ import typer
 
 from handoff_queue.shared.store.jobs import JobFilter
 from handoff_queue.shared.text.words import counted
-from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob, UserError
+from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -70,7 +70,7 @@ def cancel(
     jobs = client_of_broker()
     if names:
         return _cancel_named(jobs, names)
-    where = filter_of(wanted, tenant, older_than, jobs.ledger.connection.now())
+    where = filter_of(wanted, tenant, older_than, jobs.store.connection.now())
     return _cancel_all(jobs, where, asks=not yes)
 
 
@@ -107,7 +107,7 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
     problems = 0
     for name in names:
         try:
-            job_ids[job_named(jobs.ledger, name)] = None
+            job_ids[job_named(jobs.store, name)] = None
         except UserError as error:
             say(str(error))
             problems += 1
@@ -124,7 +124,7 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
 
 def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
     """Cancel the jobs that match now. A job that ends or is deleted in the meantime is no error."""
-    matching = list(jobs.ledger.jobs.matching(where))
+    matching = list(jobs.store.jobs.matching(where))
     if not matching:
         say("no open job matches: there is nothing to cancel")
         return OK
@@ -148,7 +148,7 @@ def cancel_each(
     text).
 
     Raises:
-        KeyboardInterrupt, LedgerUnavailable: says before how many jobs were cancelled.
+        KeyboardInterrupt, StoreUnavailable: says before how many jobs were cancelled.
     """
     outcomes = Counter[CancelOutcome]()
     try:
@@ -159,7 +159,7 @@ def cancel_each(
                 outcome, problem = _cancel_one(jobs, job_id)
                 outcomes[outcome] += 1
                 tell(job_id, outcome, problem)
-    except (KeyboardInterrupt, LedgerUnavailable):
+    except (KeyboardInterrupt, StoreUnavailable):
         if len(job_ids) > 1:
             say(
                 f"{outcomes[CancelOutcome.STOPPED]:,} of {len(job_ids):,} jobs are being cancelled; "

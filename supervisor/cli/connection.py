@@ -43,7 +43,7 @@ def client_and_job(job: str) -> tuple[Client, JobId]:
         UserError: HANDOFF_REDIS_URL is not set, or `job` does not name exactly one job.
     """
     jobs = client_of_broker()
-    return jobs, job_named(jobs.ledger, job)
+    return jobs, job_named(jobs.store, job)
 
 
 def client_with(settings: Settings) -> Client:

@@ -14,7 +14,7 @@ from handoff_queue.shared.local.redis_server import OLDEST, find_server, version
 from handoff_queue.shared.settings.foreign_environment import NAME_A_BROKER
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.store.jobs import JobFilter
-from handoff_queue.shared.types.errors import LedgerUnavailable, UnusableRedis, UserError
+from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.names import (
     RESERVED,
@@ -129,8 +129,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     processes: list[LiveProcess] = []
     try:
         jobs = client_with(settings)
-        facts, refusal = jobs.ledger.health.facts(), jobs.ledger.health.refusal()
-        processes = jobs.ledger.roles.processes()
+        facts, refusal = jobs.store.health.facts(), jobs.store.health.refusal()
+        processes = jobs.store.roles.processes()
         if not processes and refusal is None:
             yield Finding(Level.FAIL, "fleet", NOBODY_LIVE, START_ALL)
         yield (
@@ -140,16 +140,16 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         )
         yield from persistence(facts)
         nodes = None if refusal else queues_by_node(settings)
-        yield from live_processes(processes, jobs.ledger.connection.now(), version("handoff-queue"))
+        yield from live_processes(processes, jobs.store.connection.now(), version("handoff-queue"))
         yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
         if nodes is not None:
             yield from brokers(readable_ones(processes), nodes)
-        yield from paused(jobs.ledger.pauses.all())
-        yield from budgets(jobs.ledger.days.today(DEFAULT_TENANT))
+        yield from paused(jobs.store.pauses.all())
+        yield from budgets(jobs.store.days.today(DEFAULT_TENANT))
         yield from _waiting_jobs(jobs)
         yield from _leftovers(jobs)
-    except (LedgerUnavailable, UnusableRedis) as error:
+    except (StoreUnavailable, UnusableRedis) as error:
         yield _refused(str(error))
     yield from _of_this_shell(settings, is_fleet_live=bool(processes))
 
@@ -200,7 +200,7 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
 
 def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> Iterator[Finding]:
     """`nodes`: None where nobody can be asked, because Redis takes no question."""
-    for queue, waiting in jobs.ledger.health.messages(
+    for queue, waiting in jobs.store.health.messages(
         (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
     ).items():
         if nodes is None:
@@ -217,7 +217,7 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
 
 
 def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
-    served = jobs.ledger.roles.served()
+    served = jobs.store.roles.served()
     if not served and not can_announce:
         yield Finding(Level.WARN, "workers", UNASKED)
     elif not served:
@@ -228,8 +228,8 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
             f"queue {name}",
             f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting",
         )
-    yield from lost_slots(jobs.ledger.roles.announcements())
-    yield from forsaken(jobs.ledger.health.depths(), {*served, *RESERVED})
+    yield from lost_slots(jobs.store.roles.announcements())
+    yield from forsaken(jobs.store.health.depths(), {*served, *RESERVED})
 
 
 def lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
@@ -303,10 +303,10 @@ def forsaken(depths: Iterable[QueueDepth], served: Collection[str]) -> Iterator[
 
 def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
     """Jobs that wait for a person: no fault of the system, and no job goes on by itself."""
-    waiting = list(jobs.ledger.jobs.matching(JobFilter(frozenset({JobStatus.WAITING}))))
+    waiting = list(jobs.store.jobs.matching(JobFilter(frozenset({JobStatus.WAITING}))))
     if not waiting:
         return
-    times = [one.asked_at for one in jobs.ledger.jobs.standings(waiting) if one.asked_at]
+    times = [one.asked_at for one in jobs.store.jobs.standings(waiting) if one.asked_at]
     since = f", the first since {clock(min(times))}" if times else ""
     yield Finding(
         Level.OK,
@@ -317,7 +317,7 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
 
 
 def _leftovers(jobs: Client) -> Iterator[Finding]:
-    unrouted = jobs.ledger.health.messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
+    unrouted = jobs.store.health.messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
     if unrouted:
         yield Finding(
             Level.WARN,
@@ -325,7 +325,7 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
             f"{unrouted} messages that no queue was named for",
             "look at who publishes them",
         )
-    letters = len(jobs.ledger.dead.newest())
+    letters = len(jobs.store.dead.newest())
     found = f"{figures(letters, 'message')} could not be taken" if letters else "none"
     mend = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
     yield Finding(

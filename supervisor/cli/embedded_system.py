@@ -17,7 +17,7 @@ from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability.telemetry import is_wanted
 from handoff_queue.shared.settings.folders import expanded
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli import interrupted_runs as kept
 from handoff_queue.supervisor.cli.celery_process import celery_command, nursery_of_celery
@@ -104,7 +104,7 @@ class EmbeddedSystem:
             UserError: one cannot start; the line that it left.
         """
         until = time.monotonic() + READY_WITHIN_S
-        roles = jobs.ledger.roles
+        roles = jobs.store.roles
         while (
             len(roles.announcements()) < WORKERS or SUPERVISOR_QUEUE not in roles.presence().queues
         ):
@@ -116,10 +116,10 @@ class EmbeddedSystem:
             time.sleep(_LOOK_EVERY_S)
 
     def check(self) -> None:
-        """Raises: UserError, LedgerUnavailable: a process that is needed has gone for good."""
+        """Raises: UserError, StoreUnavailable: a process that is needed has gone for good."""
         broken = self._processes.broken()
         if "redis" in broken:
-            raise LedgerUnavailable(
+            raise StoreUnavailable(
                 f"the private Redis has gone: {broken['redis'].splitlines()[-1]}"
             )
         if broken:

@@ -15,8 +15,8 @@ from handoff_queue.shared.settings.optional_packages import is_optional, missing
 from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.errors import (
     HandoffError,
-    LedgerUnavailable,
     ManyProblems,
+    StoreUnavailable,
     UserError,
 )
 from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, say
@@ -28,7 +28,7 @@ OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED, PARTIAL = (
     0,
     1,
     UserError.exit_code,
-    LedgerUnavailable.exit_code,
+    StoreUnavailable.exit_code,
     4,
     5,
 )
@@ -100,7 +100,7 @@ def _outcome(command: Callable[[], object]) -> int:
         for problem in str(error).splitlines():
             say(problem)
         return error.exit_code
-    except (UserError, LedgerUnavailable) as error:
+    except (UserError, StoreUnavailable) as error:
         say(str(error))
         return error.exit_code
     except KeyboardInterrupt:

@@ -28,7 +28,7 @@ def whole_system(
 
     Raises:
         UserError: nobody is there to do the work, or nobody has one of these models.
-        LedgerUnavailable: Redis is away.
+        StoreUnavailable: Redis is away.
     """
     from handoff_queue.supervisor.cli import interrupted_runs as kept
     from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
@@ -62,7 +62,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
     """Who judges here. `model`: as it was asked for; else that of the settings, where workers
     have more than the offline one.
     """
-    served = jobs.ledger.roles.served()
+    served = jobs.store.roles.served()
     is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}
     chosen = None if is_offline else settings.reviewer_model or settings.supervisor_model
     return AnswerJudge(JUDGE if JUDGE in served else all_rounder(served), model or chosen)
@@ -70,7 +70,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
 
 def is_free(jobs: Client, models: tuple[str | None, ...]) -> bool:
     """Whether only the offline model can answer: it costs nothing."""
-    there = {name for one in jobs.ledger.roles.served().values() for name in one.models}
+    there = {name for one in jobs.store.roles.served().values() for name in one.models}
     return there == {OFFLINE_MODEL} or all(model == OFFLINE_MODEL for model in models)
 
 

@@ -1,4 +1,4 @@
-"""Who is there on a broker: by what each process announces in the ledger, or, to count them,
+"""Who is there on a broker: by what each process announces in the store, or, to count them,
 by Celery's own question.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
     Raises:
         UserError: no worker serves any specialist, no supervisor takes jobs, or nobody has the
         model; says what to start.
-        LedgerUnavailable: nobody is announced, because Redis takes no writes.
+        StoreUnavailable: nobody is announced, because Redis takes no writes.
     """
     served, has_supervisor = (
-        jobs.ledger.roles.served(),
-        SUPERVISOR_QUEUE in jobs.ledger.roles.presence().queues,
+        jobs.store.roles.served(),
+        SUPERVISOR_QUEUE in jobs.store.roles.presence().queues,
     )
-    if not (served and has_supervisor) and (why := jobs.ledger.health.refusal()):
-        raise LedgerUnavailable(why)
+    if not (served and has_supervisor) and (why := jobs.store.health.refusal()):
+        raise StoreUnavailable(why)
     if not served:
         raise UserError(NO_WORKERS)
     models = {name for one in served.values() for name in one.models}

@@ -76,7 +76,7 @@ def stay(
             answered = question.version
     except BrokenPipe as error:
         raise KeyboardInterrupt from error
-    looking.ledger.connection.close()
+    looking.store.connection.close()
     result = jobs.result(job_id)
     if output is not None:
         from handoff_queue.supervisor.cli.display.rows import write_rows

@@ -39,7 +39,7 @@ def list_jobs(
     """
     wanted = statuses_of(statuses)
     jobs = client_of_broker()
-    where = filter_of(wanted, tenant, older_than, jobs.ledger.connection.now())
+    where = filter_of(wanted, tenant, older_than, jobs.store.connection.now())
     standings = jobs.newest(count, where)
     if as_json:
         write_as_json([_as_json(standing) for standing in standings])

@@ -18,7 +18,7 @@ from handoff_queue.shared.settings.settings import (
     redis_url_of,
 )
 from handoff_queue.shared.text.words import suggestion
-from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
 from handoff_queue.supervisor.cli.display.terminal import say
@@ -135,29 +135,29 @@ def _look_at_redis(settings: Settings) -> None:
     """A broker that is away is waited for, as Celery does. One that refuses us will go on doing so.
 
     Raises:
-        LedgerUnavailable: wrong URL or password.
+        StoreUnavailable: wrong URL or password.
         UnusableRedis: a cluster, or no such database.
     """
     if settings.redis_url is None:
         say(f"HANDOFF_REDIS_URL is not set: trying {DEFAULT_REDIS_URL}")
     try:
         reach_redis(settings)
-    except LedgerUnavailable as error:
+    except StoreUnavailable as error:
         if "cannot be reached" not in str(error):
             raise
         say(f"{error} Waiting for it")
 
 
 def reach_redis(settings: Settings) -> None:
-    """Raises: LedgerUnavailable: no Redis there, a wrong URL or password. UnusableRedis: a
+    """Raises: StoreUnavailable: no Redis there, a wrong URL or password. UnusableRedis: a
     cluster, or no such database.
     """
     from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
-    from handoff_queue.shared.store.store import open_ledger
+    from handoff_queue.shared.store.store import open_store
 
-    ledger = open_ledger(redis_url_of(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
+    store = open_store(redis_url_of(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
     try:
-        ledger.connection.now()
-        ledger.health.refuse_a_cluster()
+        store.connection.now()
+        store.health.refuse_a_cluster()
     finally:
-        ledger.connection.close()
+        store.connection.close()

@@ -268,7 +268,7 @@ def request_of(asked: RequestOptions, jobs: Client) -> Request:
         gates=asked.gates.gates if asked.gates else None,
         facts=asked.gates.facts if asked.gates else None,
         rubric=asked.rubric,
-        after=job_named(jobs.ledger, asked.after) if asked.after else None,
+        after=job_named(jobs.store, asked.after) if asked.after else None,
         approvals=approvals_of(asked),
     )
     jobs.check(request)
@@ -295,7 +295,7 @@ def _check_fact_checker(request: Request, jobs: Client) -> None:
     from handoff_queue.supervisor.client.submission import check_fact_checker
 
     gates = gating_in(request, load_settings()).gates
-    check_fact_checker(jobs.ledger, gates.fact_checker if gates else None)
+    check_fact_checker(jobs.store, gates.fact_checker if gates else None)
 
 
 def check_model(model: str | None, settings: Settings) -> None:

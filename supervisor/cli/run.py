@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
-from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import NOBODY_THERE
 from handoff_queue.shared.types.limits import OnLimit
@@ -162,8 +162,8 @@ def _run_there(asked: RequestOptions, how: RunOptions, settings: Settings) -> in
             f"the job goes on: `handoff watch {job_id}` comes back to it, `handoff cancel {job_id}` stops it"
         )
         return INTERRUPTED
-    except LedgerUnavailable as error:
-        raise LedgerUnavailable(
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
             f"{error} Nothing is lost: `handoff watch {job_id}` comes back to the job"
         ) from error
     except OutputFailed as error:

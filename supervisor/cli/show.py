@@ -63,7 +63,7 @@ def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     if as_json:
         write_json(found.to_json())
     else:
-        print_everything(found, letters_about(jobs.ledger, job_id))
+        print_everything(found, letters_about(jobs.store, job_id))
 
 
 def show_what_matters(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
@@ -75,7 +75,7 @@ def show_what_matters(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     if as_json:
         write_json(found.to_json())
     else:
-        print_outline(found, letters_about(jobs.ledger, job_id))
+        print_outline(found, letters_about(jobs.store, job_id))
 
 
 def show_handoffs(

@@ -57,8 +57,8 @@ def specialists(
     settings = with_own(load_settings(), own, tools)
     if lint:
         return _lint(settings)
-    ledger = client_with(settings).ledger if settings.redis_url is not None and not own else None
-    served = ledger.roles.served() if ledger is not None else None
+    store = client_with(settings).store if settings.redis_url is not None and not own else None
+    served = store.roles.served() if store is not None else None
     specs = (
         {name: one.spec for name, one in served.items()}
         if served is not None
@@ -71,8 +71,8 @@ def specialists(
             note("from files; who is served by live workers is known with HANDOFF_REDIS_URL")
         console = stdout()
         console.print(shown(specs, served, console.width))
-    if ledger is not None and not served:
-        say(ledger.health.refusal() or NO_WORKERS)
+    if store is not None and not served:
+        say(store.health.refusal() or NO_WORKERS)
         return FAILED
     return OK
 

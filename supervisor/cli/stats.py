@@ -24,7 +24,7 @@ from handoff_queue.supervisor.text.sanitizing import plain
 if TYPE_CHECKING:
     from handoff_queue.shared.store.daily_budget import DaySpending
     from handoff_queue.shared.store.queue_load import FleetLoad, RateLimitBucket
-    from handoff_queue.shared.store.store import Ledger
+    from handoff_queue.shared.store.store import Store
 
 SHORT = 6
 """Characters of an account's digest, where it is shown."""
@@ -38,8 +38,8 @@ def stats(as_json: AsJson = False) -> int:
 
       handoff stats --json | jq '.roles[] | {role, wanted_slots}'
     """
-    ledger = client_of_broker().ledger
-    found = stats_now(ledger, ledger.loads.now())
+    store = client_of_broker().store
+    found = stats_now(store, store.loads.now())
     if as_json:
         write_as_json(found.as_json())
     else:
@@ -47,16 +47,16 @@ def stats(as_json: AsJson = False) -> int:
     return OK
 
 
-def stats_now(ledger: Ledger, load: FleetLoad) -> FleetStats:
+def stats_now(store: Store, load: FleetLoad) -> FleetStats:
     """With who is there, what handoffs have taken, and what was spent today.
 
     Raises:
-        LedgerUnavailable: Redis is away.
+        StoreUnavailable: Redis is away.
     """
-    served = ledger.roles.served()
-    samples, _ = ledger.history.read({*served, *load.waiting, *ROLES})
+    served = store.roles.served()
+    samples, _ = store.history.read({*served, *load.waiting, *ROLES})
     return stats_of(
-        load, served, samples, ledger.days.today(DEFAULT_TENANT).installation, ledger.loads.window_s
+        load, served, samples, store.days.today(DEFAULT_TENANT).installation, store.loads.window_s
     )
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.text.durations import whole_seconds_of
-from handoff_queue.shared.types.errors import Conflict, LedgerUnavailable, UserError
+from handoff_queue.shared.types.errors import Conflict, StoreUnavailable, UserError
 from handoff_queue.shared.types.job_options import MOST_WAIT_S, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_text import refuse_repeats
 from handoff_queue.shared.types.limits import (
@@ -130,7 +130,7 @@ def submit(
 
 def _say_who_is_missing(jobs: Client, named: Set[str]) -> None:
     """`named`: specialists that workflows hand work to."""
-    there = jobs.ledger.roles.presence().queues
+    there = jobs.store.roles.presence().queues
     if SUPERVISOR_QUEUE not in there:
         say(
             "no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)"
@@ -174,10 +174,10 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
                 pass
             except OutputFailed as error:  # the other jobs are enqueued before the command fails
                 failure = error
-    except LedgerUnavailable as error:
+    except StoreUnavailable as error:
         if done == 0:
             raise
-        raise LedgerUnavailable(
+        raise StoreUnavailable(
             f"{error}; the first {done} of {len(requests)} jobs are enqueued"
         ) from error
     if failure is not None:

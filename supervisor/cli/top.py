@@ -15,7 +15,7 @@ from rich.text import Text
 
 from handoff_queue.shared.store.queue_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.text.durations import DurationRange, in_units
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli import stats
@@ -91,7 +91,7 @@ def top(
         return OK
     jobs = client_of_broker()
     if not (sys.stdin.isatty() and stdout().is_terminal):
-        stdout().print(stats.StatsColumns(stats.stats_now(jobs.ledger, jobs.ledger.loads.now())))
+        stdout().print(stats.StatsColumns(stats.stats_now(jobs.store, jobs.store.loads.now())))
         return OK
     from handoff_queue.supervisor.client.client import onlooker_of
 
@@ -123,18 +123,18 @@ class FleetScreen:
     def draw(self) -> RenderableType:
         try:
             return self._fleet() if self._open is None else self._job(self._open)
-        except LedgerUnavailable as error:
+        except StoreUnavailable as error:
             return Text(f"{error} (trying again)", style="yellow")
 
     def _fleet(self) -> RenderableType:
-        load = self._jobs.ledger.loads.now()
-        found = stats.stats_now(self._jobs.ledger, load)
+        load = self._jobs.store.loads.now()
+        found = stats.stats_now(self._jobs.store, load)
         self._spending.add(found.at, found.spent_today.microusd, found.spent_today.tokens)
         self._rows = longest(load)
         return fleet(found, load.at, self._rows, self._spending)
 
     def _job(self, view: JobView) -> RenderableType:
-        events = self._jobs.ledger.journal.read(view.job_id, view.version)
+        events = self._jobs.store.journal.read(view.job_id, view.version)
         seen, _ = look_below(self._jobs, look(self._jobs, heard(self._jobs, view, events)))
         keys = Text("Esc: back   q: end", style="dim")
         if seen.books is None:

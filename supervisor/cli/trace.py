@@ -64,7 +64,7 @@ def trace(
       handoff trace job.json -o job.html
     """
     is_file = job.endswith(".json") or Path(job).is_file()
-    exports = _in_file(Path(job)) if is_file else _in_ledger(job)
+    exports = _in_file(Path(job)) if is_file else _in_store(job)
     first = exports[0]
     try:
         tree = tree_of({one.job.job_id: _traced(one) for one in exports}, first.job.job_id)
@@ -99,7 +99,7 @@ def _in_file(path: Path) -> list[Export]:
         raise UserError(f"{path} is not a job that `handoff export` wrote ({error})") from error
 
 
-def _in_ledger(job: str) -> list[Export]:
+def _in_store(job: str) -> list[Export]:
     """Return the job, then its child jobs that are still there."""
     jobs, job_id = client_and_job(job)
     found = [jobs.export(job_id)]

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from handoff_queue.shared.store.presence import acting
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.characters import has_half_a_character
@@ -132,7 +132,7 @@ _Problem = tuple[str, Sequence[str]]
 
 
 def approve(
-    ledger: Ledger,
+    store: Store,
     job_id: JobId,
     note: str | None,
     plan: JsonValue,
@@ -147,24 +147,24 @@ def approve(
     Raises:
         UserError: the job waits for no approval, asks about no such step, or the plan is none.
     """
-    state, question = _waiting(ledger, job_id)
+    state, question = _waiting(store, job_id)
     if (steps or rows) and question.what is not ApprovalOf.STEP:
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}, not of single steps:"
             " leave out --step and --row"
         )
-    steps = steps_named(ledger, state, question, steps, rows)
+    steps = steps_named(store, state, question, steps, rows)
     made, texts = None, _texts(note)
     if plan is not None:
-        made, text = _own_plan(ledger, state, question, plan)
+        made, text = _own_plan(store, state, question, plan)
         texts.append(text)
     named = tuple(map(StepId, steps))
     answer = Approved(asked=question.version, note=_ref(note), plan=made, steps=named)
-    _say(ledger, state, answer, texts)
+    _say(store, state, answer, texts)
 
 
 def steps_named(
-    ledger: Ledger, state: JobState, question: Question, steps: Sequence[str], rows: Sequence[str]
+    store: Store, state: JobState, question: Question, steps: Sequence[str], rows: Sequence[str]
 ) -> tuple[StepId, ...]:
     """Return the ids of the steps that a person means. Empty: all of them.
 
@@ -175,7 +175,7 @@ def steps_named(
         return ()
     is_of_steps = question.what is ApprovalOf.STEP
     there = question.steps if is_of_steps else tuple(state.steps)
-    plan = _plan_of(ledger, state)
+    plan = _plan_of(store, state)
     named = dict.fromkeys(
         step_id for name in steps or there for step_id in _copies_of(plan, there, name)
     )
@@ -214,15 +214,15 @@ def _with_keys(
     return tuple(dict.fromkeys(one for key in keys for one in by_key[key]))
 
 
-def _plan_of(ledger: Ledger, state: JobState) -> Plan | None:
+def _plan_of(store: Store, state: JobState) -> Plan | None:
     if state.plan is None:
         return None
     digest = state.plan.plan.digest
-    return Plan.from_json(ledger.blobs.get(state.job_id, [digest])[digest])
+    return Plan.from_json(store.blobs.get(state.job_id, [digest])[digest])
 
 
 def reject(
-    ledger: Ledger,
+    store: Store,
     job_id: JobId,
     note: str | None,
     steps: Sequence[str],
@@ -235,15 +235,15 @@ def reject(
         UserError: the job waits for no approval, has no such step or row, the plan is none, or no
             planner would read it.
     """
-    state, question = _waiting(ledger, job_id)
+    state, question = _waiting(store, job_id)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again"
         )
-    steps = steps_named(ledger, state, question, steps, rows)
+    steps = steps_named(store, state, question, steps, rows)
     own, texts = None, _texts(note)
     if plan is not None:
-        made, text = _own_plan(ledger, state, question, plan)
+        made, text = _own_plan(store, state, question, plan)
         if not may_be_planned_again(state):
             raise UserError(
                 f"no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is"
@@ -252,7 +252,7 @@ def reject(
         texts.append(text)
     named = tuple(map(StepId, steps))
     _say(
-        ledger,
+        store,
         state,
         Rejected(asked=question.version, note=_ref(note), steps=named, own_plan=own),
         texts,
@@ -260,14 +260,14 @@ def reject(
 
 
 def _own_plan(
-    ledger: Ledger, state: JobState, question: Question, plan: JsonValue
+    store: Store, state: JobState, question: Question, plan: JsonValue
 ) -> tuple[PlanMade, str]:
     """What a person would have instead of the plan that is asked about, and its payload."""
     if question.what is not ApprovalOf.PLAN:
         raise UserError(
             f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
         )
-    served = ledger.roles.served()
+    served = store.roles.served()
     made = edited(plan, state, served)
     return plan_made(made, is_reviewed=state.is_reviewed, acting=acting(served))
 
@@ -364,8 +364,8 @@ def _names(listed: JsonValue) -> list[JsonValue]:
     return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
 
 
-def _waiting(ledger: Ledger, job_id: JobId) -> tuple[JobState, Question]:
-    state = fold(job_id, None, ledger.journal.read(job_id))
+def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
+    state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
         raise UnknownJob.named(job_id)
     if state.question is None:
@@ -375,19 +375,17 @@ def _waiting(ledger: Ledger, job_id: JobId) -> tuple[JobState, Question]:
     return state, state.question
 
 
-def _say(
-    ledger: Ledger, state: JobState, answer: Approved | Rejected, texts: Sequence[str]
-) -> None:
+def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequence[str]) -> None:
     """Appended whatever has happened meanwhile: where another answer came first, this one
     changes nothing, and that is said.
     """
-    version = ledger.journal.append_unless_ended(
+    version = store.journal.append_unless_ended(
         state.job_id, answer, waiting_fields(state, None), texts
     )
     before = fold(
         state.job_id,
         None,
-        [one for one in ledger.journal.read(state.job_id) if one.version < version],
+        [one for one in store.journal.read(state.job_id) if one.version < version],
     )
     if (
         not version

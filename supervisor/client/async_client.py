@@ -60,7 +60,7 @@ class AsyncClient:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._hub = EventHub(client.ledger)
+        self._hub = EventHub(client.store)
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="handoff-client")
 
     async def __aenter__(self) -> Self:
@@ -81,7 +81,7 @@ class AsyncClient:
     def _close(self) -> None:
         self._hub.close()
         self._threads.shutdown()
-        self._client.ledger.connection.close()
+        self._client.store.connection.close()
 
     async def _call(
         self,
@@ -113,7 +113,7 @@ class AsyncClient:
 
         Raises:
             UnknownJob: there is no such job, or it was deleted meanwhile.
-            LedgerUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
+            StoreUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
         """
         if not follow:
             for recorded in await self._read(job_id, after):
@@ -132,7 +132,7 @@ class AsyncClient:
         and `after` takes it. A comment follows every `heartbeat_s` seconds of silence.
 
         Raises:
-            UnknownJob, LedgerUnavailable: as `events`.
+            UnknownJob, StoreUnavailable: as `events`.
         """
         async for news in self._follow(job_id, after, wait_s=heartbeat_s):
             if not news:
@@ -149,7 +149,7 @@ class AsyncClient:
 
         Raises:
             UnknownJob: there is no such job.
-            LedgerUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
+            StoreUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
         """
         check_wait_s(wait_s)
         standing = await self.standing(job_id)
@@ -167,7 +167,7 @@ class AsyncClient:
         """Wait up to `wait_s` seconds for the job's end and return everything about the job.
 
         Raises:
-            UnknownJob, LedgerUnavailable: as `wait`.
+            UnknownJob, StoreUnavailable: as `wait`.
         """
         check_wait_s(wait_s)
         if wait_s > 0:
@@ -307,7 +307,7 @@ class AsyncClient:
         """Return the stored standing without looking for missing workers."""
         from handoff_queue.supervisor.client.job_lookup import known
 
-        return known(self._client.ledger, job_id)
+        return known(self._client.store, job_id)
 
 
 def _is_over(news: Sequence[Recorded], was_over: bool) -> bool:

@@ -25,7 +25,7 @@ from pydantic import JsonValue, SecretStr
 from handoff_queue.shared.settings.settings import Settings, load_settings, redis_url_of
 from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, Recorded
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -67,8 +67,8 @@ else:
 class Client:
     """The door to the job queue."""
 
-    def __init__(self, ledger: Ledger, settings: Settings) -> None:
-        self.ledger = ledger
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store = store
         self._settings = settings
 
     def submit(self, request: Request) -> JobId:
@@ -79,12 +79,12 @@ class Client:
             says how to mend it.
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
             Conflict: the idempotency key was used before, for another request.
-            LedgerUnavailable: Redis cannot be reached, or is too full for a new job; says so
+            StoreUnavailable: Redis cannot be reached, or is too full for a new job; says so
             where it is not known whether it was enqueued.
         """
         from handoff_queue.supervisor.client.submit import submit
 
-        return submit(self.ledger, self._dispatcher, self._settings, *self._made(request))
+        return submit(self.store, self._dispatcher, self._settings, *self._made(request))
 
     def submit_each(self, requests: Iterable[Request]) -> Iterator[JobId]:
         """Enqueue many jobs, fifty of them in about as many round trips as one takes, and give
@@ -93,12 +93,12 @@ class Client:
         half-way has up to 49 more jobs than ids.
 
         Raises:
-            UserError, BudgetSpent, LedgerUnavailable: as `submit`, of the job whose id would
+            UserError, BudgetSpent, StoreUnavailable: as `submit`, of the job whose id would
             be next; those given are enqueued, none after.
         """
         from handoff_queue.supervisor.client.submit import submit_each
 
-        return submit_each(self.ledger, self._dispatcher, self._settings, map(self._made, requests))
+        return submit_each(self.store, self._dispatcher, self._settings, map(self._made, requests))
 
     def first_clash(self, requests: Sequence[Request]) -> Clash | None:
         """The first of these whose idempotency key stands for another request, one of them or
@@ -108,7 +108,7 @@ class Client:
 
         made = [self.submission(request) for request in requests]
         return first_clash(
-            made, self.ledger.journal.first_events([one.job_id for one in made if one.has_key])
+            made, self.store.journal.first_events([one.job_id for one in made if one.has_key])
         )
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
@@ -118,7 +118,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        return events_of(self.ledger, job_id, after, follow=follow)
+        return events_of(self.store, job_id, after, follow=follow)
 
     def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
         """Everything about the job; waits up to `wait_s` seconds for its end. `status` says
@@ -126,12 +126,12 @@ class Client:
 
         Raises:
             UnknownJob: there is no such job.
-            LedgerUnavailable: as `wait`.
+            StoreUnavailable: as `wait`.
         """
         from handoff_queue.supervisor.client.report import report_on
 
         self.wait(job_id, wait_s)
-        return report_on(self.ledger, job_id)
+        return report_on(self.store, job_id)
 
     def rows(self, job_id: JobId, step: str | None = None) -> list[Row]:
         """Return a row for each item of a workflow with `for_each`, under the item's own key.
@@ -145,7 +145,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.rows import rows_on
 
-        return rows_on(self.ledger, checked(job_id), step)
+        return rows_on(self.store, checked(job_id), step)
 
     def outline(self, job_id: JobId) -> JobOutline:
         """What matters of the job, as quickly for one of 10,000 steps as for one of 200.
@@ -153,7 +153,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.outline import outline_on
 
-        return outline_on(self.ledger, checked(job_id))
+        return outline_on(self.store, checked(job_id))
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
         """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such
@@ -161,7 +161,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.report import handoffs_on
 
-        return handoffs_on(self.ledger, checked(job_id), handoff_ids)
+        return handoffs_on(self.store, checked(job_id), handoff_ids)
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
         """Wait up to `wait_s` seconds for the job's end; the status as it is then. A Redis
@@ -169,10 +169,10 @@ class Client:
 
         Raises:
             UnknownJob: there is no such job.
-            LedgerUnavailable: Redis is not there, or stays away.
+            StoreUnavailable: Redis is not there, or stays away.
         """
         check_wait_s(wait_s)
-        return wait_for_end(self.ledger, job_id, wait_s)
+        return wait_for_end(self.store, job_id, wait_s)
 
     def export(self, job_id: JobId, *, texts: bool = False) -> Export:
         """The whole of a job, for a file: `export(...).to_json()`. `texts`: those of its
@@ -184,7 +184,7 @@ class Client:
         from handoff_queue.supervisor.client.export import export_of
 
         self._known(job_id)
-        return export_of(self.ledger, self._settings, job_id, texts=texts)
+        return export_of(self.store, self._settings, job_id, texts=texts)
 
     def cancel(self, job_id: JobId) -> bool:
         """Stop the job everywhere. Returns whether there was anything to stop.
@@ -194,7 +194,7 @@ class Client:
         """
         self._known(job_id)
         is_heard = (
-            self.ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1}) > 0
+            self.store.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1}) > 0
         )
         if is_heard:
             self._dispatcher.wake(job_id)
@@ -223,7 +223,7 @@ class Client:
             check_type("the limits", limits, NewLimits)
             check_bounds("the limits", limits)
         self._known(job_id)
-        retry_job(self.ledger, job_id, from_step, limits or NewLimits(), whole=whole)
+        retry_job(self.store, job_id, from_step, limits or NewLimits(), whole=whole)
         self._dispatcher.wake(job_id)
 
     def approve(
@@ -247,7 +247,7 @@ class Client:
         from handoff_queue.supervisor.client.approvals import approve
 
         self._known(job_id)
-        approve(self.ledger, job_id, note, plan, steps, rows)
+        approve(self.store, job_id, note, plan, steps, rows)
         self._dispatcher.wake(job_id)
 
     def reject(
@@ -271,7 +271,7 @@ class Client:
         from handoff_queue.supervisor.client.approvals import reject
 
         self._known(job_id)
-        reject(self.ledger, job_id, note, steps, plan, rows)
+        reject(self.store, job_id, note, steps, plan, rows)
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:
@@ -284,7 +284,7 @@ class Client:
         """
         check_type("the role", role, str)
         check_type("the reason", reason, str)
-        pause(self.ledger, role, reason)
+        pause(self.store, role, reason)
 
     def resume(self, role: str) -> int | None:
         """Let a role go on. Return how many handoffs it had been stopped at. None: it was not
@@ -293,7 +293,7 @@ class Client:
         Raises:
             UserError: the role is not paused, and no worker serves or has served it.
         """
-        return resume(self.ledger, role)
+        return resume(self.store, role)
 
     def retry_dead(self, letter: DeadLetter) -> None:
         """Put what a dead letter was about back where it came from, and drop the letter. Mend
@@ -304,7 +304,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.fleet import put_back
 
-        put_back(self.ledger, self._dispatcher, letter)
+        put_back(self.store, self._dispatcher, letter)
 
     def delete(self, job_id: JobId) -> None:
         """Remove an ended job and everything of it, its children too.
@@ -316,20 +316,20 @@ class Client:
             raise UserError(
                 f"{job_id} does a step of {parent}: delete that job, and this one goes with it"
             )
-        delete_job(self.ledger, job_id)
+        delete_job(self.store, job_id)
 
     def standing(self, job_id: JobId) -> JobStanding:
         """Status, books, and what the job waits for if somebody is missing. Raises:
         UnknownJob: there is no such job.
         """
-        return with_waiting(self.ledger, [self._known(job_id)])[0]
+        return with_waiting(self.store, [self._known(job_id)])[0]
 
     def _made(self, request: Request) -> tuple[Request, Submission]:
         self.check(request)
         return request, self.submission(request)
 
     def _known(self, job_id: JobId) -> JobStanding:
-        return known(self.ledger, job_id)
+        return known(self.store, job_id)
 
     @cached_property
     def _dispatcher(self) -> Dispatcher:
@@ -342,7 +342,7 @@ class Client:
         return Dispatcher(
             make_app(
                 "client",
-                self.ledger.connection.url,
+                self.store.connection.url,
                 self._settings,
                 (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE),
             )
@@ -350,8 +350,8 @@ class Client:
 
     def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:
         """Return the jobs that match, the newest first, each as `standing` returns it."""
-        job_ids = self.ledger.jobs.newest(count, where)
-        return with_waiting(self.ledger, self.ledger.jobs.standings(job_ids))
+        job_ids = self.store.jobs.newest(count, where)
+        return with_waiting(self.store, self.store.jobs.standings(job_ids))
 
     def check(self, request: Request) -> None:
         """What can be said of a request without Redis and without its documents.
@@ -364,12 +364,12 @@ class Client:
         check_request(request, self._settings)
 
     def submission(self, request: Request) -> Submission:
-        """A request as it would enter the ledger. Raises: UserError."""
+        """A request as it would enter the store. Raises: UserError."""
         from handoff_queue.supervisor.client.request import check_is_request
         from handoff_queue.supervisor.client.submission import completed
 
         check_is_request(request)
-        return completed(self.ledger, self._settings, request)
+        return completed(self.store, self._settings, request)
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""
@@ -396,7 +396,7 @@ def connect(
         if not redis_url:
             raise UserError("the Redis URL is empty: leave it out to use HANDOFF_REDIS_URL")
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
-    return Client(open_ledger(redis_url_of(settings), settings, timeout_s=timeout_s), settings)
+    return Client(open_store(redis_url_of(settings), settings, timeout_s=timeout_s), settings)
 
 
 def onlooker_of(jobs: Client) -> Client:
@@ -404,7 +404,7 @@ def onlooker_of(jobs: Client) -> Client:
     `ONLOOKER_TIMEOUT_S`.
     """
     return Client(
-        open_ledger(jobs.ledger.connection.url, jobs._settings, timeout_s=ONLOOKER_TIMEOUT_S),
+        open_store(jobs.store.connection.url, jobs._settings, timeout_s=ONLOOKER_TIMEOUT_S),
         jobs._settings,
     )
 

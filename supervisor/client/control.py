@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import close_names, suggestion
 from handoff_queue.shared.types.errors import UnknownJob, UserError, VersionConflict
 from handoff_queue.shared.types.events import HandoffIssued, Recorded, RetryRequested
@@ -69,7 +69,7 @@ def going_on(state: JobState, event: RetryRequested, due_at: float) -> Commit:
 
 
 def retry_job(
-    ledger: Ledger, job_id: JobId, from_step: str | None, new: NewLimits, *, whole: bool = False
+    store: Store, job_id: JobId, from_step: str | None, new: NewLimits, *, whole: bool = False
 ) -> None:
     """Decide it, and write it down, whatever else happens to the job meanwhile.
 
@@ -77,28 +77,28 @@ def retry_job(
         UserError: see `retry_of`, or its documents are gone.
     """
     while True:
-        books = next(iter(ledger.jobs.standings([job_id])), None)
-        state = fold(job_id, None, ledger.journal.read(job_id))
+        books = next(iter(store.jobs.standings([job_id])), None)
+        state = fold(job_id, None, store.journal.read(job_id))
         if state is None or books is None:
             raise UnknownJob.named(job_id)
         commit = retry_commit(
-            state, books, from_step, new, ledger.connection.now() + WAKE_AFTER_S, whole=whole
+            state, books, from_step, new, store.connection.now() + WAKE_AFTER_S, whole=whole
         )
-        keep_documents(ledger, state)
+        keep_documents(store, state)
         with suppress(
             VersionConflict
         ):  # its webhook was tried meanwhile, or somebody else retries it
-            ledger.journal.commit(commit)
+            store.journal.commit(commit)
             return
 
 
-def delete_job(ledger: Ledger, job_id: JobId) -> None:
+def delete_job(store: Store, job_id: JobId) -> None:
     """From below, so that what is left after a crash is still found from above.
 
     Raises:
         UserError: it, or a job below it, has not ended; nothing of that is removed.
     """
-    standing = next(iter(ledger.jobs.standings([job_id])), None)
+    standing = next(iter(store.jobs.standings([job_id])), None)
     if standing is None:
         return
     if not standing.status.ended:
@@ -111,13 +111,13 @@ def delete_job(ledger: Ledger, job_id: JobId) -> None:
             )
         )
     for child in standing.children:
-        delete_job(ledger, child)
+        delete_job(store, child)
     issued = [
         one.event.handoff_id
-        for one in ledger.journal.read(job_id)
+        for one in store.journal.read(job_id)
         if isinstance(one.event, HandoffIssued)
     ]
-    ledger.jobs.delete(job_id, issued)
+    store.jobs.delete(job_id, issued)
 
 
 _ALIKE = 0.9
@@ -126,13 +126,13 @@ MOST_REASON_CHARS = 200
 """It stands in a line of everything that waits for the role."""
 
 
-def pause(ledger: Ledger, role: str, reason: str) -> None:
+def pause(store: Store, role: str, reason: str) -> None:
     """Raises: UserError: see `check_pausable`."""
-    check_pausable(ledger, role)
-    ledger.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
+    check_pausable(store, role)
+    store.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
 
 
-def check_pausable(ledger: Ledger, role: str) -> None:
+def check_pausable(store: Store, role: str) -> None:
     """While nobody at all is announced (all processes are gone, or Redis was full), every name
     may be one that was served before.
 
@@ -140,8 +140,8 @@ def check_pausable(ledger: Ledger, role: str) -> None:
         UserError: nobody serves or has served it; or nobody is announced, and it is no name,
         or one of those that are known but for a slip.
     """
-    served = ledger.roles.served()
-    known = _known(ledger, served)
+    served = store.roles.served()
+    known = _known(store, served)
     is_name = re.fullmatch(NAME_PATTERN, role) is not None and role not in RESERVED
     may_be_served = not served and is_name and not close_names(role, known, alike=_ALIKE)
     if role not in known and not may_be_served:
@@ -150,20 +150,20 @@ def check_pausable(ledger: Ledger, role: str) -> None:
         )
 
 
-def resume(ledger: Ledger, role: str) -> int | None:
+def resume(store: Store, role: str) -> int | None:
     """Let a role go on. Return how many handoffs it had been stopped at. None: it was not paused.
 
     Raises:
         UserError: the role is not paused, and it is not a role that `check_pausable` accepts.
     """
-    held = ledger.pauses.resume(role)
-    if held is None and role not in _known(ledger, ledger.roles.served()):
-        if paused := close_names(role, ledger.pauses.all()):
+    held = store.pauses.resume(role)
+    if held is None and role not in _known(store, store.roles.served()):
+        if paused := close_names(role, store.pauses.all()):
             raise UserError(f"{role[:64]!r} is not paused: did you mean {paused[0]}?")
-        check_pausable(ledger, role)
+        check_pausable(store, role)
     return held
 
 
-def _known(ledger: Ledger, served: Iterable[str]) -> set[str]:
+def _known(store: Store, served: Iterable[str]) -> set[str]:
     """Return the roles that have a queue, or that workers or supervisors serve."""
-    return {*ROLES, *served, *(one.queue for one in ledger.health.depths())} - {THINK_QUEUE}
+    return {*ROLES, *served, *(one.queue for one in store.health.depths())} - {THINK_QUEUE}

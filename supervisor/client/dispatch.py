@@ -40,7 +40,7 @@ log = log_of(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OutgoingHandoff:
-    """One handoff to be published: the bytes that the ledger knows, and its place in its chord."""
+    """One handoff to be published: the bytes that the store knows, and its place in its chord."""
 
     handoff: AgentHandoff
     text: str
@@ -65,7 +65,7 @@ class Dispatcher:
         """A chord: these handoffs, then `supervisor.advance`.
 
         Put together by hand, message for message what `chord(header)(body)` sends: Celery's
-        canvas tells the backend the chord's size, which the ledger knows
+        canvas tells the backend the chord's size, which the store knows
         (`shared/broker/task_outcome.py`), and subscribes to a result of every handoff, which
         nobody sends and nobody cancels.
         """
@@ -151,7 +151,7 @@ class Dispatcher:
 
     @contextmanager
     def _left_to_the_sweeper(self, job_id: JobId, *others: JobId) -> Iterator[None]:
-        """What is to be done stands in the ledger already: what cannot be sent is as good as
+        """What is to be done stands in the store already: what cannot be sent is as good as
         lost, and a sweeper sends it again.
         """
         try:

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     HandoffError,
-    LedgerUnavailable,
     MalformedMessage,
+    StoreUnavailable,
     UnknownJob,
 )
 from handoff_queue.shared.types.events import Recorded
@@ -88,8 +88,8 @@ class Subscription:
 class EventHub:
     """Reads journals for all followers of a process. Thread-safe."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._changed = threading.Condition()
         self._followers: dict[JobId, list[Subscription]] = {}
         self._positions: dict[JobId, int] = {}
@@ -141,7 +141,7 @@ class EventHub:
                     check_at = time.monotonic() + CHECK_EVERY_S
                 patience.renew()
                 self._pause(GATHER_S if has_read else 0.0)
-            except LedgerUnavailable as error:
+            except StoreUnavailable as error:
                 self._bear(patience, error)
             except HandoffError as error:
                 self._tell(positions, error=error)
@@ -157,7 +157,7 @@ class EventHub:
 
     def _read(self, positions: Mapping[JobId, int]) -> bool:
         """Wait for new events and hand them out. Returns whether there were any."""
-        new = self._ledger.journal.follow_each(positions, READ_S)
+        new = self._store.journal.follow_each(positions, READ_S)
         for job_id, events in new.items():
             if isinstance(events, MalformedMessage):
                 self._tell([job_id], error=events)
@@ -172,19 +172,19 @@ class EventHub:
         """Tell followers of jobs that have ended, and of jobs that were deleted."""
         for start in range(0, len(job_ids), CHECK_AT_MOST):
             some = job_ids[start : start + CHECK_AT_MOST]
-            standings = {each.job_id: each for each in self._ledger.jobs.standings(some)}
+            standings = {each.job_id: each for each in self._store.jobs.standings(some)}
             for job_id in some:
                 if job_id not in standings:
                     self._tell([job_id], error=UnknownJob.named(job_id))
                 elif standings[job_id].status.ended:
                     self._tell([job_id], has_ended=True)
 
-    def _bear(self, patience: ReconnectLimit, error: LedgerUnavailable) -> None:
+    def _bear(self, patience: ReconnectLimit, error: StoreUnavailable) -> None:
         """Wait for Redis to come back. After `RECONNECT_FOR_S`, every follower gets the error."""
         try:
             patience.bear(error)
             self._pause(RECONNECT_EVERY_S)
-        except LedgerUnavailable:
+        except StoreUnavailable:
             with self._changed:
                 job_ids = list(self._positions)
             self._tell(job_ids, error=error)

@@ -20,7 +20,7 @@ from handoff_queue.shared.observability.redaction import HIDDEN, Redactor, secre
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.events import Event, JobSubmitted, Recorded
 from handoff_queue.shared.types.handoff import Document, Manifest
@@ -69,14 +69,14 @@ class Export(Message):
         return JobRecord(self.at, self.job, journal, self.handoffs, self.payloads, self.waits)
 
 
-def export_of(ledger: Ledger, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
+def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
     """Read all of it.
 
     Raises:
         UnknownJob: there is none.
-        LedgerError: its payloads are gone.
+        StoreError: its payloads are gone.
     """
-    record = record_of(ledger, job_id)
+    record = record_of(store, job_id)
     submitted = record.journal[0].event
     assert isinstance(submitted, JobSubmitted)
     manifest = (
@@ -84,7 +84,7 @@ def export_of(ledger: Ledger, settings: Settings, job_id: JobId, *, texts: bool)
         if submitted.manifest
         else Manifest()
     )
-    documents = (*manifest.documents, *ledger.blobs.fetched(job_id))
+    documents = (*manifest.documents, *store.blobs.fetched(job_id))
     whole = Export(
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=record.at,
@@ -94,13 +94,11 @@ def export_of(ledger: Ledger, settings: Settings, job_id: JobId, *, texts: bool)
         ),
         payloads=dict(record.payloads),
         handoffs=dict(record.handoffs),
-        turns=ledger.claims.turns(job_id, list(record.handoffs)),
+        turns=store.claims.turns(job_id, list(record.handoffs)),
         documents=documents,
-        texts=ledger.blobs.documents([document.digest for document in documents])
-        if texts
-        else None,
+        texts=store.blobs.documents([document.digest for document in documents]) if texts else None,
         waits=record.waits,
-        letters=letters_about(ledger, job_id),
+        letters=letters_about(store, job_id),
     )
     return Export.of(_cleaned(whole.model_dump(mode="json"), Redactor(secrets_of(settings))))
 

@@ -22,7 +22,7 @@ from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.queue_load import FleetLoad, QueueBacklog, RateLimitBucket
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.names import THINK_QUEUE, queue_of
@@ -47,19 +47,19 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
     }
 
 
-def put_back(ledger: Ledger, dispatcher: Dispatcher, letter: DeadLetter) -> None:
+def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     """Where it came from, and drop the letter. Raises: UserError: see `Client.retry_dead`."""
     if is_job_id(letter.body):
-        if known(ledger, JobId(letter.body)).status.ended:
+        if known(store, JobId(letter.body)).status.ended:
             raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
         dispatcher.wake(JobId(letter.body))
     elif named := handoff_in(letter.body):
-        ledger.dead.publish_again(named[0], named[1])
+        store.dead.publish_again(named[0], named[1])
     else:
         raise UserError(
             f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it"
         )
-    ledger.dead.drop(letter)
+    store.dead.drop(letter)
 
 
 NEWEST = 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.handoff import Earlier, Manifest
 from handoff_queue.supervisor.client.request import EarlierWork, Request
@@ -12,7 +12,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
-def follow_on(ledger: Ledger, request: Request) -> EarlierWork | None:
+def follow_on(store: Store, request: Request) -> EarlierWork | None:
     """What `request.after` leaves; None: there is no such. Its documents stay, for a job that
     brings none of its own.
 
@@ -22,7 +22,7 @@ def follow_on(ledger: Ledger, request: Request) -> EarlierWork | None:
     """
     if (job_id := request.after) is None:
         return None
-    state = fold(job_id, None, ledger.journal.read(job_id))
+    state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
         raise UnknownJob.named(job_id)
     if not state.ended:
@@ -36,9 +36,9 @@ def follow_on(ledger: Ledger, request: Request) -> EarlierWork | None:
         )
     manifest = state.submitted.manifest if request.documents is None else None
     if manifest:
-        keep_documents(ledger, state)
+        keep_documents(store, state)
     needed = [state.submitted.request, *([manifest] if manifest else [])]
-    texts = ledger.blobs.get(
+    texts = store.blobs.get(
         job_id,
         [ref.digest for ref in needed],
         results=[ref.digest for ref in results.values()],
@@ -58,7 +58,7 @@ def follow_on(ledger: Ledger, request: Request) -> EarlierWork | None:
     )
 
 
-def keep_documents(ledger: Ledger, state: JobState) -> None:
+def keep_documents(store: Store, state: JobState) -> None:
     """Have the documents of an ended job stay while it is at work again.
 
     Raises:
@@ -67,10 +67,10 @@ def keep_documents(ledger: Ledger, state: JobState) -> None:
     if (manifest_ref := state.submitted.manifest) is None:
         return
     manifest = Manifest.from_json(
-        ledger.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
+        store.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
     )
     digests = [document.digest for document in manifest.documents]
-    if gone := ledger.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
+    if gone := store.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
         raise UserError(
             f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs"
         )

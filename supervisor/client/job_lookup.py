@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from handoff_queue.shared.store.jobs import JobStanding
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id, is_job_id_prefix
 
@@ -24,19 +24,19 @@ def checked(job_id: JobId) -> JobId:
     return job_id
 
 
-def known(ledger: Ledger, job_id: JobId) -> JobStanding:
+def known(store: Store, job_id: JobId) -> JobStanding:
     """Return how a job stands.
 
     Raises:
         UnknownJob: no job has this id.
     """
-    standing = next(iter(ledger.jobs.standings([checked(job_id)])), None)
+    standing = next(iter(store.jobs.standings([checked(job_id)])), None)
     if standing is None:
         raise UnknownJob.named(job_id)
     return standing
 
 
-def job_named(ledger: Ledger, text: str) -> JobId:
+def job_named(store: Store, text: str) -> JobId:
     """Return the id of the only job with an id that begins with this text.
 
     A whole id is returned as it is, without a look at Redis.
@@ -49,7 +49,7 @@ def job_named(ledger: Ledger, text: str) -> JobId:
         return JobId(text)
     if not is_job_id_prefix(text):
         raise _no_job_id(text)
-    return only_match(text, ledger.jobs.beginning_with(text, MOST_CANDIDATES + 1))
+    return only_match(text, store.jobs.beginning_with(text, MOST_CANDIDATES + 1))
 
 
 def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_lookup import known
@@ -36,8 +36,8 @@ class ReconnectLimit:
         """Redis has answered."""
         self._away_since = None
 
-    def bear(self, error: LedgerUnavailable) -> None:
-        """Redis has not answered. Raises: LedgerUnavailable: this one; it has not for too long."""
+    def bear(self, error: StoreUnavailable) -> None:
+        """Redis has not answered. Raises: StoreUnavailable: this one; it has not for too long."""
         if self._away_since is None:
             self._away_since = self._now()
         if self._now() - self._away_since > self._for_s:
@@ -48,15 +48,15 @@ FOLLOW_S = 5.0
 """The longest that one look for new events blocks."""
 
 
-def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Iterator[Recorded]:
+def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Iterator[Recorded]:
     """See `Client.events`."""
-    known(ledger, job_id)
+    known(store, job_id)
     is_over = False
     while True:
         found = (
-            ledger.journal.follow(job_id, after, FOLLOW_S)
+            store.journal.follow(job_id, after, FOLLOW_S)
             if follow
-            else ledger.journal.read(job_id, after)
+            else store.journal.read(job_id, after)
         )
         for recorded in found:
             after = recorded.version
@@ -66,16 +66,16 @@ def events_of(ledger: Ledger, job_id: JobId, after: int, *, follow: bool) -> Ite
             yield recorded
         if not follow or is_over:
             return
-        if not found and known(ledger, job_id).status.ended:
+        if not found and known(store, job_id).status.ended:
             return
 
 
 def wait_for_end(
-    ledger: Ledger, job_id: JobId, wait_s: float, patience: ReconnectLimit | None = None
+    store: Store, job_id: JobId, wait_s: float, patience: ReconnectLimit | None = None
 ) -> JobStatus:
     """See `Client.wait`."""
     until, patience = time.monotonic() + wait_s, patience or ReconnectLimit()
-    standing = known(ledger, job_id)
+    standing = known(store, job_id)
     status, version = standing.status, standing.version
     while not status.ended and (time.monotonic() < until or patience.is_away):
         left = max(0.0, until - time.monotonic())
@@ -83,17 +83,17 @@ def wait_for_end(
             if (
                 patience.is_away
             ):  # a look may block until the next outage: who has come back says so at once
-                status = known(ledger, job_id).status
+                status = known(store, job_id).status
                 patience.renew()
                 continue
-            new = ledger.journal.follow(job_id, version, min(left, FOLLOW_S))
+            new = store.journal.follow(job_id, version, min(left, FOLLOW_S))
             if new and isinstance(last := new[-1].event, JobEnded):
                 return last.status
             if not new or any(
                 isinstance(one.event, JobEnded) for one in new
             ):  # its webhook's tries may stand after it
-                status = known(ledger, job_id).status
-        except LedgerUnavailable as error:
+                status = known(store, job_id).status
+        except StoreUnavailable as error:
             if patience.is_away and not left:
                 raise
             patience.bear(error)

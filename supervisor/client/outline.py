@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from handoff_queue.shared.store.job_summary import HandoffBooks, JobSummary
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
@@ -83,21 +83,19 @@ class JobOutline(Message):
     """What this does not say, and the command that does, a line each."""
 
 
-def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
+def outline_on(store: Store, job_id: JobId) -> JobOutline:
     """Return a job in brief. It takes about eight round trips, however many steps there are.
 
     Raises:
         UnknownJob: there is none.
     """
-    glance = ledger.glances.of(job_id)
+    glance = store.glances.of(job_id)
     job, submitted = glance.job, glance.first.event
     assert isinstance(submitted, JobSubmitted)
-    routed = ledger.glances.routed(job.job_id) if submitted.mode is Mode.AUTO else None
+    routed = store.glances.routed(job.job_id) if submitted.mode is Mode.AUTO else None
     ended, until = _end(glance)
     running, newest = glance.running[:MOST_NAMED], _newest(glance)
-    told, answer = _told(
-        ledger, glance, [*glance.failed, *glance.dropped, *running, *newest], ended
-    )
+    told, answer = _told(store, glance, [*glance.failed, *glance.dropped, *running, *newest], ended)
 
     said = (
         (answer.value if answer.value is not None else answer.text)
@@ -131,7 +129,7 @@ def outline_on(ledger: Ledger, job_id: JobId) -> JobOutline:
         answer=said,
         usage=usage_of(job),
         wall_s=round(until - glance.first.at, 3),
-        notes=_notes(ledger, glance, ended, answer),
+        notes=_notes(store, glance, ended, answer),
         left_out=tuple(_left_out(glance, ended if said is None else None)),
     )
 
@@ -162,16 +160,14 @@ def _reviews(glance: JobSummary) -> tuple[dict[str, Any], ...]:
 
 
 def _told(
-    ledger: Ledger, glance: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
+    store: Store, glance: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
 ) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
     """These handoffs in short, and the answer if it is."""
     job_id = glance.job.job_id
-    books = ledger.glances.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
+    books = store.glances.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
     answer = ended.answer.digest if ended and ended.answer else None
-    texts = ledger.blobs.short(
-        job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES
-    )
+    texts = store.blobs.short(job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES)
     told = {handoff_id: _in_short(handoff_id, one, texts) for handoff_id, one in books.items()}
     return told, Answer.from_json(texts[answer]) if answer in texts else None
 
@@ -207,10 +203,10 @@ def _line(text: str | None, most: int) -> str | None:
 
 
 def _notes(
-    ledger: Ledger, glance: JobSummary, ended: JobEnded | None, answer: Answer | None
+    store: Store, glance: JobSummary, ended: JobEnded | None, answer: Answer | None
 ) -> tuple[str, ...]:
     why = (ended.reason,) if ended and ended.reason else ()
-    waits = missing_in(ledger, glance.job, MOST_WAITING)
+    waits = missing_in(store, glance.job, MOST_WAITING)
     return (*(answer.notes[:MOST_NAMED] if answer else ()), *why, *map(str, waits))
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, JsonValue
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import (
@@ -72,15 +72,15 @@ class JobRecord:
     """One line for each missing worker."""
 
 
-def record_of(ledger: Ledger, job_id: JobId) -> JobRecord:
+def record_of(store: Store, job_id: JobId) -> JobRecord:
     """Read the journal of a job and all its payloads.
 
     Raises:
         UnknownJob: there is none.
-        LedgerError: its payloads are gone.
+        StoreError: its payloads are gone.
     """
-    journal = tuple(ledger.journal.read(job_id))
-    standing = next(iter(ledger.jobs.standings([job_id])), None)
+    journal = tuple(store.journal.read(job_id))
+    standing = next(iter(store.jobs.standings([job_id])), None)
     if not journal or standing is None:
         raise UnknownJob.named(job_id)
     issued = [one.event for one in journal if isinstance(one.event, HandoffIssued)]
@@ -91,11 +91,11 @@ def record_of(ledger: Ledger, job_id: JobId) -> JobRecord:
         event.specialist for event in issued
     ]
     return JobRecord(
-        at=ledger.connection.now(),
+        at=store.connection.now(),
         job=standing,
         journal=journal,
-        handoffs=ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued]),
-        payloads=ledger.blobs.get(
+        handoffs=store.jobs.handoffs(job_id, [event.handoff_id for event in issued]),
+        payloads=store.blobs.get(
             job_id,
             [digest for digest in digests if digest not in results],
             results=[*results],
@@ -104,7 +104,7 @@ def record_of(ledger: Ledger, job_id: JobId) -> JobRecord:
             map(
                 str,
                 missing_for(
-                    ledger,
+                    store,
                     standing,
                     [one.handoff_id for one in issued if one.handoff_id not in finished],
                 ),
@@ -113,9 +113,9 @@ def record_of(ledger: Ledger, job_id: JobId) -> JobRecord:
     )
 
 
-def letters_about(ledger: Ledger, job_id: JobId) -> tuple[DeadLetter, ...]:
+def letters_about(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
     """Dead letters that speak of a job."""
-    return tuple(letter for letter in ledger.dead.newest() if job_id in letter.body)
+    return tuple(letter for letter in store.dead.newest() if job_id in letter.body)
 
 
 def refs_in(value: object) -> Iterable[BlobRef]:
@@ -245,14 +245,14 @@ class JobResult(Message):
         return [row for row in self.row_results if row.step in wanted]
 
 
-def report_on(ledger: Ledger, job_id: JobId) -> JobResult:
-    """Read everything that the ledger has about a job.
+def report_on(store: Store, job_id: JobId) -> JobResult:
+    """Read everything that the store has about a job.
 
     Raises:
         UnknownJob: there is none.
-        LedgerError: its payloads are gone.
+        StoreError: its payloads are gone.
     """
-    return report_of(record_of(ledger, job_id))
+    return report_of(record_of(store, job_id))
 
 
 def report_of(record: JobRecord) -> JobResult:
@@ -499,21 +499,21 @@ class HandoffReport(Message):
 
 
 def handoffs_on(
-    ledger: Ledger, job_id: JobId, handoff_ids: Sequence[HandoffId]
+    store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> list[HandoffReport]:
     """Return the reports in the order of the ids, in three round trips.
 
     Raises:
         UnknownJob: there is no such job.
         UserError: it has none of that name.
-        LedgerError: its payloads are gone.
+        StoreError: its payloads are gone.
     """
     wanted = list(dict.fromkeys(handoff_ids))
-    books = ledger.glances.handoffs(
+    books = store.glances.handoffs(
         job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)]
     )
     if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
-        known(ledger, job_id)
+        known(store, job_id)
         which = ", ".join(map(repr, unknown))
         raise UserError(
             f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
@@ -521,8 +521,8 @@ def handoffs_on(
     messages = [one.message for one in books.values()]
     results = [one.result for one in books.values() if one.result]
     texts, turns = (
-        ledger.blobs.get(job_id, messages, results=results),
-        ledger.claims.turns(job_id, wanted),
+        store.blobs.get(job_id, messages, results=results),
+        store.claims.turns(job_id, wanted),
     )
     return [
         HandoffReport(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, PositiveInt
 
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import JobId
@@ -44,26 +44,26 @@ class Row(Message):
     """The reason of a status other than `ok`."""
 
 
-def rows_on(ledger: Ledger, job_id: JobId, step: str | None = None) -> list[Row]:
+def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
     """Read the rows that a job has now. Of the payloads, only the plan and the rows' results.
 
     Raises:
         UnknownJob: there is no such job.
         UserError: `step` is no repeated step of the job.
-        LedgerError: its payloads are gone.
+        StoreError: its payloads are gone.
     """
-    state = fold(job_id, None, ledger.journal.read(job_id))
+    state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
         raise UnknownJob.named(job_id)
     if state.plan is None:
         return []
     digest = state.plan.plan.digest
-    plan = Plan.from_json(ledger.blobs.get(job_id, [digest])[digest])
+    plan = Plan.from_json(store.blobs.get(job_id, [digest])[digest])
     repeated = repeated_in(plan)
     names = chosen(names_of(repeated), last_repeated(plan), step)
     steps = [one for one in repeated if one.row and one.row.step in names]
     wanted = list(dict.fromkeys(ref.digest for ref in results_wanted(state, steps)))
-    return list(rows_of(state, steps, ResultTexts(ledger.blobs.get(job_id, [], results=wanted))))
+    return list(rows_of(state, steps, ResultTexts(store.blobs.get(job_id, [], results=wanted))))
 
 
 def names_of(repeated: Sequence[Step]) -> list[str]:

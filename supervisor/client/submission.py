@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from handoff_queue.shared.documents.folder import FolderReading, read_folder
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
     InvalidDocuments,
-    LedgerUnavailable,
+    StoreUnavailable,
     UserError,
 )
 from handoff_queue.shared.types.events import Event, JobStatus, JobSubmitted
@@ -218,7 +218,7 @@ def books_of(limits: JobLimits | NewLimits) -> dict[str, int]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def completed(ledger: Ledger, settings: Settings, request: Request) -> Submission:
+def completed(store: Store, settings: Settings, request: Request) -> Submission:
     """Raises: UserError."""
     if isinstance(request.documents, Path | Mapping):
         request = replace(request, documents=documents_of(request, settings))
@@ -228,7 +228,7 @@ def completed(ledger: Ledger, settings: Settings, request: Request) -> Submissio
         follow_on,
     )  # here, because it folds a journal, which few requests need
 
-    return submission_of(request, settings, follow_on(ledger, request))
+    return submission_of(request, settings, follow_on(store, request))
 
 
 def documents_of(request: Request, settings: Settings) -> FolderReading:
@@ -274,9 +274,9 @@ def _read(folder: Path, request: Request, settings: Settings) -> FolderReading:
 class Admission:
     """What requests that come together are held against: asked of Redis once for all of them."""
 
-    def __init__(self, ledger: Ledger, memory_mark: float) -> None:
+    def __init__(self, store: Store, memory_mark: float) -> None:
         """`memory_mark`: the part of Redis's maxmemory above which no new job is taken."""
-        self._ledger = ledger
+        self._store = store
         self._mark = memory_mark
         self._spent: dict[str, str | None] = {}
 
@@ -287,44 +287,44 @@ class Admission:
             UserError: a real model cannot be had from workers without a key, or nobody has
                 ever served its fact-checker. (With no worker there, they may come.)
             BudgetSpent: the tenant, or the installation, has spent what it may in a day.
-            LedgerUnavailable: Redis is filled above the mark. A job that is there already, by
+            StoreUnavailable: Redis is filled above the mark. A job that is there already, by
             its key, is let in.
         """
-        check_fact_checker(self._ledger, made.event.fact_checker)
+        check_fact_checker(self._store, made.event.fact_checker)
         if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
             raise UserError(
                 f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the workers run, or leave the model out"
             )
         spent = self._spent_up(request.tenant)
-        if not (spent or self._no_room) or self._ledger.jobs.standings([made.job_id]):
+        if not (spent or self._no_room) or self._store.jobs.standings([made.job_id]):
             return
         if spent:
             raise BudgetSpent(spent)
-        raise LedgerUnavailable(self._no_room)
+        raise StoreUnavailable(self._no_room)
 
     @cached_property
     def _models(self) -> set[str]:
-        return {model for served in self._ledger.roles.served().values() for model in served.models}
+        return {model for served in self._store.roles.served().values() for model in served.models}
 
     @cached_property
     def _no_room(self) -> str | None:
-        return self._ledger.health.no_room(self._mark)
+        return self._store.health.no_room(self._mark)
 
     def _spent_up(self, tenant: str) -> str | None:
         if tenant not in self._spent:
-            self._spent[tenant] = self._ledger.days.spent_up(tenant)
+            self._spent[tenant] = self._store.days.spent_up(tenant)
         return self._spent[tenant]
 
 
-def check_fact_checker(ledger: Ledger, name: str | None) -> None:
+def check_fact_checker(store: Store, name: str | None) -> None:
     """One whose workers are away has done something here before: then the answer leaves with a
     note that it was not checked. A queue tells nothing, for whatever a workflow names has one.
 
     Raises:
         UserError: nobody serves or has served it, and somebody is there.
     """
-    served = ledger.roles.served() if name else {}
-    if name and served and name not in served and not ledger.history.read([name])[0][name]:
+    served = store.roles.served() if name else {}
+    if name and served and name not in served and not store.history.read([name])[0][name]:
         raise UserError(
             f"fact_checker: no worker serves or has served {name!r}: {suggestion(name, sorted(served))}"
         )

@@ -1,4 +1,4 @@
-"""How requests enter the ledger: each whole or not at all, once, and announced."""
+"""How requests enter the store: each whole or not at all, once, and announced."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     Conflict,
     HandoffError,
-    LedgerError,
-    LedgerRefuses,
-    LedgerUnavailable,
+    StoreError,
+    StoreRefuses,
+    StoreUnavailable,
     UserError,
     VersionConflict,
 )
@@ -43,72 +43,72 @@ Made = tuple[Request, Submission]
 
 
 def submit(
-    ledger: Ledger, dispatcher: Dispatcher, settings: Settings, request: Request, made: Submission
+    store: Store, dispatcher: Dispatcher, settings: Settings, request: Request, made: Submission
 ) -> JobId:
     """`made`: what the request comes to. Its trace begins here, or goes on where the caller is
     in one.
 
     Raises:
-        UserError, BudgetSpent, Conflict, LedgerUnavailable: see `Client.submit`.
+        UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit`.
     """
-    _start_telemetry(ledger, settings)
+    _start_telemetry(store, settings)
     with telemetry().submitting(made.job_id) as traceparent:
-        Admission(ledger, settings.memory_mark).check(made, request)
-        ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
-        commit = made.commit(ledger.connection.now() + ANNOUNCE_AFTER_S, traceparent)
+        Admission(store, settings.memory_mark).check(made, request)
+        store.blobs.put_new_documents(made.documents, request.limits.max_seconds)
+        commit = made.commit(store.connection.now() + ANNOUNCE_AFTER_S, traceparent)
         try:
-            ledger.journal.commit(commit)
+            store.journal.commit(commit)
         except VersionConflict:
-            _check_same(ledger, made)
+            _check_same(store, made)
             return made.job_id
-        except LedgerRefuses:
+        except StoreRefuses:
             raise
         except (
-            LedgerUnavailable
+            StoreUnavailable
         ):  # perhaps only its answer was lost: said again, it finds the job that it has made
-            _commit_again(ledger, commit, made)
+            _commit_again(store, commit, made)
         dispatcher.announce(made.job_id)
         return made.job_id
 
 
 def submit_each(
-    ledger: Ledger, dispatcher: Dispatcher, settings: Settings, all_of: Iterable[Made]
+    store: Store, dispatcher: Dispatcher, settings: Settings, all_of: Iterable[Made]
 ) -> Iterator[JobId]:
     """The same of many, a slice at a time, and as if each were submitted in its turn: after
     one that is refused none is enqueued.
 
     Raises:
-        UserError, BudgetSpent, Conflict, LedgerUnavailable: see `Client.submit_each`.
+        UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit_each`.
     """
-    _start_telemetry(ledger, settings)
+    _start_telemetry(store, settings)
     for some in _slices(all_of):
-        there = ledger.journal.first_events([made.job_id for _, made in some if made.has_key])
-        admitted, refusal = _admitted(ledger, settings, some, there)
-        yield from _enter(ledger, dispatcher, admitted, there)
+        there = store.journal.first_events([made.job_id for _, made in some if made.has_key])
+        admitted, refusal = _admitted(store, settings, some, there)
+        yield from _enter(store, dispatcher, admitted, there)
         if refusal:
             raise refusal
 
 
 def _admitted(
-    ledger: Ledger, settings: Settings, some: Sequence[Made], there: Mapping[JobId, Event]
+    store: Store, settings: Settings, some: Sequence[Made], there: Mapping[JobId, Event]
 ) -> tuple[list[Made], HandoffError | None]:
     """Those before the first that is refused, and why it is."""
-    admission, admitted = Admission(ledger, settings.memory_mark), list[Made]()
+    admission, admitted = Admission(store, settings.memory_mark), list[Made]()
     clash = first_clash([made for _, made in some], there)
     for place, (request, made) in enumerate(some):
         try:
             admission.check(made, request)
             if clash and clash.place == place:
                 raise _other_request(made)
-        except (UserError, LedgerError) as error:
+        except (UserError, StoreError) as error:
             return admitted, error
         admitted.append((request, made))
     return admitted, None
 
 
-def _start_telemetry(ledger: Ledger, settings: Settings) -> None:
+def _start_telemetry(store: Store, settings: Settings) -> None:
     start_telemetry("handoff", settings, flush_s=FLUSH_S)
-    telemetry().reads(ledger.traces.kept)
+    telemetry().reads(store.traces.kept)
 
 
 def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
@@ -130,43 +130,43 @@ def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
 
 
 def _enter(
-    ledger: Ledger, dispatcher: Dispatcher, slice_: Sequence[Made], there: Mapping[JobId, Event]
+    store: Store, dispatcher: Dispatcher, slice_: Sequence[Made], there: Mapping[JobId, Event]
 ) -> Iterator[JobId]:
     """One slice. Each of its jobs is written if the one before it is there: whatever becomes
     of the round trip, none is left out.
     """
     new = {made.job_id: (request, made) for request, made in slice_ if made.job_id not in there}
     problems = (
-        dict(zip(new, _commit_each(ledger, dispatcher, list(new.values())), strict=True))
+        dict(zip(new, _commit_each(store, dispatcher, list(new.values())), strict=True))
         if new
         else {}
     )
     for _, made in slice_:
         if isinstance(problem := problems.get(made.job_id), VersionConflict):
-            _check_same(ledger, made)
+            _check_same(store, made)
         elif problem is not None:
             raise problem
         yield made.job_id
 
 
 def _commit_each(
-    ledger: Ledger, dispatcher: Dispatcher, new: Sequence[Made]
-) -> list[LedgerError | None]:
+    store: Store, dispatcher: Dispatcher, new: Sequence[Made]
+) -> list[StoreError | None]:
     """Write and announce them; what became of each."""
     with telemetry().submitting_each([made.job_id for _, made in new]) as submissions:
         for request, made in new:
-            ledger.blobs.put_new_documents(made.documents, request.limits.max_seconds)
-        due_at, commits, before = ledger.connection.now() + ANNOUNCE_AFTER_S, list[Commit](), None
+            store.blobs.put_new_documents(made.documents, request.limits.max_seconds)
+        due_at, commits, before = store.connection.now() + ANNOUNCE_AFTER_S, list[Commit](), None
         for (_, made), traceparent in zip(new, submissions.traceparents, strict=True):
             commits.append(replace(made.commit(due_at, traceparent), after=before))
             before = made.job_id
         announced: tuple[type, ...] = (NoneType,)
         try:
-            came_to = ledger.journal.commit_each(commits)
+            came_to = store.journal.commit_each(commits)
         except (
-            LedgerUnavailable
+            StoreUnavailable
         ):  # perhaps only the answers were lost: said again, each finds the job that it has made
-            came_to, announced = _commit_each_again(ledger, commits), (NoneType, VersionConflict)
+            came_to, announced = _commit_each_again(store, commits), (NoneType, VersionConflict)
         refusals = [
             None if isinstance(problem, VersionConflict) else problem for problem in came_to
         ]  # those are there already
@@ -180,29 +180,29 @@ def _commit_each(
         return came_to
 
 
-def _commit_each_again(ledger: Ledger, commits: Sequence[Commit]) -> list[LedgerError | None]:
+def _commit_each_again(store: Store, commits: Sequence[Commit]) -> list[StoreError | None]:
     try:
-        return ledger.journal.commit_each(commits)
-    except LedgerUnavailable as error:
-        raise LedgerUnavailable(
+        return store.journal.commit_each(commits)
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
             f"{error}. Which of the next {len(commits)} were enqueued is not known: `handoff list` will say"
         ) from error
 
 
-def _commit_again(ledger: Ledger, commit: Commit, made: Submission) -> None:
+def _commit_again(store: Store, commit: Commit, made: Submission) -> None:
     try:
-        ledger.journal.commit(commit)
+        store.journal.commit(commit)
     except VersionConflict:
-        _check_same(ledger, made)
-    except LedgerUnavailable as error:
-        raise LedgerUnavailable(
+        _check_same(store, made)
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
             f"{error}. Whether {made.job_id} was enqueued is not known: `handoff list` will say"
         ) from error
 
 
-def _check_same(ledger: Ledger, made: Submission) -> None:
+def _check_same(store: Store, made: Submission) -> None:
     """Raises: Conflict: the existing job was submitted with another request."""
-    if ledger.journal.first_events([made.job_id]).get(made.job_id) != made.event:
+    if store.journal.first_events([made.job_id]).get(made.job_id) != made.event:
         raise _other_request(made)
 
 

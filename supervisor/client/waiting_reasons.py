@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
@@ -102,44 +102,44 @@ def awaited_answers(job: JobStanding) -> list[MissingRole]:
 
 
 def missing_for(
-    ledger: Ledger, job: JobStanding, out: Iterable[HandoffId]
+    store: Store, job: JobStanding, out: Iterable[HandoffId]
 ) -> tuple[MissingRole, ...]:
-    """The same, asked of the ledger in one round trip; none for a job that has ended. `out`:
+    """The same, asked of the store in one round trip; none for a job that has ended. `out`:
     its handoffs that have no result.
     """
     if job.status.ended:
         return ()
-    there = ledger.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out])
-    return _missing(ledger, {job.job_id: job}, there)[job.job_id]
+    there = store.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out])
+    return _missing(store, {job.job_id: job}, there)[job.job_id]
 
 
-def missing_in(ledger: Ledger, job: JobStanding, most: int) -> tuple[MissingRole, ...]:
+def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, ...]:
     """The same of what is found of the job among the first `most` of each queue that nobody serves."""
     if job.status.ended:
         return ()
-    found = _missing(ledger, {job.job_id: job}, ledger.roles.presence([job.job_id], most=most))[
+    found = _missing(store, {job.job_id: job}, store.roles.presence([job.job_id], most=most))[
         job.job_id
     ]
     return tuple(replace(one, are_all=len(one.steps) < most) for one in found)
 
 
-def with_waiting(ledger: Ledger, jobs: Sequence[JobStanding]) -> list[JobStanding]:
+def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]:
     """These with what they wait for: one round trip for all that have not ended."""
     going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]
     if not going_on:
         return list(jobs)
-    found = _missing(ledger, {job.job_id: job for job in jobs}, ledger.roles.presence(going_on))
+    found = _missing(store, {job.job_id: job for job in jobs}, store.roles.presence(going_on))
     return [replace(job, waiting_for="; ".join(map(str, found[job.job_id]))) for job in jobs]
 
 
 def _missing(
-    ledger: Ledger, jobs: Mapping[JobId, JobStanding], there: Presence
+    store: Store, jobs: Mapping[JobId, JobStanding], there: Presence
 ) -> dict[JobId, tuple[MissingRole, ...]]:
     """What is announced in a Redis that takes no writes lapses, and so nobody seems to be
     there: then it is Redis that jobs wait for.
     """
     found = {job_id: missing(job, there) for job_id, job in jobs.items()}
-    if any(found.values()) and (why := ledger.health.refusal()):
+    if any(found.values()) and (why := store.health.refusal()):
         return {
             job_id: (MissingRole("a Redis that takes writes", why),) if who else ()
             for job_id, who in found.items()

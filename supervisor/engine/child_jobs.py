@@ -20,7 +20,7 @@ from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import Interrupted, MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
@@ -71,7 +71,7 @@ log = log_of(__name__)
 
 
 def hand_over(
-    ledger: Ledger,
+    store: Store,
     state: JobState,
     step: Step,
     words: ResultTexts,
@@ -84,7 +84,7 @@ def hand_over(
     `words`: of the step's remarks. `answer_schema` and `contract`: as for `step_handoff`.
     """
     job_id = team_before(state, step.id)
-    before = fold(job_id, None, ledger.journal.read(job_id)) if job_id else None
+    before = fold(job_id, None, store.journal.read(job_id)) if job_id else None
     child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
     handoff = step_handoff(state, step, SPEC, SPEC.content_digest, words, answer_schema, contract)
     slice_ = {
@@ -118,8 +118,8 @@ class EarlierChild:
 class ChildJobs:
     """Starts child jobs, and gives their results to their parents."""
 
-    def __init__(self, ledger: Ledger, library: PayloadCache, dispatcher: Dispatcher) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store, library: PayloadCache, dispatcher: Dispatcher) -> None:
+        self._store = store
         self._library = library
         self._dispatcher = dispatcher
 
@@ -130,13 +130,13 @@ class ChildJobs:
         handed_over = state.open.get(handoff_id)
         if handed_over is None or handed_over.child is None:
             return
-        child, now = handed_over.child, self._ledger.connection.now()
+        child, now = handed_over.child, self._store.connection.now()
         limits = child.limits.model_copy(
             update={"max_seconds": min(child.limits.max_seconds, seconds_for(state, now))}
         )
         is_new = child.job_id == child_id_for(state.job_id, handoff_id)
         before = (
-            None if is_new else fold(child.job_id, None, self._ledger.journal.read(child.job_id))
+            None if is_new else fold(child.job_id, None, self._store.journal.read(child.job_id))
         )
         if before and not before.ended:
             return  # it has gone on already; or else its end is yet to come, which wakes us
@@ -147,7 +147,7 @@ class ChildJobs:
             else self._begun(state, handed_over, limits, due_at)
         )
         with suppress(VersionConflict):
-            self._ledger.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
+            self._store.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
             log.info(
                 "child goes on" if before else "child begun",
                 job_id=state.job_id,
@@ -169,7 +169,7 @@ class ChildJobs:
 
         `limits` come on top of the money, tokens and time that the child job has used.
         """
-        used = used_of(self._ledger.jobs.standings([before.job_id])[0])
+        used = used_of(self._store.jobs.standings([before.job_id])[0])
         event = RetryRequested(
             whole=state.waits_for_all,
             holds=True,
@@ -244,7 +244,7 @@ class ChildJobs:
         A child job cannot ask a person, and its parent's review comes after it. Should a
         child use another specialist all the same, it gets no tool with effects (`acts_with`).
         """
-        served = self._ledger.roles.served()
+        served = self._store.roles.served()
         acts = acting(served)
         if not acts:
             return allowed
@@ -259,7 +259,7 @@ class ChildJobs:
         """
         for attempt in range(handoff.attempt - 1, 0, -1):
             child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
-            before = fold(child, None, self._ledger.journal.read(child))
+            before = fold(child, None, self._store.journal.read(child))
             if before is None or before.ended is None:
                 continue
             results = {
@@ -285,7 +285,7 @@ class ChildJobs:
         """
         assert state.submitted.parent is not None
         parent = state.submitted.parent
-        claim = self._ledger.claims.of_child(parent.job_id, parent.handoff_id, state.job_id)
+        claim = self._store.claims.of_child(parent.job_id, parent.handoff_id, state.job_id)
         result = self._result(state)
         with suppress(Interrupted):
             claim.finish(claim.end(result, (finished_event(result, state.job_id),)))
@@ -293,7 +293,7 @@ class ChildJobs:
         told = Commit(
             job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()]
         )
-        self._ledger.journal.commit(told)  # said of a later end, it would keep that from its parent
+        self._store.journal.commit(told)  # said of a later end, it would keep that from its parent
 
     def _result(self, state: JobState) -> HandoffResult:
         assert state.ended is not None
@@ -308,8 +308,8 @@ class ChildJobs:
         answer = _answer_in(texts, state.ended.answer)
         assert state.submitted.parent is not None
         parent = state.submitted.parent
-        so_far = self._ledger.jobs.standings([state.job_id])[0]
-        of_handoff = self._ledger.jobs.handoffs(parent.job_id, [parent.handoff_id]).get(
+        so_far = self._store.jobs.standings([state.job_id])[0]
+        of_handoff = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id]).get(
             parent.handoff_id, so_far
         )
         return result_for_parent(

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store.presence import PresenceStore, acting
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.gil_yielding import gently
 from handoff_queue.shared.types.events import (
     Abandoned,
@@ -126,11 +126,11 @@ def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:
 class DecisionRecorder:
     """Turns commands that are recorded into events and messages."""
 
-    def __init__(self, ledger: Ledger, library: PayloadCache) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store, library: PayloadCache) -> None:
+        self._store = store
         self._library = library
         self._loading = PayloadLoader(library)
-        self.briefing = RoleBriefs(ledger, self._loading)
+        self.briefing = RoleBriefs(store, self._loading)
         self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
         """Each with its text."""
 
@@ -162,7 +162,7 @@ class DecisionRecorder:
             case EndJob():
                 self._end(state, command, into)
             case AskApproval():
-                keep_documents_for(state, self._ledger.blobs, self._library)
+                keep_documents_for(state, self._store.blobs, self._library)
                 draft = self._answer(state, command.status, into) if command.status else None
                 record_question(command, state.submitted.approvals.wait_s, draft, into)
             case AskUser() | RemindUser() | ApproveBySilence():
@@ -192,7 +192,7 @@ class DecisionRecorder:
             case Route():
                 return Routed(mode=command.mode, specialist=command.specialist)
             case MakeQuote():
-                return Quoted(quote=quoted(state, self._ledger))
+                return Quoted(quote=quoted(state, self._store))
             case TryAgain():
                 return StepsTriedAgain(steps=command.steps)
             case SkipReview():
@@ -240,7 +240,7 @@ class DecisionRecorder:
         event, text = plan_made(
             plan,
             is_reviewed=is_reviewed or asked.rubric is not None,
-            acting=acting(self._ledger.roles.served()),
+            acting=acting(self._store.roles.served()),
         )
         into.ref(text)
         into.events.append(event)
@@ -248,7 +248,7 @@ class DecisionRecorder:
     def _patch_plan(self, state: JobState, command: PatchPlan, into: PendingWrites) -> None:
         words = self._loading.words(state, [command.proposal, *results_wanted(state)], into)
         plan = self._loading.plan(state, into)
-        acts = acting(self._ledger.roles.served())
+        acts = acting(self._store.roles.served())
         record_patch(state, plan, command.proposal, words, into, acts)
 
     def _issue_group(self, state: JobState, command: IssueGroup, into: PendingWrites) -> None:
@@ -265,7 +265,7 @@ class DecisionRecorder:
                 update={"specialist": instead.get(step_id, state.steps[step_id].specialist)}
             )
             spec, digest, text = pinned_spec(
-                state, step.specialist, self._library, self._ledger.roles
+                state, step.specialist, self._library, self._store.roles
             )
             if text is not None:
                 into.ref(text)
@@ -293,7 +293,7 @@ class DecisionRecorder:
         step = self._loading.plan(state, into).by_id[step_id]
         contract = self._contract(state, step, SUB_SUPERVISOR)
         schema = self._answer_schema(state)
-        hand_over(self._ledger, state, step, words, into, schema, contract)
+        hand_over(self._store, state, step, words, into, schema, contract)
 
     def _answer_schema(self, state: JobState) -> Mapping[str, Any] | None:
         return self._loading.answer_schema(state) if state.submitted.answer_schema else None
@@ -303,14 +303,14 @@ class DecisionRecorder:
         planned_for = step.contract_of or step.specialist
         if planned_for in (assigned_to, SUB_SUPERVISOR):
             return None
-        return pinned_spec(state, planned_for, self._library, self._ledger.roles)[0]
+        return pinned_spec(state, planned_for, self._library, self._store.roles)[0]
 
     def _acts(self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline) -> bool:
         """Return whether the specialist of a handoff may call a tool with effects."""
         allowed = handoff.acts_with
         if allowed == ():
             return False
-        served = self._ledger.roles.served().get(spec.name)
+        served = self._store.roles.served().get(spec.name)
         if served is None:  # all its workers are away, and what they may do is in the plan
             return bool(outline.acts)
         if spec.task_with_effect is not None:
@@ -343,9 +343,9 @@ class DecisionRecorder:
         into.events.append(event)
 
     def _find_conflicts(self, state: JobState, into: PendingWrites) -> None:
-        event, ledger = found_in(state, self._loading.words(state, results_in(state), into))
-        if ledger:
-            into.ref(ledger)
+        event, store = found_in(state, self._loading.words(state, results_in(state), into))
+        if store:
+            into.ref(store)
         into.events.append(event)
 
     def _choose_answer(self, state: JobState, command: ChooseAnswer, into: PendingWrites) -> None:
@@ -386,7 +386,7 @@ class DecisionRecorder:
     ) -> None:
         assert state.submitted.fact_checker is not None
         spec, digest, text = pinned_spec(
-            state, state.submitted.fact_checker, self._library, self._ledger.roles
+            state, state.submitted.fact_checker, self._library, self._store.roles
         )
         if text is not None:
             into.ref(text)
@@ -429,7 +429,7 @@ class DecisionRecorder:
         """Of a job that has one."""
         assert state.submitted.fact_checker is not None
         spec, _, _ = pinned_spec(
-            state, state.submitted.fact_checker, self._library, self._ledger.roles
+            state, state.submitted.fact_checker, self._library, self._store.roles
         )
         return spec
 

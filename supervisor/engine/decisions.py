@@ -19,8 +19,8 @@ from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.jobs import LOST_AFTER_S, HandoffStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
-from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import ApprovalAsked, Event, Recorded
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.results import UNREADABLE
@@ -88,14 +88,14 @@ class DecisionMaker:
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: Store,
         attempts: Attempts,
         thinker: RoleRunner,
         states: StateCache,
         preparing: DecisionRecorder,
         dispatcher: Dispatcher,
     ) -> None:
-        self._ledger = ledger
+        self._store = store
         self._library = attempts.library
         self._thinker = thinker
         self._states = states
@@ -113,7 +113,7 @@ class DecisionMaker:
         A step whose stored result is needed and cannot be read fails first, and the decisions
         are made again without its result.
         """
-        now, seen = self._ledger.connection.now(), self._look(state, suspects)
+        now, seen = self._store.connection.now(), self._look(state, suspects)
         prepared, later = PendingWrites(), state
         damaged: set[StepId] = set()
         for _ in range(MOST_DECISIONS + len(state.steps)):
@@ -156,8 +156,8 @@ class DecisionMaker:
         commit = replace(self._commit(decision, decision.before, look), insists=insists)
         ready = self._ready(decision, look) if thinks_here else None
         if ready is None:
-            return self._made(decision, self._ledger.journal.commit(commit))
-        recorded, claim = self._ledger.claims.commit_and_claim(commit, ready.claiming)
+            return self._made(decision, self._store.journal.commit(commit))
+        recorded, claim = self._store.claims.commit_and_claim(commit, ready.claiming)
         return self._made(decision, recorded, ClaimedRole(ready, claim))
 
     def commit_with_end(
@@ -177,11 +177,11 @@ class DecisionMaker:
             return claim.finish(end), None
         decision, commit, ready = following
         try:
-            followed = self._ledger.claims.end_and_commit(
+            followed = self._store.claims.end_and_commit(
                 claim, end, commit, ready.claiming if ready else None
             )
         except (
-            LedgerError
+            StoreError
         ):  # it may have been done all the same: said again, the end is the same one
             return claim.finish(end), None
         if not followed.recorded:
@@ -196,7 +196,7 @@ class DecisionMaker:
         decision follows.
         """
         try:
-            now = self._ledger.connection.now()
+            now = self._store.connection.now()
             decision = self.decide(fold_on(made.state, _as_of(made.state, now, end.events)))
             if not decision.prepared.events:
                 return None
@@ -256,7 +256,7 @@ class DecisionMaker:
         """
         there, checker = self._preparing.briefing.there(state), state.submitted.fact_checker
         ask = list(dict.fromkeys([*suspects, *state.overview.apart]))
-        standings = self._ledger.jobs.handoffs(state.job_id, ask)
+        standings = self._store.jobs.handoffs(state.job_id, ask)
         return Observations(
             roles=frozenset(there),
             loads={
@@ -266,7 +266,7 @@ class DecisionMaker:
             },
             handoffs={i: _seen(found) for i, found in standings.items()},
             acting=acting(there),
-            is_fact_checker_away=checker is not None and checker not in self._ledger.roles.served(),
+            is_fact_checker_away=checker is not None and checker not in self._store.roles.served(),
         )
 
 

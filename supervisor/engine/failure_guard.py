@@ -8,11 +8,11 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claims import MAX_LOOKS
 from handoff_queue.shared.store.evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     HandoffError,
-    LedgerUnavailable,
     MalformedMessage,
+    StoreUnavailable,
     VersionConflict,
 )
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
@@ -38,8 +38,8 @@ log = log_of(__name__)
 class FailureGuard:
     """Ends such jobs, by as little of our code as can be."""
 
-    def __init__(self, ledger: Ledger, states: StateCache, dispatcher: Dispatcher) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store, states: StateCache, dispatcher: Dispatcher) -> None:
+        self._store = store
         self._dispatcher = dispatcher
         self._states = states
 
@@ -49,7 +49,7 @@ class FailureGuard:
         job's time is over. A defect ends the job after `MOST_STUMBLES`, with that reason.
 
         Raises:
-            LedgerUnavailable: the sweeper tries again.
+            StoreUnavailable: the sweeper tries again.
         """
         job_id = look.job_id
         why = str(error) if isinstance(error, HandoffError) else type(error).__name__
@@ -59,9 +59,9 @@ class FailureGuard:
             why=why,
             exc_info=not isinstance(error, HandoffError),
         )
-        times = self._ledger.journal.stumble(job_id, look.name)
+        times = self._store.journal.stumble(job_id, look.name)
         if times == 1:
-            self._ledger.dead.add(SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id)
+            self._store.dead.add(SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id)
         if times < MOST_STUMBLES:
             return
         try:
@@ -70,7 +70,7 @@ class FailureGuard:
                 f"a defect of ours ({type(error).__name__})",
                 in_its_time=not isinstance(error, MalformedMessage),
             )
-        except LedgerUnavailable:
+        except StoreUnavailable:
             raise
         except Exception as again:  # noqa: BLE001 - nobody here can end it either; it is due again, and left to who can
             log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
@@ -80,20 +80,18 @@ class FailureGuard:
         at it again. One that cannot be ended is looked at again, later each time.
 
         Raises:
-            LedgerUnavailable: the look stays noted, and another may try when it is given up.
+            StoreUnavailable: the look stays noted, and another may try when it is given up.
         """
         log.error("looks at a job never end", job_id=look.job_id)
         try:
             state = self._end(look, FROZE)
-        except LedgerUnavailable:
+        except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - logged there
             self.stumbled(look, error)
             return
         if state is None or state.ended:
-            self._ledger.journal.set_due(
-                look.job_id, None, state.version if state else 0, look.name
-            )
+            self._store.journal.set_due(look.job_id, None, state.version if state else 0, look.name)
 
     def _end(self, look: EvaluationLease, why: str, *, in_its_time: bool = True) -> JobState | None:
         """As failed, unless it has ended. Returns the state before that. `in_its_time`: also
@@ -108,7 +106,7 @@ class FailureGuard:
             if (
                 state is None
                 or state.ended
-                or not (in_its_time or self._ledger.connection.now() >= state.deadline)
+                or not (in_its_time or self._store.connection.now() >= state.deadline)
             ):
                 return state
             try:
@@ -124,7 +122,7 @@ class FailureGuard:
         """Nothing is decided, checked, priced or put into words. What is left to do about an
         ended job another look does.
         """
-        now = self._ledger.connection.now()
+        now = self._store.connection.now()
         end = JobEnded(
             status=JobStatus.FAILED,
             reason=f"{why}: see the supervisor's log; what steps have found is in `handoff show --full`",
@@ -140,5 +138,5 @@ class FailureGuard:
             due_at=now,
             look=look.name,
         )
-        recorded = self._ledger.journal.commit(commit)
+        recorded = self._store.journal.commit(commit)
         tell_end(self._states.remember(later, recorded[-1]), recorded, self._dispatcher)

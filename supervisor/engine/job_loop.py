@@ -13,12 +13,12 @@ from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     Interrupted,
-    LedgerUnavailable,
     LooksCrowded,
     LooksFrozen,
+    StoreUnavailable,
     VersionConflict,
 )
 from handoff_queue.shared.types.events import Recorded
@@ -66,44 +66,44 @@ class JobLoop:
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: Store,
         dispatcher: Dispatcher,
         attempts: Attempts,
         thinker: RoleRunner,
         webhooks: Webhooks,
         end_tasks: EndTasks,
     ) -> None:
-        self._ledger = ledger
+        self._store = store
         self._dispatcher = dispatcher
         self._thinker = thinker
         self._webhooks = webhooks
         self._end_tasks = end_tasks
         self._attempts = attempts
-        self._preparing = DecisionRecorder(ledger, attempts.library)
-        self._children = ChildJobs(ledger, attempts.library, dispatcher)
-        self._states = StateCache(ledger.journal)
+        self._preparing = DecisionRecorder(store, attempts.library)
+        self._children = ChildJobs(store, attempts.library, dispatcher)
+        self._states = StateCache(store.journal)
         self._deciding = DecisionMaker(
-            ledger, attempts, thinker, self._states, self._preparing, dispatcher
+            store, attempts, thinker, self._states, self._preparing, dispatcher
         )
-        self._giving_up = FailureGuard(ledger, self._states, dispatcher)
+        self._giving_up = FailureGuard(store, self._states, dispatcher)
         self._together = WakeUpCoalescer()
 
     def __call__(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
         """Take the job as far as it can go now.
 
         Raises:
-            LedgerUnavailable: the sweeper tries again.
+            StoreUnavailable: the sweeper tries again.
         """
         with self._together.place(job_id, suspects) as place:
             if place is not None:  # or somebody else looks for this one, too
                 self._look_at(job_id, place)
 
     def _look_at(self, job_id: JobId, place: WakeUpTicket) -> None:
-        look = self._ledger.looks.at(job_id)
+        look = self._store.looks.at(job_id)
         try:
             with self._attempts.leases.shown(look.sign_of_life):
                 self._advance(job_id, place, look)
-        except (LedgerUnavailable, Interrupted):
+        except (StoreUnavailable, Interrupted):
             look.interrupted()
             raise
         except LooksCrowded as why:
@@ -117,7 +117,7 @@ class JobLoop:
         state, suspects = self._states.load(job_id, look.begin), place.suspects
         if state is None:
             log.warning("no such job", job_id=job_id)
-            self._ledger.journal.set_due(job_id, None, 0)
+            self._store.journal.set_due(job_id, None, 0)
         conflicts = 0
         while (known := state) is not None:
             try:
@@ -168,7 +168,7 @@ class JobLoop:
         if (
             not prepared.events
         ):  # before the effects: a role may run for minutes, and the job can be woken meanwhile
-            self._ledger.journal.set_due(state.job_id, decision.due_at, state.version, look.name)
+            self._store.journal.set_due(state.job_id, decision.due_at, state.version, look.name)
             place.over()
             return self._grown(
                 later, [self._do(later, effect, look) for effect in prepared.effects]
@@ -193,7 +193,7 @@ class JobLoop:
         self._publish(made.state.job_id, made.prepared)
         place.over()
         if made.dropped:
-            standings = self._ledger.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
+            standings = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
             self._dispatcher.tell_dropped(
                 made.state.job_id, [one for one, found in standings.items() if found.held]
             )
@@ -243,7 +243,7 @@ class JobLoop:
                 if self._dispatcher.publish_again(
                     state.job_id, self._preparing.outgoing(state, effect.handoffs)
                 ):
-                    self._ledger.jobs.sent(state.job_id, effect.handoffs)
+                    self._store.jobs.sent(state.job_id, effect.handoffs)
                 return None
             case RunRole():
                 item = next(iter(self._preparing.outgoing(state, [effect.handoff_id])), None)
@@ -285,7 +285,7 @@ class JobLoop:
         return ended.recorded if ended.how is AttemptEnd.FINISHED else None
 
     def _have_thought(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
-        if self._ledger.jobs.queue(
+        if self._store.jobs.queue(
             state.job_id, handoff.handoff_id, THINK_QUEUE
         ) and self._dispatcher.think(handoff, text):
-            self._ledger.jobs.sent(state.job_id, [handoff.handoff_id])
+            self._store.jobs.sent(state.job_id, [handoff.handoff_id])

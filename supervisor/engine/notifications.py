@@ -20,7 +20,7 @@ from celery import Celery
 from handoff_queue.shared.broker.host_tasks import HostMessage, check_transport, send_to_host
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import EndTaskTried, WebhookTried
 from handoff_queue.shared.types.job_options import EndTask
@@ -101,8 +101,8 @@ def _cut_after(seconds: float) -> Iterator[list[HTTPConnection]]:
 class Webhooks:
     """Delivers, and writes down how it went."""
 
-    def __init__(self, ledger: Ledger, secret: str | None, timeout_s: float = TIMEOUT_S) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store, secret: str | None, timeout_s: float = TIMEOUT_S) -> None:
+        self._store = store
         self._secret = secret
         self._timeout_s = timeout_s
 
@@ -121,7 +121,7 @@ class Webhooks:
         tried = WebhookTried(
             attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
         )
-        self._ledger.journal.append(state.job_id, tried)
+        self._store.journal.append(state.job_id, tried)
         log.info(
             "webhook", job_id=state.job_id, attempt=attempt, delivered=delivered, detail=detail
         )
@@ -152,7 +152,7 @@ class Webhooks:
     def _post(self, url: str, body: bytes) -> tuple[bool, str]:
         if not url.lower().startswith(("http://", "https://")):
             return False, "not an http(s) URL"
-        timestamp = str(int(self._ledger.connection.now()))
+        timestamp = str(int(self._store.connection.now()))
         headers = {"Content-Type": "application/json", TIMESTAMP_HEADER: timestamp}
         if self._secret:
             headers[SIGNATURE_HEADER] = signature(self._secret, timestamp, body)
@@ -187,7 +187,7 @@ class EndTasks:
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: Store,
         library: PayloadCache,
         app: Celery,
         url: str | None,
@@ -199,7 +199,7 @@ class EndTasks:
         Raises:
             UserError: kombu has no transport for the URL.
         """
-        self._ledger = ledger
+        self._store = store
         self._library = library
         self._app = app
         self._url = url
@@ -218,10 +218,10 @@ class EndTasks:
         tried = EndTaskTried(
             attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
         )
-        self._ledger.journal.append(state.job_id, tried)
+        self._store.journal.append(state.job_id, tried)
         if not delivered and attempt >= len(WEBHOOK_BACKOFF_S):
             reason = f"the task {task.task} of {state.job_id} was not sent: {detail}"
-            self._ledger.dead.add(DEAD_LETTER_QUEUE, reason, text)
+            self._store.dead.add(DEAD_LETTER_QUEUE, reason, text)
         log.info(
             "end task",
             job_id=state.job_id,

@@ -1,4 +1,4 @@
-"""The replanner's request and what is made of its answer, as they enter the ledger."""
+"""The replanner's request and what is made of its answer, as they enter the store."""
 
 from __future__ import annotations
 

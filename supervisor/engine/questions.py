@@ -1,4 +1,4 @@
-"""What a job asks of a person, and what time answers for them, as it enters the ledger."""
+"""What a job asks of a person, and what time answers for them, as it enters the store."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.presence import ServedSpecialist
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
@@ -74,7 +74,7 @@ class PlanCache:
 
 
 class PayloadLoader:
-    """Reads payloads from the ledger, or from the decision in preparation."""
+    """Reads payloads from the store, or from the decision in preparation."""
 
     def __init__(self, library: PayloadCache) -> None:
         self._library = library
@@ -114,13 +114,13 @@ class PayloadLoader:
 class RoleBriefs:
     """Each role has a context of its own: what it needs, and nothing of what others were told."""
 
-    def __init__(self, ledger: Ledger, loading: PayloadLoader) -> None:
-        self._ledger = ledger
+    def __init__(self, store: Store, loading: PayloadLoader) -> None:
+        self._store = store
         self._loading = loading
 
     def there(self, state: JobState) -> Mapping[str, ServedSpecialist]:
         """The specialists that this job may use and that somebody serves, by name."""
-        allowed, served = state.submitted.specialists, self._ledger.roles.served()
+        allowed, served = state.submitted.specialists, self._store.roles.served()
         return {name: one for name, one in served.items() if name in allowed} if allowed else served
 
     def _candidates(self, state: JobState) -> list[Candidate]:

@@ -93,7 +93,7 @@ class RoleRunner:
         it. `look`: see `Claiming`.
         """
         ready = self.ready(state, handoff, text, look)
-        return self.run(ready, self._attempts.ledger.claims.claim(ready.claiming))
+        return self.run(ready, self._attempts.store.claims.claim(ready.claiming))
 
     def run(
         self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
@@ -156,7 +156,7 @@ class RoleRunner:
                 result,
                 texts[request.digest],
                 ResultTexts(texts),
-                acting(self._attempts.ledger.roles.served()) if role == "planner" else (),
+                acting(self._attempts.store.roles.served()) if role == "planner" else (),
             )
             return Consequences(events, payloads)
 

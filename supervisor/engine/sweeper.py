@@ -14,8 +14,8 @@ from contextlib import suppress
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
-from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 from handoff_queue.shared.types.presence import Node
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 
@@ -36,7 +36,7 @@ class Sweeper:
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: Store,
         dispatcher: Dispatcher,
         name: str,
         *,
@@ -47,7 +47,7 @@ class Sweeper:
         """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S,
         HANDOFF_RETENTION_S, and the caps of a day.
         """
-        self._ledger = ledger
+        self._store = store
         self._name = name
         self._dispatcher = dispatcher
         self._interval_s = interval_s
@@ -89,14 +89,14 @@ class Sweeper:
         """Say that this supervisor is there, and what may be spent in a day: who started last
         has the say, also after Redis has lost it.
         """
-        held_since_ms = self._ledger.roles.announce_supervisor(self._name, self._node())
+        held_since_ms = self._store.roles.announce_supervisor(self._name, self._node())
         if self._caps is not None and (
             self._caps_since_ms is None or held_since_ms < self._caps_since_ms
         ):
-            self._caps_since_ms = self._ledger.days.set_caps(self._caps, self._caps_since_ms)
+            self._caps_since_ms = self._store.days.set_caps(self._caps, self._caps_since_ms)
 
     def _sweep(self) -> tuple[int, bool]:
-        swept = self._ledger.jobs.sweep()
+        swept = self._store.jobs.sweep()
         for job_id, suspects in swept.due.items():
             self._dispatcher.wake(job_id, suspects)
         for job_id in swept.fresh:
@@ -112,9 +112,9 @@ class Sweeper:
         while self._sweep()[1]:  # after an outage: thousands at once
             pass
         if self._rounds % FORGET_EVERY == 0:
-            self._ledger.jobs.forget_older_than(self._ledger.connection.now() - self._keep_s)
-        if self._rounds % FORGET_EVERY == 0 or self._ledger.queues.has_more:
-            self._ledger.queues.drop_orphans()
+            self._store.jobs.forget_older_than(self._store.connection.now() - self._keep_s)
+        if self._rounds % FORGET_EVERY == 0 or self._store.queues.has_more:
+            self._store.queues.drop_orphans()
         self._rounds += 1
 
     def _run(self) -> None:
@@ -124,14 +124,14 @@ class Sweeper:
             if is_there:
                 _succeeds("not swept", self._round)
             self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
-        with suppress(LedgerError):
-            self._ledger.roles.withdraw_supervisor(self._name)
+        with suppress(StoreError):
+            self._store.roles.withdraw_supervisor(self._name)
 
 
 def _succeeds(otherwise: str, call: Callable[[], None]) -> bool:
     try:
         call()
-    except LedgerUnavailable as error:
+    except StoreUnavailable as error:
         log.warning(otherwise, why=str(error))
         return False
     except BaseException:  # the sweeper must outlive a broker that is restarting

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 MOST_S = 5.0
-"""Who waits for longer looks beside the other one: the ledger holds apart what they write."""
+"""Who waits for longer looks beside the other one: the store holds apart what they write."""
 
 
 @dataclass(slots=True)

@@ -130,7 +130,7 @@ class ComparisonRun:
     _results: dict[str, JobResult] = field(default_factory=dict)
 
     def run(self) -> Comparison:
-        """Raises: UserError, LedgerUnavailable: as `JobRunner.run`. UserError, too, where there
+        """Raises: UserError, StoreUnavailable: as `JobRunner.run`. UserError, too, where there
         was no money for both.
         """
         self.runner.add(errand for _, errand in self.errands)

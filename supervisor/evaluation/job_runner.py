@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.shared.types.ids import JobId, job_id_for
 from handoff_queue.shared.types.usage import MICROUSD
@@ -109,7 +109,7 @@ class JobRunner:
         Raises:
             UserError: a request cannot be used, or a key stands for another one; a job was
             deleted meanwhile.
-            LedgerUnavailable: Redis stays away.
+            StoreUnavailable: Redis stays away.
         """
         while self.waiting or self.running:
             self.check()
@@ -117,7 +117,7 @@ class JobRunner:
                 self._begin()
                 ended = self._ended() if self.running else []
                 results = [(self.running[job_id], self.jobs.result(job_id)) for job_id in ended]
-            except LedgerUnavailable as error:
+            except StoreUnavailable as error:
                 self._patience.bear(error)
                 time.sleep(RECONNECT_EVERY_S)
                 continue
@@ -149,7 +149,7 @@ class JobRunner:
         """Those that somebody has deleted meanwhile as well: who asks for their result is told."""
         going_on = {
             one.job_id
-            for one in self.jobs.ledger.jobs.standings(list(self.running))
+            for one in self.jobs.store.jobs.standings(list(self.running))
             if not one.status.ended
         }
         return [job_id for job_id in self.running if job_id not in going_on]
@@ -160,7 +160,7 @@ class JobRunner:
         Raises:
             UserError: it is about something else.
         """
-        first = self.jobs.ledger.journal.first_events([errand.job_id]).get(errand.job_id)
+        first = self.jobs.store.journal.first_events([errand.job_id]).get(errand.job_id)
         if not isinstance(first, JobSubmitted):
             return None
         wanted = self.jobs.submission(errand.request).event

@@ -167,7 +167,7 @@ class Evaluation:
         """Each as it is complete, the judge's scores included.
 
         Raises:
-            UserError, LedgerUnavailable: as `JobRunner.run`.
+            UserError, StoreUnavailable: as `JobRunner.run`.
         """
         for trial in self.plan.trials:
             errand = self.plan.errand(trial)

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.ids import HandoffId
 
 @dataclass(frozen=True, slots=True)
 class ObservedHandoff:
-    """How a handoff stands in the ledger."""
+    """How a handoff stands in the store."""
 
     state: str
     """issued | running | done | dropped"""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from graphlib import TopologicalSorter
 from typing import Any
 
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD
@@ -37,10 +37,10 @@ def shown(quote: Quote) -> dict[str, Any]:
     return {"cost": cost, "time": time, "handoffs": quote.handoffs, "jobs": quote.jobs}
 
 
-def quoted(state: JobState, ledger: Ledger) -> Quote:
+def quoted(state: JobState, store: Store) -> Quote:
     """Of a job that has a plan. One round trip."""
     work = _work(state)
-    samples, scores = ledger.history.read({name for name, _ in work.steps.values()} | {*work.then})
+    samples, scores = store.history.read({name for name, _ in work.steps.values()} | {*work.then})
     past = CostHistory(
         samples={
             name: [CostSample(one["usd"], one["ms"] / 1000) for one in found]

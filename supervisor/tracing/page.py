@@ -39,7 +39,7 @@ class TracedJob:
     story: Sequence[tuple[float, str]] = ()
     """Its events, in words, with their time in Unix seconds."""
     turns: Mapping[HandoffId, Sequence[Checkpoint]] = field(default_factory=dict)
-    """Those that the ledger still has."""
+    """Those that the store still has."""
 
 
 def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:

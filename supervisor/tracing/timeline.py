@@ -86,7 +86,7 @@ class Timeline:
 
 
 def timeline_of(record: JobRecord) -> Timeline:
-    """Read off what the ledger has."""
+    """Read off what the store has."""
     until = _end(record)
     bars = _placed(record)
     chain = critical(bars)

@@ -1,4 +1,4 @@
-"""No window is left out: every script of the ledger, and every queue that is published to, has
+"""No window is left out: every script of the store, and every queue that is published to, has
 its failpoints.
 """
 
@@ -22,7 +22,7 @@ from handoff_queue.shared.types import names
 CASES = cases()
 
 
-def test_every_script_of_the_ledger_has_its_points_or_a_reason_for_none() -> None:
+def test_every_script_of_the_store_has_its_points_or_a_reason_for_none() -> None:
     assert scripts() == set(SCRIPTS) | set(UNTRIED)
 
 

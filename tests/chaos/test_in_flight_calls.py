@@ -1,4 +1,4 @@
-"""A call is in the air until its answer can be in the ledger. Books of one call that was made
+"""A call is in the air until its answer can be in the store. Books of one call that was made
 twice, and of what was struck meanwhile.
 """
 
@@ -146,7 +146,7 @@ def test_connections_that_were_cut_hold_nobody_up_longer_than_until_the_next_try
     assert (cut.outage_s, stop.outage_s) == (INSIST_EVERY_S, 0.0)
 
 
-def test_a_reply_that_the_ledger_was_seen_to_have_is_not_paid_for_again_whoever_is_struck() -> None:
+def test_a_reply_that_the_store_was_seen_to_have_is_not_paid_for_again_whoever_is_struck() -> None:
     assert is_excused(kill(SOON), stored_at=165.1)
     assert not is_excused(kill(SOON), stored_at=SOON + 0.01)
     assert not is_excused(kill(SOON), finished_at=SOON + 0.01)

@@ -71,7 +71,7 @@ def test_kills_at_random_break_no_promise() -> None:
     books = run(Options(seed, jobs=14, kills=14, alone=2), quiet)
 
     assert broken_of(books) == [], f"seed {seed}\n{table_of(books)}"
-    assert books.stored_at, "replies are seen in the ledger while their handoffs are at work"
+    assert books.stored_at, "replies are seen in the store while their handoffs are at work"
     assert books.stored_at.keys() <= {call.key for call in books.calls}
 
 

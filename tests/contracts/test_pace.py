@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.rate_limits import (
     NOTHING_SAID,
@@ -32,29 +32,29 @@ Fleet = Callable[[], CheckpointStore]
 """Each call gives the turns of one more handoff, claimed by a process of its own."""
 
 
-def in_memory(_ledger: Ledger) -> Fleet:
+def in_memory(_store: Store) -> Fleet:
     pace = MemoryPace()
     return lambda: MemoryTurns(pace=pace)
 
 
-def in_the_ledger(ledger: Ledger) -> Fleet:
-    job_id = a_job(ledger)
+def in_the_store(store: Store) -> Fleet:
+    job_id = a_job(store)
     names = iter([f"find-{letter}.1" for letter in "abcdefghij"])
 
     def one_more() -> CheckpointStore:
         name = next(names)
-        issue(ledger, job_id, name)
-        return granted(ledger, job_id, name, worker=name)
+        issue(store, job_id, name)
+        return granted(store, job_id, name, worker=name)
 
     return one_more
 
 
-MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_ledger, id="ledger")]
+MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_store, id="store")]
 
 
 @pytest.fixture(params=MAKERS)
-def fleet(request: pytest.FixtureRequest, ledger: Ledger) -> Fleet:
-    made: Fleet = request.param(ledger)
+def fleet(request: pytest.FixtureRequest, store: Store) -> Fleet:
+    made: Fleet = request.param(store)
     return made
 
 

@@ -1,5 +1,5 @@
 """What every `CheckpointStore` promises. To check another one, add a maker to `MAKERS`: a function that
-gives a `Ledgered` (and may use a ledger).
+gives a `Storeed` (and may use a store).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -28,7 +28,7 @@ from tests.doubles.turns import NO_MORE, MemoryTurns
 
 
 @dataclass(frozen=True, slots=True)
-class Ledgered:
+class Storeed:
     """A claimed handoff of a job with a budget of 1,000 tokens, and what else can happen to it."""
 
     turns: CheckpointStore
@@ -38,29 +38,29 @@ class Ledgered:
     """The job is cancelled."""
 
 
-def in_memory(_ledger: Ledger) -> Ledgered:
+def in_memory(_store: Store) -> Storeed:
     turns = MemoryTurns(most_tokens=1_000)
-    return Ledgered(
+    return Storeed(
         turns, turns.again, lambda: setattr(turns, "interrupt_with", Cancelled("by the user"))
     )
 
 
-def in_the_ledger(ledger: Ledger) -> Ledgered:
-    job_id = a_job(ledger, max_tokens=1_000)
-    issue(ledger, job_id, "find.1")
-    first = claim(ledger, job_id, "find.1")
+def in_the_store(store: Store) -> Storeed:
+    job_id = a_job(store, max_tokens=1_000)
+    issue(store, job_id, "find.1")
+    first = claim(store, job_id, "find.1")
 
     def claimed_again() -> CheckpointStore:
-        let_lease_run_out(ledger, first)
-        return claim(ledger, job_id, "find.1")
+        let_lease_run_out(store, first)
+        return claim(store, job_id, "find.1")
 
     def cancel() -> None:
-        ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+        store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
-    return Ledgered(first, claimed_again, cancel)
+    return Storeed(first, claimed_again, cancel)
 
 
-MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_ledger, id="ledger")]
+MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_store, id="store")]
 
 REPLIED = ModelReplied(
     content=({"type": "tool_use", "id": "t1", "name": "look", "input": {"q": "é"}},),
@@ -78,56 +78,56 @@ EVERY_KIND: tuple[Checkpoint, ...] = (
 
 
 @pytest.fixture(params=MAKERS)
-def ledgered(request: pytest.FixtureRequest, ledger: Ledger) -> Ledgered:
-    made: Ledgered = request.param(ledger)
+def storeed(request: pytest.FixtureRequest, store: Store) -> Storeed:
+    made: Storeed = request.param(store)
     return made
 
 
-def test_a_fresh_handoff_has_no_checkpoints(ledgered: Ledgered) -> None:
-    assert ledgered.turns.so_far() == ()
+def test_a_fresh_handoff_has_no_checkpoints(storeed: Storeed) -> None:
+    assert storeed.turns.so_far() == ()
 
 
-def test_the_next_claim_finds_every_checkpoint_in_order(ledgered: Ledgered) -> None:
-    ledgered.turns.reserve(WorstCase(700, 100, 0))
-    ledgered.turns.checkpoint(*EVERY_KIND[:2])
+def test_the_next_claim_finds_every_checkpoint_in_order(storeed: Storeed) -> None:
+    storeed.turns.reserve(WorstCase(700, 100, 0))
+    storeed.turns.checkpoint(*EVERY_KIND[:2])
     for checkpoint in EVERY_KIND[2:]:
-        ledgered.turns.checkpoint(checkpoint)
-    assert ledgered.claimed_again().so_far() == EVERY_KIND
+        storeed.turns.checkpoint(checkpoint)
+    assert storeed.claimed_again().so_far() == EVERY_KIND
 
 
-def test_a_reply_that_may_wait_stands_before_whatever_is_said_next(ledgered: Ledgered) -> None:
-    ledgered.turns.reserve(WorstCase(700, 100, 0))
-    ledgered.turns.checkpoint(REPLIED, may_wait=True)
-    ledgered.turns.checkpoint(AgentPrompted(text="go on"))
-    assert ledgered.claimed_again().so_far() == (REPLIED, AgentPrompted(text="go on"))
+def test_a_reply_that_may_wait_stands_before_whatever_is_said_next(storeed: Storeed) -> None:
+    storeed.turns.reserve(WorstCase(700, 100, 0))
+    storeed.turns.checkpoint(REPLIED, may_wait=True)
+    storeed.turns.checkpoint(AgentPrompted(text="go on"))
+    assert storeed.claimed_again().so_far() == (REPLIED, AgentPrompted(text="go on"))
 
 
-def test_a_call_that_can_never_fit_the_budget_is_a_limit(ledgered: Ledgered) -> None:
+def test_a_call_that_can_never_fit_the_budget_is_a_limit(storeed: Storeed) -> None:
     with pytest.raises(LimitReached) as reached:
-        ledgered.turns.reserve(WorstCase(900, 200, 0))
+        storeed.turns.reserve(WorstCase(900, 200, 0))
     assert (reached.value.level, reached.value.limit) == ("job", "max_tokens")
     assert str(reached.value) == f"max_tokens: {NO_MORE}", "and it says whose it is"
 
 
-def test_what_a_reply_used_is_gone_from_the_budget(ledgered: Ledgered) -> None:
-    ledgered.turns.reserve(WorstCase(900, 100, 0))
-    ledgered.turns.checkpoint(REPLIED)
+def test_what_a_reply_used_is_gone_from_the_budget(storeed: Storeed) -> None:
+    storeed.turns.reserve(WorstCase(900, 100, 0))
+    storeed.turns.checkpoint(REPLIED)
     with pytest.raises(LimitReached):
-        ledgered.turns.reserve(WorstCase(300, 100, 0))
+        storeed.turns.reserve(WorstCase(300, 100, 0))
 
 
-def test_what_a_reply_did_not_use_of_its_reservation_is_free_again(ledgered: Ledgered) -> None:
-    ledgered.turns.reserve(WorstCase(900, 100, 0))
-    ledgered.turns.checkpoint(REPLIED)
-    ledgered.turns.reserve(WorstCase(200, 100, 0))
+def test_what_a_reply_did_not_use_of_its_reservation_is_free_again(storeed: Storeed) -> None:
+    storeed.turns.reserve(WorstCase(900, 100, 0))
+    storeed.turns.checkpoint(REPLIED)
+    storeed.turns.reserve(WorstCase(200, 100, 0))
 
 
-def test_a_beat_changes_nothing(ledgered: Ledgered) -> None:
-    ledgered.turns.beat("thinking", "a draft")
-    assert ledgered.claimed_again().so_far() == ()
+def test_a_beat_changes_nothing(storeed: Storeed) -> None:
+    storeed.turns.beat("thinking", "a draft")
+    assert storeed.claimed_again().so_far() == ()
 
 
-def test_after_a_cancel_nothing_more_is_written(ledgered: Ledgered) -> None:
-    ledgered.cancel()
+def test_after_a_cancel_nothing_more_is_written(storeed: Storeed) -> None:
+    storeed.cancel()
     with pytest.raises(Interrupted):
-        ledgered.turns.checkpoint(REPLIED)
+        storeed.turns.checkpoint(REPLIED)

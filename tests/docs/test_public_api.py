@@ -26,8 +26,8 @@ def test_each_public_name_is_there(name: str) -> None:
 
 
 def test_a_name_that_is_not_public_is_no_attribute() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'LedgerBooks'"):
-        _ = handoff_queue.LedgerBooks  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'StoreBooks'"):
+        _ = handoff_queue.StoreBooks  # type: ignore[attr-defined]
 
 
 def test_the_import_of_the_package_loads_none_of_its_modules() -> None:

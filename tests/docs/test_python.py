@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 
 from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types import errors
 from handoff_queue.shared.types.events import Event
 from handoff_queue.shared.types.ids import JobId
@@ -96,9 +96,9 @@ def test_a_backend_submits_a_job_once_and_answers_for_it(backend: dict[str, Any]
 
 @pytest.mark.slow
 def test_200_followers_of_quiet_jobs_do_not_hold_up_the_backend(
-    backend: dict[str, Any], ledger: Ledger
+    backend: dict[str, Any], store: Store
 ) -> None:
-    job_ids = [a_job(ledger) for _ in range(FOLLOWERS)]
+    job_ids = [a_job(store) for _ in range(FOLLOWERS)]
     threads_before = threading.active_count()
 
     statuses, threads, streams = asyncio.run(_followed(backend["url"], job_ids))
@@ -147,7 +147,7 @@ def test_a_script_submits_a_job_and_waits_for_its_answer(
     try:
         assert script["answer_to"]("Where is order A-1042?", tmp_path) is None
     finally:
-        script["jobs"].ledger.connection.close()
+        script["jobs"].store.connection.close()
 
 
 PROGRAMS = [heading for heading, body in SECTIONS.items() if blocks(body, "python")]
@@ -234,9 +234,7 @@ def test_every_error_that_the_client_says_it_raises_is_listed() -> None:
     }
 
     assert (
-        {"UserError", "BudgetSpent", "LedgerUnavailable"}
-        <= said
-        <= set(listed("What can go wrong"))
+        {"UserError", "BudgetSpent", "StoreUnavailable"} <= said <= set(listed("What can go wrong"))
     )
 
 

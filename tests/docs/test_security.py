@@ -1,4 +1,4 @@
-"""The ACL line of docs/security.md is enough for all that the ledger and its clients do, and
+"""The ACL line of docs/security.md is enough for all that the store and its clients do, and
 for no more than it says.
 """
 
@@ -15,8 +15,8 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.publisher import TaskMessage, publish_each
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
-from handoff_queue.shared.store.store import Ledger, open_ledger
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import new_job_id
 from handoff_queue.shared.types.presence import Announcement
@@ -51,7 +51,7 @@ def test_the_user_can_do_all_that_a_client_does(url_of_the_user: str) -> None:
 
     assert [one.event.type for one in jobs.events(job_id, follow=False)] == ["job_submitted"]
     assert jobs.cancel(job_id)
-    jobs.ledger.journal.append(
+    jobs.store.journal.append(
         job_id, JobEnded(status=JobStatus.CANCELLED), {"status": JobStatus.CANCELLED.value}
     )
     assert jobs.result(job_id, wait_s=1).status is JobStatus.CANCELLED
@@ -60,34 +60,34 @@ def test_the_user_can_do_all_that_a_client_does(url_of_the_user: str) -> None:
 
 
 def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: str) -> None:
-    ledger = open_ledger(url_of_the_user, Settings())
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1")
-    claim = granted(ledger, job_id, "a.1")
+    store = open_store(url_of_the_user, Settings())
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    claim = granted(store, job_id, "a.1")
     claim.checkpoint(replied())
     claim.renew()
     finish(claim)
-    ledger.roles.announce(
+    store.roles.announce(
         Announcement(worker="w", specialists=(a_spec(),), slots=1, model="offline")
     )
-    ledger.roles.announce_supervisor("s")
-    ledger.dead.add("researcher", "garbage", "{")
-    ledger.jobs.sweep()
+    store.roles.announce_supervisor("s")
+    store.dead.add("researcher", "garbage", "{")
+    store.jobs.sweep()
 
-    assert ledger.roles.announcements()
-    assert ledger.roles.presence([job_id]).queues == {a_spec().name, "supervisor"}
-    assert ledger.dead.newest()
-    ledger.connection.close()
+    assert store.roles.announcements()
+    assert store.roles.presence([job_id]).queues == {a_spec().name, "supervisor"}
+    assert store.dead.newest()
+    store.connection.close()
 
 
 def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_script(
-    url_of_the_user: str, ledger: Ledger
+    url_of_the_user: str, store: Store
 ) -> None:
     app = make_app("test", url_of_the_user, Settings(), [QUEUE])
     steps = [{FOR: f"{new_job_id()}/{step}"} for step in ("a.1", "b.1", "c.1")]
 
     def nothing_is_known() -> None:
-        ledger.connection.redis.script_flush()
+        store.connection.redis.script_flush()
 
     nothing_is_known()
     app.send_task("specialist.x", queue=QUEUE, headers=steps[0], ignore_result=True)
@@ -147,7 +147,7 @@ def test_the_user_can_empty_nothing_and_list_nothing(url_of_the_user: str) -> No
 def test_a_wrong_password_is_refused_in_one_line(url_of_the_user: str) -> None:
     jobs = client.connect(url_of_the_user.replace(PASSWORD, "another"), Settings(offline=True))
 
-    with pytest.raises(LedgerUnavailable, match="refuses the password"):
+    with pytest.raises(StoreUnavailable, match="refuses the password"):
         jobs.newest()
 
 

@@ -1,4 +1,4 @@
-"""Jobs in a real ledger without a supervisor: submitted, given handoffs, claimed."""
+"""Jobs in a real store without a supervisor: submitted, given handoffs, claimed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.finish_request import FinishReply
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelReplied, WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import (
@@ -35,7 +35,7 @@ def submission(
 
 
 def a_job(
-    ledger: Ledger,
+    store: Store,
     tenant: str = "default",
     parent: tuple[JobId, HandoffId] | None = None,
     /,
@@ -45,14 +45,14 @@ def a_job(
     there to do.
     """
     job_id = (
-        JobId(ledger.connection.redis.hget(keys.handoff(*parent), "child").decode())
+        JobId(store.connection.redis.hget(keys.handoff(*parent), "child").decode())
         if parent
         else new_job_id()
     )
     fields: dict[str, str | int] = {"status": "running", "tenant": tenant, **books}
-    due_at = ledger.connection.now() + 3_600
+    due_at = store.connection.now() + 3_600
     event, text = submission(), "Compare things."
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id,
             expected=0,
@@ -67,12 +67,12 @@ def a_job(
     return job_id
 
 
-def version_of(ledger: Ledger, job_id: JobId) -> int:
-    return ledger.jobs.standings([job_id])[0].version
+def version_of(store: Store, job_id: JobId) -> int:
+    return store.jobs.standings([job_id])[0].version
 
 
 def text_of(handoff_id: str) -> str:
-    """Stands for the handoff's message: only its digest matters to the ledger."""
+    """Stands for the handoff's message: only its digest matters to the store."""
     return f"the message of {handoff_id}"
 
 
@@ -98,7 +98,7 @@ def issued(
 
 
 def issue(
-    ledger: Ledger,
+    store: Store,
     job_id: JobId,
     *handoff_ids: str,
     role: str = "researcher",
@@ -110,53 +110,53 @@ def issue(
         issued(handoff_id, role, group, index, max_microusd)
         for index, handoff_id in enumerate(handoff_ids)
     ]
-    due_at = ledger.connection.now() + 3_600
-    ledger.journal.commit(
-        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at)
+    due_at = store.connection.now() + 3_600
+    store.journal.commit(
+        Commit(job_id=job_id, expected=version_of(store, job_id), events=events, due_at=due_at)
     )
 
 
-def issue_to_a_child(ledger: Ledger, job_id: JobId, handoff_id: str) -> JobId:
+def issue_to_a_child(store: Store, job_id: JobId, handoff_id: str) -> JobId:
     """Hand this over to a sub-supervisor; the child job has not begun. Returns its id."""
     made = Child(job_id=new_job_id(), limits=JobLimits())
     event = issued(handoff_id, "supervisor", None).model_copy(update={"child": made})
-    due_at = ledger.connection.now() + 3_600
-    ledger.journal.commit(
-        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[event], due_at=due_at)
+    due_at = store.connection.now() + 3_600
+    store.journal.commit(
+        Commit(job_id=job_id, expected=version_of(store, job_id), events=[event], due_at=due_at)
     )
     return made.job_id
 
 
 def claim(
-    ledger: Ledger,
+    store: Store,
     job_id: JobId,
     handoff_id: str,
     worker: str = "w1",
     first: WorstCase | None = None,
 ) -> Claim:
-    return ledger.claims.claim(
+    return store.claims.claim(
         ClaimRequest(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first)
     )
 
 
-def granted(ledger: Ledger, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:
-    made = claim(ledger, job_id, handoff_id, worker)
+def granted(store: Store, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:
+    made = claim(store, job_id, handoff_id, worker)
     assert made.verdict is ClaimVerdict.GRANTED
     return made
 
 
-def let_lease_run_out(ledger: Ledger, claimed: Claim) -> None:
+def let_lease_run_out(store: Store, claimed: Claim) -> None:
     """As if its worker had been silent for that long."""
-    run_out(ledger, claimed.job_id, claimed.handoff_id)
+    run_out(store, claimed.job_id, claimed.handoff_id)
 
 
-def run_out(ledger: Ledger, job_id: JobId, handoff_id: HandoffId) -> None:
+def run_out(store: Store, job_id: JobId, handoff_id: HandoffId) -> None:
     """The same of whoever has this handoff."""
     past_ms = (
-        int(ledger.connection.now() * 1000) - 1_000
+        int(store.connection.now() * 1000) - 1_000
     )  # Redis and this process may differ by milliseconds on a busy machine
-    ledger.connection.redis.hset(keys.handoff(job_id, handoff_id), "lease", past_ms)
-    ledger.connection.redis.zadd(keys.DUE, {f"{job_id}/{handoff_id}": past_ms})
+    store.connection.redis.hset(keys.handoff(job_id, handoff_id), "lease", past_ms)
+    store.connection.redis.zadd(keys.DUE, {f"{job_id}/{handoff_id}": past_ms})
 
 
 def result_of(claimed: Claim, output: str = "An answer.") -> HandoffResult:
@@ -212,9 +212,9 @@ def replied(
     )
 
 
-def books(ledger: Ledger, job_id: JobId) -> dict[str, int]:
+def books(store: Store, job_id: JobId) -> dict[str, int]:
     """What the job has spent and reserved."""
-    fields = ledger.connection.redis.hgetall(keys.job(job_id))
+    fields = store.connection.redis.hgetall(keys.job(job_id))
     spent = (
         "turns",
         "input_tokens",
@@ -229,17 +229,15 @@ def books(ledger: Ledger, job_id: JobId) -> dict[str, int]:
     return {name: int(fields.get(name.encode(), 0)) for name in names}
 
 
-def nothing_reserved(ledger: Ledger, job_id: JobId) -> bool:
+def nothing_reserved(store: Store, job_id: JobId) -> bool:
     return all(
-        value == 0 for name, value in books(ledger, job_id).items() if name.startswith("reserved")
+        value == 0 for name, value in books(store, job_id).items() if name.startswith("reserved")
     )
 
 
-def everything(ledger: Ledger) -> dict[bytes, bytes]:
+def everything(store: Store) -> dict[bytes, bytes]:
     """All that Redis holds, to the byte: equal before and after means that nothing was written."""
-    return {
-        name: ledger.connection.redis.dump(name) for name in ledger.connection.redis.scan_iter()
-    }
+    return {name: store.connection.redis.dump(name) for name in store.connection.redis.scan_iter()}
 
 
 def verdict(claimed: Claim, worst: WorstCase) -> bytes:

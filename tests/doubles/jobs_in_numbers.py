@@ -18,7 +18,7 @@ from handoff_queue.supervisor.quoting.simulation import (
 )
 
 NEWEST_SAMPLES, NEWEST_SCORES = 200, 100
-"""As many as the ledger keeps."""
+"""As many as the store keeps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,8 +200,8 @@ class Life:
             case TryAgain(steps):
                 self.happens(StepsTriedAgain(steps=steps))
             case FindConflicts():
-                found, ledger = found_in(self.state, self.words)
-                self.payloads |= {ref(ledger).digest: ledger} if ledger else {}
+                found, store = found_in(self.state, self.words)
+                self.payloads |= {ref(store).digest: store} if store else {}
                 self.happens(found)
             case SkipReview(why):
                 self.happens(Reviewed(round=len(self.state.rounds) + 1, decision=None, problem=why))

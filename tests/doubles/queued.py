@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery
 
 from handoff_queue.shared.store.fair_queue import FIRST, FOR
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import issue
 from tests.doubles.sweeps import QUEUE
@@ -22,11 +22,9 @@ def taking(app: Celery) -> Iterator[Any]:
         yield queue
 
 
-def send(
-    app: Celery, ledger: Ledger, job_id: JobId, *handoff_ids: str, again: bool = False
-) -> None:
+def send(app: Celery, store: Store, job_id: JobId, *handoff_ids: str, again: bool = False) -> None:
     """Issue and publish handoffs of a job."""
-    issue(ledger, job_id, *handoff_ids, group=f"g-{handoff_ids[0]}")
+    issue(store, job_id, *handoff_ids, group=f"g-{handoff_ids[0]}")
     for handoff_id in handoff_ids:
         headers: dict[str, Any] = {FOR: f"{job_id}/{handoff_id}"} | ({FIRST: True} if again else {})
         app.send_task(

@@ -1,5 +1,5 @@
 """`MemoryTurns`: the checkpoints and budget of one handoff, in memory. Passes
-tests/contracts/test_turns.py like the ledger's Claim.
+tests/contracts/test_turns.py like the store's Claim.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateL
 from tests.doubles.pace import MemoryPace
 
 NO_MORE = "the job's budget does not allow another model call"
-"""As the ledger says it."""
+"""As the store says it."""
 
 
 @dataclass(slots=True)
 class MemoryTurns:
-    """Keeps checkpoints as the JSON that a ledger would keep. `interrupt_with` makes every
+    """Keeps checkpoints as the JSON that a store would keep. `interrupt_with` makes every
     later method raise it.
     """
 

@@ -67,7 +67,7 @@ PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
 
 class World(Life):
     """A life in which everything between supervisor and worker goes wrong now and then. Keeps
-    the ledger's rules, and checks the job's.
+    the store's rules, and checks the job's.
     """
 
     def __init__(self, dice: Random, mode: Mode | None = None) -> None:
@@ -99,7 +99,7 @@ class World(Life):
         """Steps that a person wants done again, by name."""
         self.workflow = self.any_plan() if self.state.mode is Mode.PIPELINE else None
         self.held: dict[HandoffId, ObservedHandoff] = {}
-        """How open handoffs stand in the ledger."""
+        """How open handoffs stand in the store."""
         self.queue: list[HandoffId] = []
         """Messages; some are lost, some come twice."""
         self.known: Known = (self.state, None)
@@ -323,7 +323,7 @@ class World(Life):
                 self.judges()
 
     def sweep(self) -> None:
-        """What the ledger's sweep finds, or the job itself at its time."""
+        """What the store's sweep finds, or the job itself at its time."""
         lost = [
             i
             for i, one in self.held.items()

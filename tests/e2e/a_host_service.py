@@ -39,8 +39,8 @@ if os.environ.get("IMPORTED_FIRST") == "theirs":
 @app.task(name="host.hold")  # type: ignore[untyped-decorator]
 def hold() -> None:
     """Submit a job, then wait for a message of the test."""
-    with redis.Redis.from_url(URL) as store:
+    with redis.Redis.from_url(URL) as host_redis:
         job_id = client.connect().submit(client.Request("Compare Qdrant and pgvector"))
-        store.rpush(STARTED, job_id)
-        store.blpop([MAY_END], 60)
-        store.incr(ENDED)
+        host_redis.rpush(STARTED, job_id)
+        host_redis.blpop([MAY_END], 60)
+        host_redis.incr(ENDED)

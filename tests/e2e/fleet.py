@@ -237,9 +237,7 @@ class Fleet:
         return [recorded.event.type for recorded in self.jobs.events(job_id, follow=False)]
 
     def standing(self, job_id: JobId, handoff_id: str) -> HandoffStanding:
-        return self.jobs.ledger.jobs.handoffs(job_id, [HandoffId(handoff_id)])[
-            HandoffId(handoff_id)
-        ]
+        return self.jobs.store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
 
     def pid_of(self, job_id: JobId, handoff_id: str) -> int:
         """The process that runs a handoff."""
@@ -261,9 +259,7 @@ class Fleet:
 
     def announced(self) -> set[int]:
         """The workers that are not about to end."""
-        return {
-            int(one.worker.rpartition(":")[2]) for one in self.jobs.ledger.roles.announcements()
-        }
+        return {int(one.worker.rpartition(":")[2]) for one in self.jobs.store.roles.announcements()}
 
     def logged(self, what: str, job_id: JobId) -> bool:
         """Whether some process has said this of the job."""
@@ -316,7 +312,7 @@ class Fleet:
 
     @property
     def redis(self) -> Any:
-        return self.jobs.ledger.connection.redis
+        return self.jobs.store.connection.redis
 
     def is_whole(self) -> bool:
         """All processes are there, and take work."""

@@ -39,4 +39,4 @@ def a_fleet(folder: Path, *, is_cold: bool = False) -> Iterator[Fleet]:
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))
             yield Fleet(system, server, script, jobs)
-            jobs.ledger.connection.close()
+            jobs.store.connection.close()

@@ -62,7 +62,7 @@ def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_r
     ]
     assert members == [job_id.encode()], "nothing is due but the end of the wait"
     assert fleet.redis.zscore(keys.DUE, job_id) > 1000 * (
-        fleet.jobs.ledger.connection.now() + 29 * 24 * 3_600
+        fleet.jobs.store.connection.now() + 29 * 24 * 3_600
     )
     kill_supervisors(fleet)
     assert fleet.jobs.standing(job_id).approval == "plan"

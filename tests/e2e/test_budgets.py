@@ -135,7 +135,7 @@ def system(tmp_path_factory: pytest.TempPathFactory, greedy: Greedy) -> Iterator
 def jobs(system: RunningSystem) -> Iterator[Client]:
     made = client.connect(system.redis_url, Settings(offline=True))
     yield made
-    made.ledger.connection.close()
+    made.store.connection.close()
 
 
 @pytest.mark.parametrize(("on_limit", "before_the_end"), [(OnLimit.WRAP_UP, 9), (OnLimit.STOP, 10)])
@@ -259,8 +259,8 @@ def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_the
 
         with pytest.raises(BudgetSpent, match="there is more at 00:00 UTC") as refused:
             ask_one_after_the_other()
-        today = jobs.ledger.days.today("default").tenant
-        jobs.ledger.connection.close()
+        today = jobs.store.days.today("default").tenant
+        jobs.store.connection.close()
 
     assert ends[0] is JobStatus.OK
     assert ends[-1] is JobStatus.FAILED, "it had nothing to begin with"
@@ -331,7 +331,7 @@ def test_on_half_a_dollar_the_work_of_five_steps_is_reviewed_whatever_they_and_t
             os.kill(system.processes.pids()["everyone"], signal.SIGKILL)
         hungry.go.set()
         result = jobs.result(job_id, wait_s=90)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
     assert hungry.asked["assessor"] == 1, result.notes
     assert [verdict["verdict"] for verdict in result.verdicts] == ["PASS"]

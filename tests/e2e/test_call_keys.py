@@ -91,7 +91,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         system.processes.wait_until_ready()
         jobs = system.jobs()
         yield Fleet(system, server, script, jobs)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
 
 def test_a_call_that_another_worker_repeats_has_its_key_and_the_next_call_has_another(

@@ -19,7 +19,7 @@ from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
-from handoff_queue.shared.store.store import open_ledger
+from handoff_queue.shared.store.store import open_store
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client import client
@@ -141,8 +141,8 @@ def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) 
         description="Writes short verses.",
         instructions="You write verses of four lines.",
     )
-    ledger = open_ledger(redis_url, Settings())
-    ledger.roles.announce(Announcement(worker="one", specialists=(spec,), slots=1, model="offline"))
+    store = open_store(redis_url, Settings())
+    store.roles.announce(Announcement(worker="one", specialists=(spec,), slots=1, model="offline"))
 
     line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
 

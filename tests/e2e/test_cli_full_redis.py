@@ -15,7 +15,7 @@ from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.connection import FULL, READ_ONLY
-from handoff_queue.shared.store.store import open_ledger
+from handoff_queue.shared.store.store import open_store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.errors import FAILED, NO_REDIS
@@ -44,11 +44,11 @@ def harmed(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, st
     """
     jobs = client.connect(url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
-    jobs.ledger.dead.add("writer", "no handoff", "{}")
+    jobs.store.dead.add("writer", "no handoff", "{}")
     harm, why = request.param
-    harm(jobs.ledger.connection.redis)
+    harm(jobs.store.connection.redis)
     yield job_id, why
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
 
 
 def test_the_doctor_says_what_is_wrong_and_all_else_that_can_be_read(
@@ -92,12 +92,12 @@ def test_nobody_is_told_to_start_what_may_well_be_there(
 
 
 def test_while_nobody_is_announced_any_name_is_paused_but_for_slips_of_the_pen(url: str) -> None:
-    ledger, jobs = open_ledger(url, Settings()), client.connect(url, Settings(offline=True))
+    store, jobs = open_store(url, Settings()), client.connect(url, Settings(offline=True))
     jobs.pause("researcher")
 
-    assert list(ledger.pauses.all()) == ["researcher"]
+    assert list(store.pauses.all()) == ["researcher"]
     for slip in ("asessor", "unacked", "Researcher", "think"):
         with pytest.raises(UserError, match="no worker serves or has served"):
             jobs.pause(slip)
-    ledger.connection.close()
-    jobs.ledger.connection.close()
+    store.connection.close()
+    jobs.store.connection.close()

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.store import open_ledger
+from handoff_queue.shared.store.store import open_store
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.report import report_of
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, said
@@ -266,9 +266,9 @@ def test_doctor_finds_a_sound_system_sound_and_says_what_would_be_lost(
 
 
 def test_dead_letters_are_listed_shown_and_dropped(handoff: Handoff, redis_url: str) -> None:
-    ledger = open_ledger(redis_url, Settings())
+    store = open_store(redis_url, Settings())
     for body in ('{"job_id": 7}', '{"job_id": 8}', '{"job_id": 9}'):
-        ledger.dead.add("researcher", "AgentHandoff: job_id: Input should be a valid string", body)
+        store.dead.add("researcher", "AgentHandoff: job_id: Input should be a valid string", body)
 
     def dead(*arguments: str) -> str:
         done = handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url)
@@ -280,10 +280,10 @@ def test_dead_letters_are_listed_shown_and_dropped(handoff: Handoff, redis_url: 
     assert '{"job_id": 8}' in dead("show", middle)
     assert json.loads(dead("show", middle, "--json"))["queue"] == "researcher"
     assert dead("drop", middle) == "1 dead letter dropped\n"
-    assert [letter.body for letter in ledger.dead.newest()] == ['{"job_id": 9}', '{"job_id": 7}']
+    assert [letter.body for letter in store.dead.newest()] == ['{"job_id": 9}', '{"job_id": 7}']
     assert dead("drop", "--all") == "2 dead letters dropped\n"
     assert "no dead letters" in handoff.run("dead", HANDOFF_REDIS_URL=redis_url).stderr
-    ledger.connection.close()
+    store.connection.close()
 
 
 def test_a_queue_without_jobs_says_how_to_make_one(handoff: Handoff, redis_url: str) -> None:

@@ -162,8 +162,8 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
     handoff: Handoff, system: RunningSystem, redirections: str
 ) -> None:
     environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
-    ledger = system.jobs().ledger
-    before = len(ledger.roles.announcements())
+    store = system.jobs().store
+    before = len(store.roles.announcements())
     worker = subprocess.Popen(
         ["sh", "-c", f'exec "$@" {redirections}', "sh", *handoff.command("worker", "researcher")],
         stdin=subprocess.DEVNULL,
@@ -171,7 +171,7 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
     )
     try:
         wait_until(
-            lambda: len(ledger.roles.announcements()) > before, what="an announcement of the worker"
+            lambda: len(store.roles.announcements()) > before, what="an announcement of the worker"
         )
         assert worker.poll() is None
     finally:

@@ -48,4 +48,4 @@ def test_what_the_journal_no_longer_knows_is_done_again_and_the_job_ends_once(
         assert all(1 <= script.calls["back", who, 1] <= 2 for who in ORDER)
         assert script.calls["back", back_to, 1] == 2, "its answer was lost with the data"
         fleet.ends_well(fleet.submit("afterwards", a=""))
-        fleet.jobs.ledger.connection.close()
+        fleet.jobs.store.connection.close()

@@ -64,7 +64,7 @@ class Shell:
     def run_job(self) -> None:
         jobs = self.system.jobs()
         jobs.result(jobs.submit(Request("Say how it is.")), wait_s=60)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
 
 @pytest.fixture(scope="module")

@@ -133,7 +133,7 @@ def post(tmp_path: Path) -> Iterator[Post]:
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
         yield Post(Fleet(system, server, script, jobs), outbox, tmp_path)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
 
 def kill_one(fleet: Fleet, dice: Random) -> None:

@@ -51,19 +51,19 @@ def a_system(folder: Path, broker: str, host: str) -> Iterator[RunningSystem]:
 def submitted(system: RunningSystem, signature: Any) -> JobId:
     jobs = system.jobs()
     job_id = jobs.submit(Request("What is HNSW?", on_end=signature))
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
     return job_id
 
 
 def tries(system: RunningSystem, job_id: JobId) -> list[EndTaskTried]:
     jobs = system.jobs()
     events = [one.event for one in jobs.events(job_id, follow=False)]
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
     return [event for event in events if isinstance(event, EndTaskTried)]
 
 
-def calls(store: redis.Redis) -> list[Any]:
-    return [json.loads(one) for one in store.lrange(CALLS, 0, -1)]
+def calls(host_redis: redis.Redis) -> list[Any]:
+    return [json.loads(one) for one in host_redis.lrange(CALLS, 0, -1)]
 
 
 def test_a_stock_worker_runs_the_task_once_with_the_end_of_the_job(

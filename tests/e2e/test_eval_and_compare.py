@@ -68,7 +68,7 @@ def system(running: tuple[RunningSystem, MessagesServer], tmp_path: Path) -> Ite
     made = System(*running, tmp_path)
     yield made
     made.model.go.set()
-    made.jobs.ledger.connection.close()
+    made.jobs.store.connection.close()
 
 
 RIGHT = {"id": "right", "request": "right: what is it?", "rubric": RUBRIC, "reference": "It is so."}
@@ -108,7 +108,7 @@ def test_every_call_of_the_judge_stands_in_the_journal_and_the_books_of_a_job(
     assert found["cost_usd"] > 0
     assert "it costs at most $2.0000" in found["stderr"]
     assert all(
-        system.jobs.ledger.connection.redis.hget(keys.job(JobId(one.job_id)), "max_usd")
+        system.jobs.store.connection.redis.hget(keys.job(JobId(one.job_id)), "max_usd")
         for one in (job, judge)
     )
     assert "So it is." in json.dumps(judge.answer)

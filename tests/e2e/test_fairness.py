@@ -109,7 +109,7 @@ def work_of(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
     handoffs = [
         event.handoff_id for event in fleet.issued(job_id) if event.assigned_to == SPECIALIST
     ]
-    return fleet.jobs.ledger.jobs.handoffs(job_id, handoffs)
+    return fleet.jobs.store.jobs.handoffs(job_id, handoffs)
 
 
 def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_handoff_a_slot(

@@ -128,13 +128,13 @@ def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                 "bystander", system.redis_url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)
             )
             bystander = Sweeper(
-                jobs.ledger, Dispatcher(app), "bystander", interval_s=0.1, keep_s=3_600
+                jobs.store, Dispatcher(app), "bystander", interval_s=0.1, keep_s=3_600
             )
             bystander.start()
             yield Fleet(system, server, script, jobs)
             bystander.stop()
             bystander.wait_until_withdrawn()
-            jobs.ledger.connection.close()
+            jobs.store.connection.close()
 
 
 def froze(fleet: Fleet, *names: str) -> int:

@@ -39,7 +39,7 @@ def model(_request: Json) -> Reply:
 
 def handed_out_at(jobs: Client, job_id: JobId) -> list[float]:
     return [
-        one.at for one in jobs.ledger.journal.read(job_id) if isinstance(one.event, HandoffIssued)
+        one.at for one in jobs.store.journal.read(job_id) if isinstance(one.event, HandoffIssued)
     ]
 
 
@@ -81,4 +81,4 @@ def test_a_small_job_gets_its_turn_between_the_slices_of_a_large_one(tmp_path: P
         assert began < turn < last_slice
         assert jobs.wait(other, 60) is JobStatus.OK
         assert jobs.wait(job_id, 100) is JobStatus.OK
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()

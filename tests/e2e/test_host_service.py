@@ -14,7 +14,7 @@ import redis
 from celery import Celery
 
 from handoff_queue.shared.local.processes import ChildSpec, Processes
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from tests.e2e.a_host_service import ENDED, MAY_END, STARTED
 from tests.waiting import wait_until
 
@@ -28,7 +28,7 @@ COMMAND = [
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 def test_a_hosts_task_runs_again_after_its_worker_was_killed(
-    ledger: Ledger, redis_url: str, processes: Processes, tmp_path: Path, first: str
+    store: Store, redis_url: str, processes: Processes, tmp_path: Path, first: str
 ) -> None:
     environment = {
         "HOST_REDIS_URL": redis_url,
@@ -39,19 +39,19 @@ def test_a_hosts_task_runs_again_after_its_worker_was_killed(
     }
     host = Celery("host", broker=redis_url)
     spec = ChildSpec("host", COMMAND, environment, is_ready=lambda: True, is_hunted=True)
-    with redis.Redis.from_url(redis_url) as store:
+    with redis.Redis.from_url(redis_url) as host_redis:
         processes.start(spec)
         host.send_task("host.hold", ignore_result=True)
-        wait_until(lambda: store.llen(STARTED) == 1, what="the host's task")
+        wait_until(lambda: host_redis.llen(STARTED) == 1, what="the host's task")
 
         os.kill(processes.pids()["host"], signal.SIGKILL)
 
-        wait_until(lambda: store.llen(STARTED) == 2, what="the second run of the host's task")
-        store.rpush(MAY_END, "now")
-        wait_until(lambda: store.get(ENDED) == b"1", what="the end of the host's task")
-        job_ids = {job_id.decode() for job_id in store.lrange(STARTED, 0, -1)}
-    assert set(ledger.jobs.newest(9)) == job_ids
-    assert not ledger.roles.presence().queues, (
+        wait_until(lambda: host_redis.llen(STARTED) == 2, what="the second run of the host's task")
+        host_redis.rpush(MAY_END, "now")
+        wait_until(lambda: host_redis.get(ENDED) == b"1", what="the end of the host's task")
+        job_ids = {job_id.decode() for job_id in host_redis.lrange(STARTED, 0, -1)}
+    assert set(store.jobs.newest(9)) == job_ids
+    assert not store.roles.presence().queues, (
         "a host's worker is no supervisor and no worker of ours"
     )
     assert "INFO/MainProcess] host@" in processes.log_of("host").read_text(), "Celery's own log"

@@ -75,8 +75,8 @@ def a_system(folder: Path, host: str) -> Iterator[RunningSystem]:
         yield system
 
 
-def calls(store: redis.Redis) -> list[Any]:
-    return [json.loads(call) for call in store.lrange(CALLS, 0, -1)]
+def calls(host_redis: redis.Redis) -> list[Any]:
+    return [json.loads(call) for call in host_redis.lrange(CALLS, 0, -1)]
 
 
 def test_a_killed_worker_is_followed_by_one_that_waits_for_the_same_task(
@@ -103,7 +103,7 @@ def test_a_killed_worker_is_followed_by_one_that_waits_for_the_same_task(
         assert len(task_id) == 36
         logs = [system.processes.log_of(name).read_text() for name in ("supervisor", "stock")]
         assert redis_url not in "".join(logs)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
 
 def test_a_worker_without_the_hosts_broker_does_not_start(redis_url: str, tmp_path: Path) -> None:

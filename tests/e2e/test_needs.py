@@ -90,7 +90,7 @@ def test_what_another_has_found_out_is_paid_for_by_the_job_and_counts_for_its_qu
     held.go.set()
     result = fleet.ends_well(job_id)
 
-    past, _ = fleet.jobs.ledger.history.read([SPECIALIST, "planner"])
+    past, _ = fleet.jobs.store.history.read([SPECIALIST, "planner"])
     assert {who: len(found) for who, found in past.items()} == {SPECIALIST: 3, "planner": 2}, (
         "a, who helps it, and a again"
     )

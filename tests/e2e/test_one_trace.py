@@ -100,7 +100,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))
             yield Seen(Fleet(system, server, script, jobs), collector, system.environment)
-            jobs.ledger.connection.close()
+            jobs.store.connection.close()
 
 
 def planned(seen: Seen, name: str, *, turns: int = 1, **plan: str) -> JobId:

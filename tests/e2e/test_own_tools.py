@@ -117,7 +117,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         system.processes.wait_until_ready()
         jobs = system.jobs()
         yield Fleet(system, server, script, jobs)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
 
 def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None:
@@ -126,7 +126,7 @@ def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None
 
     fleet.ends_well(fleet.submit("bad", **steps))
 
-    (worker,) = fleet.jobs.ledger.roles.announcements()
+    (worker,) = fleet.jobs.store.roles.announcements()
     assert (worker.slots, worker.lost_slots) == (SLOTS, 0)
 
 

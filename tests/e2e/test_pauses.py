@@ -23,7 +23,7 @@ STEPS = ("a", "b", "c", "d", "e")
 def nothing_stays_paused(fleet: Fleet) -> Iterator[None]:
     """The fleet is every test's."""
     yield
-    for role in fleet.jobs.ledger.pauses.roles():
+    for role in fleet.jobs.store.pauses.roles():
         fleet.jobs.resume(role)
 
 
@@ -107,7 +107,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     fleet.jobs.resume("planner")
     fleet.ends_well(job_id)
     assert (
-        fleet.jobs.ledger.jobs.handoffs(job_id, [HandoffId("planner.1")])[
+        fleet.jobs.store.jobs.handoffs(job_id, [HandoffId("planner.1")])[
             HandoffId("planner.1")
         ].claims
         == 1

@@ -59,4 +59,4 @@ def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(
 
         after = system.processes.pids()
         assert {name: after[name] for name in "sw"} == {name: before[name] for name in "sw"}
-        fleet.jobs.ledger.connection.close()
+        fleet.jobs.store.connection.close()

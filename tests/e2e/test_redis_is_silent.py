@@ -45,7 +45,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet
-        fleet.jobs.ledger.connection.close()
+        fleet.jobs.store.connection.close()
 
 
 def stopped(processes: Processes) -> int:

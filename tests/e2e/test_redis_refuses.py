@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.store.redis.connection import READ_ONLY
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.supervisor.client.client import Request
 from tests.e2e.fleet import LEASE_S, QUICK, SPECIALIST, Fleet, Script
 from tests.running_system import SUPERVISOR, over, running_system
@@ -34,7 +34,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     ):
         made = Fleet(system, server, script, system.jobs())
         yield made
-        made.jobs.ledger.connection.close()
+        made.jobs.store.connection.close()
 
 
 def fill(redis: Any, share: float = 1.1) -> None:
@@ -77,7 +77,7 @@ def test_a_redis_that_refuses_to_write_is_waited_for_by_jobs_and_named_to_who_su
         what="a lease that cannot be renewed",
     )
 
-    with pytest.raises(LedgerUnavailable, match=why):
+    with pytest.raises(StoreUnavailable, match=why):
         fleet.jobs.submit(Request("plan another"))
     mend(fleet.redis)
 
@@ -109,7 +109,7 @@ def test_above_the_mark_no_job_is_taken_and_one_that_runs_goes_on(fleet: Fleet) 
     fill(fleet.redis, share=0.9)
     held.go.set()
 
-    with pytest.raises(LedgerUnavailable, match="above 80 % no new job is taken"):
+    with pytest.raises(StoreUnavailable, match="above 80 % no new job is taken"):
         fleet.jobs.submit(Request("plan another"))
     assert fleet.jobs.submit(request) == job_id, (
         "who asks for the same again gets the job that there is"

@@ -48,7 +48,7 @@ def fleet(tmp_path: Path, watched: Watched) -> Iterator[Fleet]:
     ):
         jobs = system.jobs()
         yield Fleet(system, server, script, jobs)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
 
 def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(

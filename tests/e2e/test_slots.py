@@ -33,7 +33,7 @@ def worker_of(pool: str, folder: Path) -> Iterator[Fleet]:
         start_worker(system, pool, "worker")
         jobs = system.jobs()
         yield Fleet(system, server, script, jobs)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
 
 def start_worker(system: RunningSystem, pool: str, name: str) -> int:

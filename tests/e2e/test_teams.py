@@ -42,7 +42,7 @@ def children(fleet: Fleet, job_id: JobId) -> list[JobId]:
 def begun(fleet: Fleet, job_id: JobId) -> list[JobId]:
     """Its children that are there."""
     made = children(fleet, job_id)
-    return made if made and len(fleet.jobs.ledger.jobs.standings(made)) == len(made) else []
+    return made if made and len(fleet.jobs.store.jobs.standings(made)) == len(made) else []
 
 
 def calls(fleet: Fleet, *names: str) -> Counter[tuple[str, str, int]]:

@@ -82,7 +82,7 @@ def mortal(tmp_path: Path) -> Iterator[Fleet]:
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
         yield Fleet(system, server, script, jobs)
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
 
 def kill_at(points: Path, which: tuple[str, ...], go: Callable[[], None]) -> None:

@@ -86,7 +86,7 @@ def test_a_job_ends_well_over_tls(processes: Processes, url_with: UrlWith, tmp_p
             jobs.submit(Request("Compare Qdrant, pgvector and Milvus", documents=DOCUMENTS)),
             wait_s=60,
         )
-        jobs.ledger.connection.close()
+        jobs.store.connection.close()
 
     assert result.status is JobStatus.OK
     assert result.citations

@@ -73,8 +73,8 @@ def test_a_result_of_a_users_tool_is_a_source_of_the_answer_and_is_exported(tmp_
         jobs = system.jobs()
         job_id = jobs.submit(Request("Where is order A-2?", mode=Mode.SINGLE))
         result = jobs.result(job_id, wait_s=60)
-        export = export_of(jobs.ledger, Settings(), job_id, texts=True)
-        jobs.ledger.connection.close()
+        export = export_of(jobs.store, Settings(), job_id, texts=True)
+        jobs.store.connection.close()
 
     assert (result.status, result.answer) == (JobStatus.OK, "Order A-2 was shipped on 3 May [1].")
     (citation,) = result.citations

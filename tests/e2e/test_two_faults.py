@@ -62,7 +62,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fle
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet
-        fleet.jobs.ledger.connection.close()
+        fleet.jobs.store.connection.close()
 
 
 @pytest.mark.parametrize("where", POINTS)

@@ -75,7 +75,7 @@ def test_a_role_that_loses_its_last_worker_in_mid_job_is_named_until_one_is_ther
     assert said.count(WAITS) == 1
     assert f"no longer waits for a worker of `{SPECIALIST}`" in said
     assert jobs.result(job_id).notes == ()
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
 
 
 def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(
@@ -83,7 +83,7 @@ def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(
 ) -> None:
     watcher, other = in_folder(tmp_path, "watcher"), in_folder(tmp_path, "other")
     jobs = client.connect(redis_url, Settings(offline=True))
-    jobs.ledger.roles.announce(
+    jobs.store.roles.announce(
         Announcement(worker="w1", specialists=(a_spec(),), slots=1, model="offline")
     )
     submitted = watcher.run("submit", "What is HNSW?", HANDOFF_REDIS_URL=redis_url)
@@ -96,12 +96,12 @@ def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(
             watcher.wait_for("no longer waits for a supervisor")
             supervisor.send_signal(signal.SIGTERM)
             supervisor.wait(timeout=60)
-        assert "supervisor" not in jobs.ledger.roles.presence().queues, (
+        assert "supervisor" not in jobs.store.roles.presence().queues, (
             "it took its announcement back before it ended"
         )
 
     assert "no supervisor takes jobs from this broker yet" in submitted.stderr
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
 
 
 def test_processes_that_say_that_they_are_ready_are_found_by_the_next_command(

@@ -53,7 +53,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet
-        fleet.jobs.ledger.connection.close()
+        fleet.jobs.store.connection.close()
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def test_every_running_handoff_gives_a_sign_of_life_within_5_s_whatever_its_mode
 
     def is_over() -> bool:
         standing = fleet.standing(job.job_id, "a.1")
-        ages.append(fleet.jobs.ledger.connection.now() - (standing.beat_at or 0))
+        ages.append(fleet.jobs.store.connection.now() - (standing.beat_at or 0))
         return time.monotonic() > until
 
     wait_until(is_over, what="the end of eleven seconds")
@@ -155,7 +155,7 @@ def test_who_waits_for_the_answer_has_it_though_redis_was_away_meanwhile(
 def _somebody_waits(fleet: Fleet) -> bool:
     return any(
         one["cmd"] == "xread" and "b" in one["flags"]
-        for one in fleet.jobs.ledger.connection.redis.client_list()
+        for one in fleet.jobs.store.connection.redis.client_list()
     )
 
 

@@ -46,6 +46,6 @@ def test_a_webhook_gets_one_signed_post_and_a_failed_one_is_made_again(fleet: Fl
 
 
 def delivered(fleet: Fleet, job_id: str) -> bool:
-    written = fleet.jobs.ledger.journal.read(JobId(job_id))
+    written = fleet.jobs.store.journal.read(JobId(job_id))
     tried = [each.event for each in written if isinstance(each.event, WebhookTried)]
     return bool(tried) and tried[-1].delivered

@@ -18,7 +18,7 @@ from tests.supervisor.shell import SETTINGS, Shell
 def jobs(redis_url: str) -> Iterator[Client]:
     made = client.connect(redis_url, Settings(offline=True))
     yield made
-    made.ledger.connection.close()
+    made.store.connection.close()
 
 
 @pytest.fixture

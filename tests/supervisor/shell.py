@@ -1,4 +1,4 @@
-"""A supervisor's parts in this process, on a real ledger, with the offline model; the test
+"""A supervisor's parts in this process, on a real store, with the offline model; the test
 does the specialists' work by hand.
 """
 
@@ -19,7 +19,7 @@ from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.leases import Leases
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.events import Event, HandoffIssued
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -73,7 +73,7 @@ class Shell:
     drain: Drain = field(default_factory=Drain)
     end_broker: str | None = None
     """The broker of a host's own Celery app."""
-    ledger: Ledger = field(init=False)
+    store: Store = field(init=False)
     dispatcher: DyingDispatcher = field(init=False)
     attempts: Attempts = field(init=False)
     advance: JobLoop = field(init=False)
@@ -82,32 +82,32 @@ class Shell:
     _announced: Announcement = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ledger = open_ledger(self.url, SETTINGS, drain=self.drain)
+        self.store = open_store(self.url, SETTINGS, drain=self.drain)
         self.dispatcher = DyingDispatcher(self.app)
         leases = Leases(self.url, SETTINGS.lease_s, watchdog=False)
         self.attempts = Attempts(
-            self.ledger,
+            self.store,
             SETTINGS,
             "supervisor:1",
             leases,
-            PayloadCache(self.ledger),
+            PayloadCache(self.store),
             Models(SETTINGS),
         )
         self.thinker = RoleRunner(self.attempts, 4)
         library = self.attempts.library
         self.advance = JobLoop(
-            self.ledger,
+            self.store,
             self.dispatcher,
             self.attempts,
             self.thinker,
-            Webhooks(self.ledger, None),
-            EndTasks(self.ledger, library, self.app, self.end_broker, ("*",)),
+            Webhooks(self.store, None),
+            EndTasks(self.store, library, self.app, self.end_broker, ("*",)),
         )
-        self.jobs = Client(self.ledger, SETTINGS)
+        self.jobs = Client(self.store, SETTINGS)
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """As the supervisor knows it."""
-        return DecisionRecorder(self.ledger, PayloadCache(self.ledger)).fact_checker(state)
+        return DecisionRecorder(self.store, PayloadCache(self.store)).fact_checker(state)
 
     def another(self) -> Shell:
         return Shell(self.url, self.app)
@@ -116,17 +116,17 @@ class Shell:
         """A worker announces these specialists."""
         specs = tuple(a_spec(name=name) for name in names)
         self._announced = Announcement(worker="w1", specialists=specs, slots=4, model="offline")
-        self.ledger.roles.announce(self._announced)
+        self.store.roles.announce(self._announced)
 
     def leave(self) -> None:
         """That worker withdraws."""
-        self.ledger.roles.withdraw(self._announced)
+        self.store.roles.withdraw(self._announced)
 
     def submit(self, limits: JobLimits | None = None) -> JobId:
         return self.jobs.submit(Request("Compare Qdrant and Milvus", limits=limits or JobLimits()))
 
     def events(self, job_id: JobId) -> list[Event]:
-        return [recorded.event for recorded in self.ledger.journal.read(job_id)]
+        return [recorded.event for recorded in self.store.journal.read(job_id)]
 
     def kinds(self, job_id: JobId) -> list[str]:
         return [event.type for event in self.events(job_id)]
@@ -138,14 +138,14 @@ class Shell:
             for event in self.events(job_id)
             if isinstance(event, HandoffIssued) and event.group
         ]
-        standings = self.ledger.jobs.handoffs(job_id, [event.handoff_id for event in issued])
+        standings = self.store.jobs.handoffs(job_id, [event.handoff_id for event in issued])
         return [
             event for event in issued if standings[event.handoff_id].state in ("issued", "running")
         ]
 
     def claim(self, job_id: JobId, event: HandoffIssued) -> Claim:
         """As a worker would."""
-        return self.ledger.claims.claim(
+        return self.store.claims.claim(
             ClaimRequest(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")
         )
 
@@ -161,7 +161,7 @@ class Shell:
 
         `stop_reason`: why the agent loop ended, of a failure.
         """
-        text = self.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        text = self.store.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
         result = (
@@ -176,7 +176,7 @@ class Shell:
         claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
 
     def close(self) -> None:
-        self.ledger.connection.close()
+        self.store.connection.close()
 
 
 def _well(handoff: AgentHandoff, output: JsonValue) -> HandoffResult:

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from handoff_queue.shared.store.fair_queue import FOR
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 
 ROOT = Path(__file__).parents[2]
@@ -76,9 +76,9 @@ print(json.dumps({"job": job, "current": current_apps(), "transport": kind.__mod
 """
 
 
-def submissions_queued(ledger: Ledger) -> list[str]:
+def submissions_queued(store: Store) -> list[str]:
     """Ids of the jobs that a supervisor will hear of."""
-    frames = ledger.connection.redis.lrange(SUBMISSIONS_QUEUE, 0, -1)
+    frames = store.connection.redis.lrange(SUBMISSIONS_QUEUE, 0, -1)
     return [json.loads(frame)["headers"][FOR] for frame in frames]
 
 
@@ -99,7 +99,7 @@ def host_process(code: str, **environment: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_hosts_tasks_reach_its_own_queue_and_our_jobs_are_submitted(
-    ledger: Ledger, redis_url: str, order: str
+    store: Store, redis_url: str, order: str
 ) -> None:
     said = host_process(ORDERS[order], HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url)
 
@@ -108,11 +108,11 @@ def test_a_hosts_tasks_reach_its_own_queue_and_our_jobs_are_submitted(
     with redis.Redis.from_url(redis_url) as client:
         names = [json.loads(text)["headers"]["task"] for text in client.lrange("celery", 0, -1)]
     assert names == ["host.note"] * 2
-    assert submissions_queued(ledger) == [said["job"]]
+    assert submissions_queued(store) == [said["job"]]
 
 
 def test_a_host_process_with_celery_variables_submits_to_our_redis(
-    ledger: Ledger, redis_url: str
+    store: Store, redis_url: str
 ) -> None:
     """The variables are the host's: its app obeys them, and ours does not."""
     nowhere = "redis://127.0.0.1:1/0"
@@ -127,10 +127,10 @@ def test_a_host_process_with_celery_variables_submits_to_our_redis(
         CELERY_RESULT_BACKEND=nowhere,
     )
 
-    assert submissions_queued(ledger) == [said["job"]]
+    assert submissions_queued(store) == [said["job"]]
 
 
-def test_our_client_never_asks_for_the_current_app(ledger: Ledger, redis_url: str) -> None:
+def test_our_client_never_asks_for_the_current_app(store: Store, redis_url: str) -> None:
     """With C_STRICT_APP, Celery raises where code asks for it."""
     code = "print(json.dumps({'job': submit()})); sys.exit()\n"
 
@@ -138,7 +138,7 @@ def test_our_client_never_asks_for_the_current_app(ledger: Ledger, redis_url: st
         code, HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url, C_STRICT_APP="1"
     )
 
-    assert submissions_queued(ledger) == [said["job"]]
+    assert submissions_queued(store) == [said["job"]]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_our_client_never_asks_for_the_current_app(ledger: Ledger, redis_url: st
     ],
 )
 def test_a_variable_that_configures_a_hosts_celery_does_not_reach_our_app(
-    ledger: Ledger, redis_url: str, name: str, value: str
+    store: Store, redis_url: str, name: str, value: str
 ) -> None:
     code = (
         "job = submit(); del os.environ[NAME]; celery._state.default_app = None; host = host_app()"
@@ -163,4 +163,4 @@ def test_a_variable_that_configures_a_hosts_celery_does_not_reach_our_app(
         **{name: value},
     )
 
-    assert submissions_queued(ledger) == [said["job"]]
+    assert submissions_queued(store) == [said["job"]]

@@ -54,7 +54,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 
 def counted(shell: Shell) -> tuple[int, int, int]:
-    stats = shell.ledger.connection.redis.info("stats")
+    stats = shell.store.connection.redis.info("stats")
     return (
         stats["total_commands_processed"],
         stats["total_net_input_bytes"],

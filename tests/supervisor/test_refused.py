@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store.redis.connection import READ_ONLY
-from handoff_queue.shared.types.errors import LedgerRefuses, UserError
+from handoff_queue.shared.types.errors import StoreRefuses, UserError
 from handoff_queue.supervisor.client.client import Client, Request
 
 
@@ -27,10 +27,10 @@ def test_a_tenant_that_no_list_could_show_is_refused(jobs: Client, tenant: str) 
 def test_a_job_that_redis_refuses_to_write_was_not_enqueued_and_nobody_is_left_to_wonder(
     jobs: Client,
 ) -> None:
-    redis = jobs.ledger.connection.redis
+    redis = jobs.store.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
-        with pytest.raises(LedgerRefuses, match=f"^{READ_ONLY}$"):
+        with pytest.raises(StoreRefuses, match=f"^{READ_ONLY}$"):
             jobs.submit(Request("Compare."))
     finally:
         redis.execute_command("REPLICAOF", "NO", "ONE")

@@ -56,7 +56,7 @@ def handed_out(shell: Shell, job_id: JobId) -> int:
 def test_one_look_hands_out_a_slice_and_leaves_the_rest_to_a_wake_up_behind_those_of_others(
     shell: Shell, job_id: JobId
 ) -> None:
-    redis = shell.ledger.connection.redis
+    redis = shell.store.connection.redis
 
     assert (handed_out(shell, job_id), redis.llen("researcher"), redis.llen(SUPERVISOR_QUEUE)) == (
         MOST_IN_A_SLICE,
@@ -72,11 +72,11 @@ def test_one_look_hands_out_a_slice_and_leaves_the_rest_to_a_wake_up_behind_thos
 
 
 def test_should_that_wake_up_be_lost_the_job_is_due_soon(shell: Shell, job_id: JobId) -> None:
-    now = shell.ledger.connection.now()
+    now = shell.store.connection.now()
 
-    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) / 1000 <= now + LOST_AFTER_S
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) / 1000 <= now + LOST_AFTER_S
     shell.advance(job_id)
-    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) / 1000 > now + 60
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) / 1000 > now + 60
 
 
 def test_many_who_look_at_once_hand_each_step_out_once(shell: Shell, job_id: JobId) -> None:
@@ -89,7 +89,7 @@ def test_many_who_look_at_once_hand_each_step_out_once(shell: Shell, job_id: Job
         event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)
     )
     assert (len(attempts), set(attempts.values())) == (MOST_IN_A_SLICE + MORE, {1})
-    assert shell.ledger.connection.redis.llen("researcher") == MOST_IN_A_SLICE + MORE
+    assert shell.store.connection.redis.llen("researcher") == MOST_IN_A_SLICE + MORE
 
 
 def test_a_supervisor_that_reads_thousands_of_results_reads_none_of_them_twice(
@@ -99,7 +99,7 @@ def test_a_supervisor_that_reads_thousands_of_results_reads_none_of_them_twice(
     for event in shell.open(job_id)[:MORE]:
         shell.do(job_id, event)
     shell.advance(job_id)
-    sent = shell.ledger.connection.redis.info("stats")["total_net_output_bytes"]
+    sent = shell.store.connection.redis.info("stats")["total_net_output_bytes"]
     shell.advance(job_id)
 
-    assert shell.ledger.connection.redis.info("stats")["total_net_output_bytes"] - sent < 20_000
+    assert shell.store.connection.redis.info("stats")["total_net_output_bytes"] - sent < 20_000

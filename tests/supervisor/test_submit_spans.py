@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
-from handoff_queue.shared.types.errors import LedgerRefuses
+from handoff_queue.shared.types.errors import StoreRefuses
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.shared.observability.otel.test_spans import Told, in_force
@@ -41,7 +41,7 @@ def test_each_lasts_from_before_its_commit_until_after_it_and_is_a_root_of_its_o
     assert set(spans) == set(found)
     assert len({span.context.trace_id for span in spans.values() if span.context}) == len(MANY)
     for job_id, span in spans.items():
-        (written,) = jobs.ledger.journal.read(job_id)
+        (written,) = jobs.store.journal.read(job_id)
         assert span.start_time is not None
         assert span.end_time is not None
         assert span.start_time < (written.at + 0.001) * 1e9, "its clock counts whole milliseconds"
@@ -49,21 +49,21 @@ def test_each_lasts_from_before_its_commit_until_after_it_and_is_a_root_of_its_o
         assert span.parent is None
         assert span.status.status_code is StatusCode.UNSET
         assert span.context is not None
-        assert f"{span.context.trace_id:032x}" in str(jobs.ledger.traces.kept(job_id))
+        assert f"{span.context.trace_id:032x}" in str(jobs.store.traces.kept(job_id))
 
 
 def test_those_whose_commit_was_refused_are_errors(jobs: Client, told: Told) -> None:
-    redis = jobs.ledger.connection.redis
+    redis = jobs.store.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
-        with pytest.raises(LedgerRefuses):
+        with pytest.raises(StoreRefuses):
             list(jobs.submit_each(MANY))
     finally:
         redis.execute_command("REPLICAOF", "NO", "ONE")
 
     spans = by_job(told).values()
     assert [span.status.status_code for span in spans] == [StatusCode.ERROR] * len(MANY)
-    assert {(span.attributes or {})["error.type"] for span in spans} == {"LedgerRefuses"}
+    assert {(span.attributes or {})["error.type"] for span in spans} == {"StoreRefuses"}
 
 
 def test_those_that_are_there_already_because_the_answer_was_lost_were_not_refused(

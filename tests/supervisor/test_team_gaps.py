@@ -162,7 +162,7 @@ def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
-    journal = shell.ledger.journal.read(child)
+    journal = shell.store.journal.read(child)
     has_ended = next(
         place for place, one in enumerate(journal, start=1) if one.event.type == "job_ended"
     )
@@ -172,7 +172,7 @@ def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(
     shell.advance(job_id)
 
     with pytest.raises(VersionConflict):
-        ChildJobs(shell.ledger, PayloadCache(shell.ledger), shell.dispatcher).tell(not_told)
+        ChildJobs(shell.store, PayloadCache(shell.store), shell.dispatcher).tell(not_told)
     run_all(shell, job_id)
 
     assert shell.kinds(child).count("parent_told") == 2
@@ -182,7 +182,7 @@ def test_what_a_team_lacks_is_done_by_a_new_one_where_nothing_of_the_first_is_ke
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
-    shell.ledger.jobs.delete(child, [])
+    shell.store.jobs.delete(child, [])
     shell.jobs.retry(job_id, whole=True)
 
     run_all(shell, job_id)
@@ -206,7 +206,7 @@ def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_an
     assert {f"prev_{step}" for step in went_well} == {one.step for one in begun.given} - {
         "prev_synthesizer"
     }
-    request = shell.ledger.blobs.get(second, [begun.request.digest])[begun.request.digest]
+    request = shell.store.blobs.get(second, [begun.request.digest])[begun.request.digest]
     assert f"It lacked: {failed} (" in request
     assert first != second
 
@@ -226,7 +226,7 @@ def test_what_two_teams_have_found_is_there_for_a_third(shell: Shell, tmp_path: 
 
 def seen_on(shell: Shell, view: JobView) -> tuple[JobView, News]:
     """The view as it is now, and what is new below it."""
-    events = shell.ledger.journal.read(view.job_id, view.version)
+    events = shell.store.journal.read(view.job_id, view.version)
     return look_below(shell.jobs, look(shell.jobs, heard(shell.jobs, view, events)))
 
 

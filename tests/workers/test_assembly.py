@@ -20,7 +20,7 @@ from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.runtime.process import GENERATIONS, SWITCH_EVERY_S
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.workers.assembly import Worker, _Once
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import build_registry
@@ -87,30 +87,30 @@ def test_the_garbage_collector_of_a_worker_looks_seldom(once: _Once) -> None:
     assert gc.get_threshold() == GENERATIONS
 
 
-def test_a_worker_withdraws_what_it_announced(once: _Once, ledger: Ledger) -> None:
+def test_a_worker_withdraws_what_it_announced(once: _Once, store: Store) -> None:
     once.started(consumer(once))
-    wait_until(ledger.roles.announcements, what="the announcement")
+    wait_until(store.roles.announcements, what="the announcement")
 
     once.stopping()
-    wait_until(lambda: not ledger.roles.announcements(), what="the withdrawal")
+    wait_until(lambda: not store.roles.announcements(), what="the withdrawal")
 
 
 def test_slots_that_are_lost_are_announced(
-    once: _Once, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    once: _Once, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)
     monkeypatch.setattr(worker_state, "active_requests", [SimpleNamespace(id="never-ends")])
     once.started(consumer(once))
 
     wait_until(
-        lambda: [one for one in ledger.roles.announcements() if one.lost_slots == 1],
+        lambda: [one for one in store.roles.announcements() if one.lost_slots == 1],
         what="the slot that is lost",
     )
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), ValueError("x")])
 def test_nothing_that_is_raised_ends_the_announcements(
-    once: _Once, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    once: _Once, store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     errors, build = [error], _Once.__call__
 
@@ -122,11 +122,11 @@ def test_nothing_that_is_raised_ends_the_announcements(
     monkeypatch.setattr(_Once, "__call__", stumbles)
     once.started(consumer(once))
 
-    wait_until(ledger.roles.announcements, what="the announcement")
+    wait_until(store.roles.announcements, what="the announcement")
 
 
 def test_what_goes_wrong_once_is_announced_later(
-    once: _Once, ledger: Ledger, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    once: _Once, store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)
     with redis.Redis.from_url(redis_url) as admin:
@@ -137,4 +137,4 @@ def test_what_goes_wrong_once_is_announced_later(
             what="an announcement that went wrong half-way",
         )
         admin.delete(keys.SERVING)
-        wait_until(ledger.roles.announcements, what="the announcement")
+        wait_until(store.roles.announcements, what="the announcement")

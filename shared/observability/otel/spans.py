@@ -39,7 +39,7 @@ from handoff_queue.shared.observability.trace_ids import (
 )
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.checkpoints import ToolObserved
-from handoff_queue.shared.types.errors import LedgerError
+from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
@@ -277,10 +277,10 @@ class OpenTelemetry(Telemetry):
                 raise
 
     def _place(self, job_id: JobId) -> TracePosition:
-        """By the job's id alone where the ledger cannot be asked."""
+        """By the job's id alone where the store cannot be asked."""
         try:
             return self._known(job_id)
-        except LedgerError:
+        except StoreError:
             return self._decided(place_of(job_id, lambda _: StoredTrace()))
 
     def _look_up(self, job_id: JobId) -> TracePosition:

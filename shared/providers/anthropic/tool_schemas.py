@@ -214,7 +214,7 @@ def _check_definition(name: str, description: str, schema: Mapping[str, Any]) ->
 def _run(
     call: Callable[[object], Any], name: str, arguments: dict[str, Any], context: ToolContext | None
 ) -> ToolOutput:
-    """`context`: None if the function does not ask for it, for it costs a question to the ledger."""
+    """`context`: None if the function does not ask for it, for it costs a question to the store."""
     if context is not None:
         _CONTEXT.set(_call_context(name, arguments, context))
     try:

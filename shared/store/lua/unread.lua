@@ -1,4 +1,4 @@
--- A message came that this process cannot read. One that the ledger has issued was written by another version: it is left to whoever knows it,
+-- A message came that this process cannot read. One that the store has issued was written by another version: it is left to whoever knows it,
 -- for a while, and then to a person. Its letter is kept in the same step: held without one, nobody would know of it.
 -- KEYS job, due, dead.  ARGV handoff, digest of the message, patience_ms, the letter, most letters, how long they are kept (s).
 -- Returns 'unknown' (not issued) | 'over' (nobody waits for it) | 'left' (the sweeper publishes it again) | 'dead' (nobody does, until `retry`)

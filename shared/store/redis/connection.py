@@ -17,9 +17,9 @@ from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.store.redis.clients import client_for
 from handoff_queue.shared.store.redis.script import Script, source_of
 from handoff_queue.shared.types.errors import (
-    LedgerError,
-    LedgerRefuses,
-    LedgerUnavailable,
+    StoreError,
+    StoreRefuses,
+    StoreUnavailable,
     UnusableRedis,
 )
 
@@ -132,7 +132,7 @@ class Connection:
         """Run `scripts/<name>.lua`.
 
         Raises:
-            LedgerUnavailable: see `in_our_words`.
+            StoreUnavailable: see `in_our_words`.
         """
         try:  # `in_our_words` takes as long as all else here does
             return around(
@@ -150,10 +150,10 @@ class Connection:
         """Run `scripts/<name>.lua` once for each keys and args, all in one round trip, which
         brings the script along.
 
-        An answer may be a `LedgerError`: that call failed, and the others did not.
+        An answer may be a `StoreError`: that call failed, and the others did not.
 
         Raises:
-            LedgerUnavailable: see `in_our_words`.
+            StoreUnavailable: see `in_our_words`.
         """
         with in_our_words():
             pipe = self.redis.pipeline(transaction=False)
@@ -177,7 +177,7 @@ class Connection:
         if asked_at >= self._clock_until:
             try:
                 self._clock_offset = self._ask_the_clock()
-            except LedgerUnavailable:
+            except StoreUnavailable:
                 if self._clock_offset is None:
                     raise
                 self._clock_until = asked_at + CLOCK_RETRY_S  # crystals do not drift that fast
@@ -224,12 +224,12 @@ def insisted(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answ
     twice.
 
     Raises:
-        LedgerUnavailable: it is not worth waiting any longer.
+        StoreUnavailable: it is not worth waiting any longer.
     """
     while True:
         try:
             return ask()
-        except LedgerUnavailable:
+        except StoreUnavailable:
             if not is_worth_it():
                 raise
         time.sleep(INSIST_EVERY_S)
@@ -240,10 +240,10 @@ def in_our_words() -> Iterator[None]:
     """Redis's errors as one line that says how to mend it.
 
     Raises:
-        LedgerUnavailable: Redis is gone or is something else, refuses the password, is
+        StoreUnavailable: Redis is gone or is something else, refuses the password, is
         loading, read-only, full, or busy with itself.
         UnusableRedis: it has no database of the number in its address, or is a cluster.
-        LedgerError: it refused a command; a defect of ours.
+        StoreError: it refused a command; a defect of ours.
     """
     try:
         yield
@@ -251,9 +251,9 @@ def in_our_words() -> Iterator[None]:
         raise _in_our_words(error) from error
 
 
-def _in_our_words(error: redis.RedisError) -> LedgerError:
+def _in_our_words(error: redis.RedisError) -> StoreError:
     if NO_CONNECTION_LEFT in str(error):
-        return LedgerUnavailable(
+        return StoreUnavailable(
             f"all {MAX_CONNECTIONS} connections of this process to Redis are in use: run fewer threads in it"
         )
     text = str(error)  # from within a script, Redis's own code stands somewhere in the middle
@@ -276,9 +276,7 @@ def _in_our_words(error: redis.RedisError) -> LedgerError:
     if found is None and "DB index" in text:
         return UnusableRedis(NO_DATABASE)
     if found in (FULL, READ_ONLY):
-        return LedgerRefuses(found)
+        return StoreRefuses(found)
     return (
-        LedgerUnavailable(found)
-        if found
-        else LedgerError(f"Redis did not do what was asked: {text}")
+        StoreUnavailable(found) if found else StoreError(f"Redis did not do what was asked: {text}")
     )

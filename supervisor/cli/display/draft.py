@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.citation_markers import MARKER
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.results import result_in
@@ -39,11 +39,11 @@ class Draft:
         if standing is None or standing.state != "running" or _is_form(view):
             return ""
         try:
-            draft = self._jobs.ledger.blobs.draft(view.job_id, writing[-1])
+            draft = self._jobs.store.blobs.draft(view.job_id, writing[-1])
             if not draft:
                 return ""
             self._learn_claims(view)
-        except LedgerUnavailable:  # the next look at the job says so, or finds Redis back
+        except StoreUnavailable:  # the next look at the job says so, or finds Redis back
             return ""
         text = plain(settled_part(draft, self._claims))
         if not text.startswith(self.shown):
@@ -57,7 +57,7 @@ class Draft:
             for done in view.finished.values()
             if done.claims and done.handoff_id not in self._read
         }
-        texts = self._jobs.ledger.blobs.get(view.job_id, [], results=list(results.values()))
+        texts = self._jobs.store.blobs.get(view.job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)
             self._claims |= {claim.id: claim for claim in result_in(texts[digest]).claims}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
-from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob
+from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, Recorded
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.journal_follower import (
@@ -146,7 +146,7 @@ def heard(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
     said = (ref.digest for one in events for ref in said_by(one.event))
     new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
     words = (
-        ResultTexts({**view.words.texts, **jobs.ledger.blobs.get(view.job_id, [], results=new)})
+        ResultTexts({**view.words.texts, **jobs.store.blobs.get(view.job_id, [], results=new)})
         if new
         else view.words
     )
@@ -161,11 +161,11 @@ def look(jobs: Client, view: JobView) -> JobView:
         handoff_id for handoff_id, standing in view.standings.items() if standing.state in _SETTLED
     }
     wanted = [event.handoff_id for event in view.issued if event.handoff_id not in settled]
-    standings = jobs.ledger.jobs.handoffs(view.job_id, wanted)
-    books = next(iter(jobs.ledger.jobs.standings([view.job_id])), None)
+    standings = jobs.store.jobs.handoffs(view.job_id, wanted)
+    books = next(iter(jobs.store.jobs.standings([view.job_id])), None)
     return replace(
         view,
-        now=jobs.ledger.connection.now(),
+        now=jobs.store.connection.now(),
         books=books,
         standings={**view.standings, **standings},
     )
@@ -206,7 +206,7 @@ def look_below(jobs: Client, view: JobView) -> tuple[JobView, News]:
             child := children.get(job_id, JobView(job_id))
         ).ended and event.handoff_id in view.finished:
             continue
-        events = jobs.ledger.journal.read(child.job_id, child.version)
+        events = jobs.store.journal.read(child.job_id, child.version)
         if child.version or events:
             seen = look(jobs, heard(jobs, child, events))
             children[child.job_id], below = look_below(
@@ -222,7 +222,7 @@ def with_missing(jobs: Client, view: JobView) -> JobView:
         return view
     out = [event.handoff_id for event in view.issued if event.handoff_id not in view.finished]
     children = {job_id: with_missing(jobs, child) for job_id, child in view.children.items()}
-    return replace(view, missing=missing_for(jobs.ledger, view.books, out), children=children)
+    return replace(view, missing=missing_for(jobs.store, view.books, out), children=children)
 
 
 def follow(
@@ -239,21 +239,21 @@ def follow(
 
     Raises:
         UnknownJob: there is no such job, or none any more.
-        LedgerUnavailable: Redis stays away.
+        StoreUnavailable: Redis stays away.
     """
     jobs.standing(job_id)
     view, patience, asked_at = JobView(job_id), ReconnectLimit(reconnect_for_s), float("-inf")
     while not view.ended:
         check()
         try:
-            events = jobs.ledger.journal.follow(job_id, view.version, TICK_S)
+            events = jobs.store.journal.follow(job_id, view.version, TICK_S)
             seen, news = look_below(jobs, look(jobs, heard(jobs, view, events)))
             if seen.books is None:
                 raise UnknownJob.named(job_id)
             if time.monotonic() - asked_at >= LOOK_EVERY_S or seen.ended:
                 seen, asked_at = with_missing(jobs, seen), time.monotonic()
             view = seen  # after all reads: a lost connection must not lose events
-        except LedgerUnavailable as error:
+        except StoreUnavailable as error:
             patience.bear(error)
             yield JobUpdate(view, trouble=str(error))
             time.sleep(RECONNECT_EVERY_S)

@@ -10,10 +10,10 @@ from handoff_queue.chaos.messages_server import Reply, calls, says
 from handoff_queue.shared.types.errors import (
     Draining,
     HandoffError,
-    LedgerUnavailable,
     ModelError,
     ModelRefused,
     ModelRejected,
+    StoreUnavailable,
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from tests.doubles.handoffs import a_tool
@@ -84,8 +84,8 @@ def test_a_checkpoint_that_cannot_be_read_is_a_failed_result(saved: bytes) -> No
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
 
 
-@pytest.mark.parametrize("error", [Draining("stop"), LedgerUnavailable("away")])
-def test_an_interruption_and_a_ledger_that_is_away_pass_through(error: HandoffError) -> None:
+@pytest.mark.parametrize("error", [Draining("stop"), StoreUnavailable("away")])
+def test_an_interruption_and_a_store_that_is_away_pass_through(error: HandoffError) -> None:
     def crash(_checkpoint: object) -> None:
         raise error
 

@@ -1,4 +1,4 @@
-"""A chord's parts are results in the ledger: its body leaves behind the last of them, and
+"""A chord's parts are results in the store: its body leaves behind the last of them, and
 Celery counts nothing.
 """
 
@@ -14,10 +14,10 @@ from celery.app.task import Context
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.publisher import signature_of
-from handoff_queue.shared.broker.task_outcome import LedgerBackend, tell_parts_left
+from handoff_queue.shared.broker.task_outcome import StoreBackend, tell_parts_left
 from handoff_queue.shared.broker.wake_ups import wake_up
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
@@ -43,59 +43,59 @@ def part_returns(app: Celery, task: Task) -> None:
     app.backend.mark_as_done(task.request.id, "ok", request=task.request, store_result=False)
 
 
-def queued(ledger: Ledger) -> list[str]:
+def queued(store: Store) -> list[str]:
     return [
         json.loads(frame.rstrip())["headers"]["id"]
-        for frame in ledger.connection.redis.lrange(SUPERVISOR_QUEUE, 0, -1)
+        for frame in store.connection.redis.lrange(SUPERVISOR_QUEUE, 0, -1)
     ]
 
 
-def test_the_body_leaves_behind_the_last_part(app: Celery, ledger: Ledger) -> None:
+def test_the_body_leaves_behind_the_last_part(app: Celery, store: Store) -> None:
     task = Task()
     tell_parts_left(task, 0)
     part_returns(app, task)
 
-    assert queued(ledger) == [f"{JOB}:g1:fan-in"]
+    assert queued(store) == [f"{JOB}:g1:fan-in"]
 
 
 @pytest.mark.parametrize("left", [2, 1, -1])
 def test_behind_a_part_that_is_not_the_last_it_does_not(
-    left: int, app: Celery, ledger: Ledger
+    left: int, app: Celery, store: Store
 ) -> None:
     task = Task()
     tell_parts_left(task, left)
     part_returns(app, task)
 
-    assert queued(ledger) == []
+    assert queued(store) == []
 
 
-def test_nor_behind_one_of_which_the_ledger_has_said_nothing(app: Celery, ledger: Ledger) -> None:
+def test_nor_behind_one_of_which_the_store_has_said_nothing(app: Celery, store: Store) -> None:
     part_returns(app, Task())
 
-    assert queued(ledger) == []
+    assert queued(store) == []
 
 
-def test_a_part_leaves_nothing_else_in_redis(app: Celery, ledger: Ledger) -> None:
+def test_a_part_leaves_nothing_else_in_redis(app: Celery, store: Store) -> None:
     task = Task()
     tell_parts_left(task, 1)
     part_returns(app, task)
 
-    assert ledger.connection.redis.keys("celery*") == []
+    assert store.connection.redis.keys("celery*") == []
 
 
-def test_a_body_that_is_none_ends_no_task(app: Celery, ledger: Ledger) -> None:
+def test_a_body_that_is_none_ends_no_task(app: Celery, store: Store) -> None:
     task = Task(chord={"task": 7, "options": 3})
     tell_parts_left(task, 0)
     part_returns(app, task)
 
-    assert queued(ledger) == []
+    assert queued(store) == []
 
 
 @pytest.mark.parametrize(
     "url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0?master_name=main"]
 )
-def test_whatever_the_address_the_ledger_counts(url: str) -> None:
+def test_whatever_the_address_the_store_counts(url: str) -> None:
     app = make_app("test", url, Settings(), [SUPERVISOR_QUEUE])
 
-    assert isinstance(app.backend, LedgerBackend)
+    assert isinstance(app.backend, StoreBackend)
     app.close()

@@ -20,7 +20,7 @@ from handoff_queue.shared.broker.message_validation import (
 )
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 
 JSON = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats() | some.text(),
@@ -33,14 +33,14 @@ JSON = some.recursive(
 
 
 def test_what_celery_publishes_is_a_message_and_stays_as_it_is(
-    ledger: Ledger, redis_url: str
+    store: Store, redis_url: str
 ) -> None:
     app = make_app("test", redis_url, Settings(), ["known"])
     body = app.signature("advance", args=("j", []), immutable=True, queue="known").set(task_id="f")
     app.signature("run", args=("text",), queue="known").apply_async(
         group_id="g", group_index=0, chord=body
     )
-    (frame,) = ledger.connection.redis.lrange("known", 0, -1)
+    (frame,) = store.connection.redis.lrange("known", 0, -1)
     headers = json.loads(frame)["headers"]
 
     assert deliverable(frame, "known") == json.loads(frame)

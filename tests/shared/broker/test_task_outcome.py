@@ -15,7 +15,7 @@ from celery.worker import state as worker_state
 
 from handoff_queue.shared.broker.slots import Slots
 from handoff_queue.shared.broker.task_outcome import register
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 
 
 class OfTheirOwn(BaseException):
@@ -46,7 +46,7 @@ def test_whatever_ends_a_task_celery_hears_of_its_end(app: Celery, error: BaseEx
 
 def test_an_error_of_a_task_is_celerys(app: Celery) -> None:
     def body(_task: object, _text: object) -> str:
-        raise LedgerUnavailable("away")
+        raise StoreUnavailable("away")
 
     register(app, "test.task", body)
     trace = build_tracer("test.task", app.tasks["test.task"], app=app)

@@ -30,9 +30,9 @@ from handoff_queue.shared.store.claims import MAX_CLAIMS
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import packed
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolCallStarted
-from handoff_queue.shared.types.errors import InvalidTool, LedgerUnavailable, MissingCredentials
+from handoff_queue.shared.types.errors import InvalidTool, MissingCredentials, StoreUnavailable
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -67,21 +67,21 @@ def at_info(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
-def attempts(ledger: Ledger, redis_url: str) -> Iterator[Attempts]:
+def attempts(store: Store, redis_url: str) -> Iterator[Attempts]:
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
-    yield Attempts(ledger, SETTINGS, "w1", leases, PayloadCache(ledger), Models(SETTINGS, a_model))
+    yield Attempts(store, SETTINGS, "w1", leases, PayloadCache(store), Models(SETTINGS, a_model))
     leases.stop()
 
 
 def handed_out(
-    ledger: Ledger,
+    store: Store,
     limits: HandoffLimits | None = None,
     spec: SpecialistSpec | None = None,
     context: tuple[ContextResult, ...] = (),
     **of_job: int,
 ) -> AgentHandoff:
-    """Return a handoff that the ledger knows, with its specialist."""
-    job_id = a_job(ledger, **of_job)
+    """Return a handoff that the store knows, with its specialist."""
+    job_id = a_job(store, **of_job)
     text = (spec or a_spec()).to_json()
     handoff = a_handoff(
         limits=limits,
@@ -98,11 +98,11 @@ def handed_out(
         specialist=handoff.specialist,
         group="g1",
     )
-    due_at = ledger.connection.now() + 3_600
-    ledger.journal.commit(
+    due_at = store.connection.now() + 3_600
+    store.journal.commit(
         Commit(
             job_id=job_id,
-            expected=version_of(ledger, job_id),
+            expected=version_of(store, job_id),
             events=[event],
             payloads=[text],
             due_at=due_at,
@@ -127,14 +127,14 @@ def result_of(ended: AttemptOutcome) -> HandoffResult:
     return ended.result
 
 
-def test_an_attempt_ends_with_the_models_answer(ledger: Ledger, attempts: Attempts) -> None:
-    handoff = handed_out(ledger)
+def test_an_attempt_ends_with_the_models_answer(store: Store, attempts: Attempts) -> None:
+    handoff = handed_out(store)
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).output == "Rust."
 
 
 def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
-    ledger: Ledger, redis_url: str
+    store: Store, redis_url: str
 ) -> None:
     name, text = "tool:find.1/orders#1", "order B is shipped"
     claim = {"id": "c1", "text": "Shipped.", "sources": [{"source": name, "quote": text}]}
@@ -142,8 +142,8 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     orders = replace(a_tool("orders", lambda _: text), is_source=True)
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
     models = Models(SETTINGS, lambda _: ScriptedModel(script))
-    attempts = Attempts(ledger, SETTINGS, "w1", leases, PayloadCache(ledger), models)
-    handoff = handed_out(ledger, spec=a_spec("orders"))
+    attempts = Attempts(store, SETTINGS, "w1", leases, PayloadCache(store), models)
+    handoff = handed_out(store, spec=a_spec("orders"))
 
     def with_tool(
         handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, books: JobDocuments
@@ -153,16 +153,16 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     result = result_of(attempts.attempt(handoff.to_json(), handoff, with_tool))
     leases.stop()
 
-    (document,) = ledger.blobs.fetched(handoff.job_id)
+    (document,) = store.blobs.fetched(handoff.job_id)
     assert (document.path, result.claims[0].sources[0].source) == (name, name)
-    assert ledger.blobs.documents([document.digest]) == {document.digest: text}
+    assert store.blobs.documents([document.digest]) == {document.digest: text}
 
 
-def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts: Attempts) -> None:
+def test_nothing_of_it_is_left_to_the_garbage_collector(store: Store, attempts: Attempts) -> None:
     """What a model was told and said would stay in memory until that comes by, and to look for
     it costs all threads.
     """
-    handoffs = [handed_out(ledger) for _ in range(2)]
+    handoffs = [handed_out(store) for _ in range(2)]
     attempts.attempt(handoffs[0].to_json(), handoffs[0], fit)  # what is made once
     gc.collect()
     gc.disable()
@@ -184,10 +184,10 @@ def test_nothing_of_it_is_left_to_the_garbage_collector(ledger: Ledger, attempts
 
 
 def test_one_line_says_what_came_of_it_and_what_it_took(
-    ledger: Ledger, attempts: Attempts, caplog: pytest.LogCaptureFixture
+    store: Store, attempts: Attempts, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    handoff = handed_out(ledger)
+    handoff = handed_out(store)
     with capture_logs() as lines:
         used = result_of(attempts.attempt(handoff.to_json(), handoff, fit)).usage
 
@@ -209,7 +209,7 @@ def test_one_line_says_what_came_of_it_and_what_it_took(
 
 @pytest.mark.parametrize(("claims", "why"), [(0, "failed"), (MAX_CLAIMS, "too_many_claims")])
 def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
-    ledger: Ledger, redis_url: str, caplog: pytest.LogCaptureFixture, claims: int, why: str
+    store: Store, redis_url: str, caplog: pytest.LogCaptureFixture, claims: int, why: str
 ) -> None:
     caplog.set_level(logging.INFO)
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
@@ -217,10 +217,10 @@ def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
         one_by_one(answers("", status="failed", problem="No access to the secret vault."))
     )
     failing = Attempts(
-        ledger, SETTINGS, "w1", leases, PayloadCache(ledger), Models(SETTINGS, lambda _: model)
+        store, SETTINGS, "w1", leases, PayloadCache(store), Models(SETTINGS, lambda _: model)
     )
-    handoff = handed_out(ledger)
-    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
+    handoff = handed_out(store)
+    store.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
     with capture_logs() as lines:
         failing.attempt(handoff.to_json(), handoff, fit)
     leases.stop()
@@ -231,11 +231,11 @@ def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
 
 
 def test_who_waits_for_budget_at_the_deadline_ends_with_it(
-    ledger: Ledger, attempts: Attempts
+    store: Store, attempts: Attempts
 ) -> None:
-    late = ledger.connection.now() + 0.3
-    handoff = handed_out(ledger, HandoffLimits(deadline=late), max_turns=1)
-    ledger.connection.redis.hset(keys.job(handoff.job_id), "reserved_turns", 1)
+    late = store.connection.now() + 0.3
+    handoff = handed_out(store, HandoffLimits(deadline=late), max_turns=1)
+    store.connection.redis.hset(keys.job(handoff.job_id), "reserved_turns", 1)
 
     assert (
         result_of(attempts.attempt(handoff.to_json(), handoff, fit)).stop_reason
@@ -244,11 +244,11 @@ def test_who_waits_for_budget_at_the_deadline_ends_with_it(
 
 
 def test_the_seconds_that_a_handoff_may_take_run_from_its_first_claim(
-    ledger: Ledger, attempts: Attempts
+    store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(ledger, HandoffLimits(max_seconds=60))
-    a_minute_ago = int(ledger.connection.now() * 1000) - 60_000
-    ledger.connection.redis.hset(
+    handoff = handed_out(store, HandoffLimits(max_seconds=60))
+    a_minute_ago = int(store.connection.now() * 1000) - 60_000
+    store.connection.redis.hset(
         keys.handoff(handoff.job_id, handoff.handoff_id), "started_at", a_minute_ago
     )
 
@@ -266,10 +266,10 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("stored", UNREADABLE)
 def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(
-    ledger: Ledger, attempts: Attempts, stored: bytes
+    store: Store, attempts: Attempts, stored: bytes
 ) -> None:
-    handoff = handed_out(ledger)
-    ledger.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
+    handoff = handed_out(store)
+    store.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
 
     result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
 
@@ -279,11 +279,11 @@ def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(
 
 @pytest.mark.parametrize("stored", UNREADABLE)
 def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(
-    ledger: Ledger, attempts: Attempts, stored: bytes
+    store: Store, attempts: Attempts, stored: bytes
 ) -> None:
-    handoff = handed_out(ledger)
-    ledger.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
-    ledger.connection.redis.hset(
+    handoff = handed_out(store)
+    store.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
+    store.connection.redis.hset(
         keys.handoff(handoff.job_id, handoff.handoff_id), "claims", MAX_CLAIMS
     )
 
@@ -295,12 +295,12 @@ def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(
 
 @pytest.mark.parametrize("claims", [0, MAX_CLAIMS])
 def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_claim(
-    ledger: Ledger, attempts: Attempts, claims: int
+    store: Store, attempts: Attempts, claims: int
 ) -> None:
-    handoff = handed_out(ledger)
+    handoff = handed_out(store)
     turns = keys.turns(handoff.job_id, handoff.handoff_id)
-    ledger.connection.redis.rpush(turns, packed(ToolCallStarted(tool_use_id="t1").to_json()))
-    ledger.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
+    store.connection.redis.rpush(turns, packed(ToolCallStarted(tool_use_id="t1").to_json()))
+    store.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).acted
 
@@ -315,9 +315,9 @@ def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_cl
     ids=["a tool", "no key", "a defect"],
 )
 def test_what_goes_wrong_before_the_claim_ends_it_with_the_reason_and_no_secret(
-    ledger: Ledger, attempts: Attempts, error: Exception, said: str
+    store: Store, attempts: Attempts, error: Exception, said: str
 ) -> None:
-    handoff = handed_out(ledger)
+    handoff = handed_out(store)
 
     def cannot_fit(*_: object) -> AgentSetup:
         raise error
@@ -329,25 +329,23 @@ def test_what_goes_wrong_before_the_claim_ends_it_with_the_reason_and_no_secret(
     assert "sk-secret" not in result.to_json()
 
 
-def test_without_a_ledger_nothing_is_begun_and_the_message_goes_back(
-    ledger: Ledger, attempts: Attempts
+def test_without_a_store_nothing_is_begun_and_the_message_goes_back(
+    store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(ledger)
+    handoff = handed_out(store)
 
     def is_away(*_: object) -> AgentSetup:
-        raise LedgerUnavailable("Redis cannot be reached")
+        raise StoreUnavailable("Redis cannot be reached")
 
     assert attempts.attempt(handoff.to_json(), handoff, is_away).how is AttemptEnd.HANDED_BACK
-    assert (
-        ledger.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
-    )
+    assert store.jobs.handoffs(handoff.job_id, [handoff.handoff_id])[handoff.handoff_id].claims == 0
 
 
 @pytest.mark.parametrize("defects", [1, 2], ids=["of this answer", "of any answer"])
 def test_a_defect_in_what_follows_from_an_answer_ends_it_as_failed(
-    ledger: Ledger, attempts: Attempts, defects: int
+    store: Store, attempts: Attempts, defects: int
 ) -> None:
-    handoff = handed_out(ledger)
+    handoff = handed_out(store)
     seen: list[HandoffResult] = []
 
     def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
@@ -387,25 +385,25 @@ def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
     assert len(set(map(id, models))) == 1
 
 
-def test_what_was_paid_is_stored_where_the_ledger_fails_before_the_result_is_told(
-    ledger: Ledger, attempts: Attempts
+def test_what_was_paid_is_stored_where_the_store_fails_before_the_result_is_told(
+    store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(ledger)
+    handoff = handed_out(store)
 
     def is_away(*_: object) -> Consequences:
-        raise LedgerUnavailable("for a moment")
+        raise StoreUnavailable("for a moment")
 
-    with pytest.raises(LedgerUnavailable):
+    with pytest.raises(StoreUnavailable):
         attempts.attempt(handoff.to_json(), handoff, fit, is_away)
 
-    assert ledger.connection.redis.llen(keys.turns(handoff.job_id, handoff.handoff_id)) == 1
+    assert store.connection.redis.llen(keys.turns(handoff.job_id, handoff.handoff_id)) == 1
 
 
 def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(
-    ledger: Ledger, attempts: Attempts
+    store: Store, attempts: Attempts
 ) -> None:
     """Also where another handoff is just ended, and this one is made ready to go on with its job."""
-    handoff = handed_out(ledger)
+    handoff = handed_out(store)
 
     def breaks(*_: object) -> AgentSetup:
         raise RuntimeError
@@ -420,11 +418,11 @@ def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(
 
 
 def test_a_poisoned_spec_ends_the_handoff_as_failed_and_runs_nothing(
-    ledger: Ledger, attempts: Attempts
+    store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(ledger)
+    handoff = handed_out(store)
     poisoned = a_spec().model_copy(update={"tools": ("fetch_url",)}).to_json()
-    ledger.connection.redis.hset(keys.blobs(handoff.job_id), handoff.specialist, packed(poisoned))
+    store.connection.redis.hset(keys.blobs(handoff.job_id), handoff.specialist, packed(poisoned))
 
     result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
 
@@ -433,10 +431,10 @@ def test_a_poisoned_spec_ends_the_handoff_as_failed_and_runs_nothing(
 
 
 def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends_on_it(
-    ledger: Ledger, attempts: Attempts
+    store: Store, attempts: Attempts
 ) -> None:
     missing = ContextResult(step_id=StepId("earlier"), result=ref("not stored"))
-    handoff = handed_out(ledger, context=(missing,))
+    handoff = handed_out(store, context=(missing,))
     loaded_results: list[HandoffResult] = []
 
     def notes_results(
@@ -454,9 +452,9 @@ def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends
 
 
 def test_an_agent_is_fitted_with_no_more_than_the_file_of_its_process_names(
-    ledger: Ledger, attempts: Attempts
+    store: Store, attempts: Attempts
 ) -> None:
-    handoff = handed_out(ledger, spec=a_spec("fetch_url", "now"))
+    handoff = handed_out(store, spec=a_spec("fetch_url", "now"))
     fitted_with = []
 
     def notes_tools(

@@ -15,21 +15,21 @@ from contextlib import ExitStack
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.leases import Leases
-from handoff_queue.shared.store.store import open_ledger
+from handoff_queue.shared.store.store import open_store
 from tests.doubles.jobs import a_job, granted, issue
 
 NAMES = ("find.1", "look.1", "read.1")
 
 
 def main(url: str, lease_s: float, ending: str) -> None:
-    ledger = open_ledger(url, Settings(lease_s=lease_s))
+    store = open_store(url, Settings(lease_s=lease_s))
     leases = Leases(url, lease_s, watchdog=True)
     leases.start()
-    job_id = a_job(ledger)
-    issue(ledger, job_id, *NAMES)
+    job_id = a_job(store)
+    issue(store, job_id, *NAMES)
     with ExitStack() as held:
         for name in NAMES:
-            held.enter_context(leases.held(granted(ledger, job_id, name)))
+            held.enter_context(leases.held(granted(store, job_id, name)))
         print("held", flush=True)
         sys.stdin.readline()
         if ending == "freezes":

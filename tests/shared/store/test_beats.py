@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 
 from handoff_queue.shared.store.claim import BEAT_EVERY_S
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from tests.doubles.jobs import a_job, granted, issue
 
 
-def test_seconds_that_are_left_do_not_leave_the_process_one_by_one(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1")
-    running = granted(ledger, job_id, "find.1")
+def test_seconds_that_are_left_do_not_leave_the_process_one_by_one(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "find.1")
+    running = granted(store, job_id, "find.1")
 
     def shown(doing: str, since_s: float) -> str:
-        """What the ledger shows after this was said so long after the last sign of life."""
+        """What the store shows after this was said so long after the last sign of life."""
         running._beaten_at = time.monotonic() - since_s
         running.beat(doing)
-        return ledger.jobs.handoffs(job_id, [running.handoff_id])[running.handoff_id].doing
+        return store.jobs.handoffs(job_id, [running.handoff_id])[running.handoff_id].doing
 
     assert shown("waiting 12 s: rate limit", 1.0) == "waiting 12 s: rate limit"
     assert shown("waiting 11 s: rate limit", 1.0) == "waiting 12 s: rate limit"

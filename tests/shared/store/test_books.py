@@ -19,7 +19,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -56,26 +56,26 @@ class Books(RuleBasedStateMachine):
     finished in any order.
     """
 
-    ledger: Ledger
+    store: Store
 
     @initialize()
     def begin(self) -> None:
-        self.number = int(self.ledger.connection.now()) // 86_400
+        self.number = int(self.store.connection.now()) // 86_400
         self.day = keys.day(self.number)
-        self.ledger.connection.redis.delete(
+        self.store.connection.redis.delete(
             self.day, *(keys.day(self.number, tenant) for tenant in TENANTS)
         )
         caps = DailyCaps(
             OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"]
         )
-        self.ledger.days.set_caps(caps)
+        self.store.days.set_caps(caps)
         self.jobs: list[JobId] = []
         for number, tenant in enumerate(TENANTS):
             above = (self.jobs[PARENTS[number]], TEAM) if number in PARENTS else None
             if above:
-                issue_to_a_child(self.ledger, *above)
-            self.jobs.append(a_job(self.ledger, tenant, above, **OF_JOB))
-            issue(self.ledger, self.jobs[-1], *HANDOFFS, max_microusd=OF_HANDOFF["max_usd"])
+                issue_to_a_child(self.store, *above)
+            self.jobs.append(a_job(self.store, tenant, above, **OF_JOB))
+            issue(self.store, self.jobs[-1], *HANDOFFS, max_microusd=OF_HANDOFF["max_usd"])
         self.running: dict[Name, Claim] = {}
         self.in_the_air: dict[Name, WorstCase] = {}
         self.unsettled: set[Name] = set()
@@ -83,7 +83,7 @@ class Books(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), first=st.none() | CALLS)
     def claim_one(self, name: Name, first: WorstCase | None) -> None:
-        claimed = claim(self.ledger, self.jobs[name[0]], name[1], first=first)
+        claimed = claim(self.store, self.jobs[name[0]], name[1], first=first)
         if claimed.verdict.value in ("granted", "exhausted"):
             assert name not in self.running
             self.running[name] = claimed
@@ -113,7 +113,7 @@ class Books(RuleBasedStateMachine):
                 "max_turns"
             ]
             if said[1] in (b"tenant", b"installation") and not has_begun:
-                assert self.ledger.days.spent_up(TENANTS[name[0]]), (
+                assert self.store.days.spent_up(TENANTS[name[0]]), (
                     "a job that could not begin would be taken"
                 )
 
@@ -139,7 +139,7 @@ class Books(RuleBasedStateMachine):
         if how == "die":
             if was_in_the_air:
                 self.unsettled.add(name)
-            let_lease_run_out(self.ledger, claimed)
+            let_lease_run_out(self.store, claimed)
             return
         if how == "release":
             claimed.release()
@@ -151,7 +151,7 @@ class Books(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         """The calls of the dead are settled at their worst."""
-        self.ledger.jobs.sweep()
+        self.store.jobs.sweep()
         self.unsettled.clear()
 
     @invariant()
@@ -227,8 +227,8 @@ class Books(RuleBasedStateMachine):
         )
 
     def drop(self, job_id: JobId, *handoffs: HandoffId) -> None:
-        version = version_of(self.ledger, job_id)
-        self.ledger.journal.commit(
+        version = version_of(self.store, job_id)
+        self.store.journal.commit(
             Commit(job_id=job_id, expected=version, events=[CancelRequested()], drop=list(handoffs))
         )
 
@@ -266,7 +266,7 @@ class Books(RuleBasedStateMachine):
         wanted = list(
             dict.fromkeys([*teams, *(key for name in NAMES for key, _ in self.levels(*name))])
         )
-        pipe = self.ledger.connection.redis.pipeline(transaction=False)
+        pipe = self.store.connection.redis.pipeline(transaction=False)
         for key in wanted:
             pipe.hgetall(key)
         return {key: _figures(book) for key, book in zip(wanted, pipe.execute(), strict=True)}
@@ -286,14 +286,14 @@ def _spent(book: dict[str, int]) -> dict[str, int]:
 
 
 def test_whatever_happens_the_books_balance_and_no_limit_at_any_level_is_passed(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    class OnThisLedger(Books):
+    class OnThisStore(Books):
         pass
 
-    OnThisLedger.ledger = ledger
+    OnThisStore.store = store
     run_state_machine_as_test(
-        OnThisLedger,
+        OnThisStore,
         settings=settings(
             draws(60), stateful_step_count=40, suppress_health_check=list(HealthCheck)
         ),

@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.events import CancelRequested
@@ -34,27 +34,27 @@ from tests.doubles.jobs import (
 WORST = WorstCase(500, 100, 50)
 
 
-def two_claims(ledger: Ledger, **limits: int) -> tuple[JobId, Claim, Claim]:
-    job_id = a_job(ledger, **limits)
-    issue(ledger, job_id, "find.1", "look.1")
-    return job_id, granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
+def two_claims(store: Store, **limits: int) -> tuple[JobId, Claim, Claim]:
+    job_id = a_job(store, **limits)
+    issue(store, job_id, "find.1", "look.1")
+    return job_id, granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
 
 
-def test_a_call_is_set_aside_at_its_worst_and_settled_at_what_it_used(ledger: Ledger) -> None:
-    job_id, first, _ = two_claims(ledger, max_tokens=10_000)
+def test_a_call_is_set_aside_at_its_worst_and_settled_at_what_it_used(store: Store) -> None:
+    job_id, first, _ = two_claims(store, max_tokens=10_000)
 
     first.reserve(WORST)
-    assert books(ledger, job_id)["reserved_tokens"] == 600
-    assert books(ledger, job_id)["reserved_usd"] == 50
+    assert books(store, job_id)["reserved_tokens"] == 600
+    assert books(store, job_id)["reserved_usd"] == 50
     first.checkpoint(replied(100, 20, 5))
-    spent = books(ledger, job_id)
+    spent = books(store, job_id)
     assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (
         1,
         100,
         20,
         5,
     )
-    assert nothing_reserved(ledger, job_id)
+    assert nothing_reserved(store, job_id)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_call_is_set_aside_at_its_worst_and_settled_at_what_it_used(ledger: Le
     ],
 )
 def test_each_limit_is_named_when_it_can_never_take_the_call(
-    ledger: Ledger, limit: dict[str, int], name: str
+    store: Store, limit: dict[str, int], name: str
 ) -> None:
-    _, first, second = two_claims(ledger, **limit)
+    _, first, second = two_claims(store, **limit)
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 5))
 
@@ -77,8 +77,8 @@ def test_each_limit_is_named_when_it_can_never_take_the_call(
     assert reached.value.limit == name
 
 
-def test_a_call_that_may_fit_when_others_come_back_waits_for_them(ledger: Ledger) -> None:
-    _, first, second = two_claims(ledger, max_tokens=1_000)
+def test_a_call_that_may_fit_when_others_come_back_waits_for_them(store: Store) -> None:
+    _, first, second = two_claims(store, max_tokens=1_000)
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait"
 
@@ -88,10 +88,10 @@ def test_a_call_that_may_fit_when_others_come_back_waits_for_them(ledger: Ledger
         waiting.result(10)
 
 
-def test_nobody_waits_for_others_beyond_the_deadline(ledger: Ledger) -> None:
-    _, first, second = two_claims(ledger, max_tokens=1_000)
+def test_nobody_waits_for_others_beyond_the_deadline(store: Store) -> None:
+    _, first, second = two_claims(store, max_tokens=1_000)
     first.reserve(WORST)
-    second.ends_at = ledger.connection.now()
+    second.ends_at = store.connection.now()
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.reserve, WORST)
@@ -102,8 +102,8 @@ def test_nobody_waits_for_others_beyond_the_deadline(ledger: Ledger) -> None:
             first.checkpoint(replied(100, 20, 5))
 
 
-def test_a_call_that_waits_for_others_hears_that_they_have_used_it_up(ledger: Ledger) -> None:
-    _, first, second = two_claims(ledger, max_tokens=1_000)
+def test_a_call_that_waits_for_others_hears_that_they_have_used_it_up(store: Store) -> None:
+    _, first, second = two_claims(store, max_tokens=1_000)
     first.reserve(WORST)
 
     with ThreadPoolExecutor(1) as pool:
@@ -114,62 +114,62 @@ def test_a_call_that_waits_for_others_hears_that_they_have_used_it_up(ledger: Le
 
 
 def test_a_call_that_was_in_the_air_when_its_worker_died_is_paid_at_its_worst(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    job_id, first, _ = two_claims(ledger, max_tokens=10_000)
+    job_id, first, _ = two_claims(store, max_tokens=10_000)
     first.reserve(WORST)
-    let_lease_run_out(ledger, first)
-    granted(ledger, job_id, "find.1", "w2")
+    let_lease_run_out(store, first)
+    granted(store, job_id, "find.1", "w2")
 
-    spent = books(ledger, job_id)
+    spent = books(store, job_id)
     assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (
         1,
         500,
         100,
         50,
     )
-    assert nothing_reserved(ledger, job_id)
+    assert nothing_reserved(store, job_id)
 
 
 def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_worst(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    job_id, first, _ = two_claims(ledger)
+    job_id, first, _ = two_claims(store)
     first.reserve(WORST)
     dropped = [HandoffId("find.1")]
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id,
-            expected=version_of(ledger, job_id),
+            expected=version_of(store, job_id),
             events=[CancelRequested()],
             drop=dropped,
         )
     )
 
-    assert books(ledger, job_id)["input_tokens"] == 500
-    assert nothing_reserved(ledger, job_id)
+    assert books(store, job_id)["input_tokens"] == 500
+    assert nothing_reserved(store, job_id)
 
 
 @pytest.mark.parametrize("end", ["killed", "dropped", "released", "cut"])
 def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(
-    ledger: Ledger, end: str
+    store: Store, end: str
 ) -> None:
-    job_id, first, _ = two_claims(ledger)
+    job_id, first, _ = two_claims(store)
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 5))
     first.reserve(WORST)
 
     if end == "killed":
-        let_lease_run_out(ledger, first)
-        ledger.jobs.sweep()
+        let_lease_run_out(store, first)
+        store.jobs.sweep()
     elif end == "dropped":
         commit = Commit(
             job_id=job_id,
-            expected=version_of(ledger, job_id),
+            expected=version_of(store, job_id),
             events=[CancelRequested()],
             drop=[first.handoff_id],
         )
-        ledger.journal.commit(commit)
+        store.journal.commit(commit)
     elif end == "released":
         first.release()
     else:
@@ -181,8 +181,8 @@ def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(
         first.checkpoint(ModelCallFailed(error="the connection broke", usage=most.of_a_cut_call()))
 
     job, handoff = (
-        ledger.jobs.standings([job_id])[0],
-        ledger.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id],
+        store.jobs.standings([job_id])[0],
+        store.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id],
     )
     for one in (job, handoff):
         assert (one.turns, one.input_tokens, one.output_tokens, one.cost_microusd) == (
@@ -194,102 +194,102 @@ def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(
         assert (one.cut_calls, one.cut_tokens, one.cut_microusd) == (1, 600, 50)
 
 
-def test_what_was_measured_is_no_upper_bound(ledger: Ledger) -> None:
-    job_id, first, _ = two_claims(ledger)
+def test_what_was_measured_is_no_upper_bound(store: Store) -> None:
+    job_id, first, _ = two_claims(store)
     first.reserve(WORST)
     first.checkpoint(ModelCallFailed(error="turned away", usage=Usage()))
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 5))
     finish(first)
 
-    assert ledger.jobs.standings([job_id])[0].cut_calls == 0
+    assert store.jobs.standings([job_id])[0].cut_calls == 0
 
 
-def test_a_call_that_was_cut_at_a_deploy_is_paid_at_its_worst(ledger: Ledger) -> None:
-    job_id, first, _ = two_claims(ledger)
+def test_a_call_that_was_cut_at_a_deploy_is_paid_at_its_worst(store: Store) -> None:
+    job_id, first, _ = two_claims(store)
     first.reserve(WORST)
     first.release()
 
-    assert books(ledger, job_id)["input_tokens"] == 500
-    assert nothing_reserved(ledger, job_id)
+    assert books(store, job_id)["input_tokens"] == 500
+    assert nothing_reserved(store, job_id)
 
 
 @pytest.mark.parametrize("end", ["release", "finish"])
 def test_a_call_that_was_set_aside_with_the_claim_and_never_made_costs_nothing(
-    ledger: Ledger, end: str
+    store: Store, end: str
 ) -> None:
-    job_id = a_job(ledger, max_tokens=10_000)
-    issue(ledger, job_id, "find.1")
-    first = claim(ledger, job_id, "find.1", first=WORST)
-    assert books(ledger, job_id)["reserved_tokens"] == 600
+    job_id = a_job(store, max_tokens=10_000)
+    issue(store, job_id, "find.1")
+    first = claim(store, job_id, "find.1", first=WORST)
+    assert books(store, job_id)["reserved_tokens"] == 600
 
     finish(first) if end == "finish" else first.release()
 
-    assert not any(books(ledger, job_id).values())
+    assert not any(books(store, job_id).values())
 
 
-def test_the_first_call_is_set_aside_once(ledger: Ledger) -> None:
-    job_id = a_job(ledger, max_tokens=10_000)
-    issue(ledger, job_id, "find.1")
-    first = claim(ledger, job_id, "find.1", first=WORST)
+def test_the_first_call_is_set_aside_once(store: Store) -> None:
+    job_id = a_job(store, max_tokens=10_000)
+    issue(store, job_id, "find.1")
+    first = claim(store, job_id, "find.1", first=WORST)
     first.reserve(WORST)
 
-    assert books(ledger, job_id)["reserved_tokens"] == 600
+    assert books(store, job_id)["reserved_tokens"] == 600
 
 
 def test_a_first_call_that_does_not_fit_does_not_keep_the_claim_from_being_granted(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    job_id = a_job(ledger, max_tokens=100)
-    issue(ledger, job_id, "find.1")
-    first = claim(ledger, job_id, "find.1", first=WORST)
+    job_id = a_job(store, max_tokens=100)
+    issue(store, job_id, "find.1")
+    first = claim(store, job_id, "find.1", first=WORST)
 
     assert not first.reserved
     with pytest.raises(LimitReached):
         first.reserve(WORST)
 
 
-def test_a_call_of_unknown_price_is_flagged_and_never_counts_as_free(ledger: Ledger) -> None:
-    job_id, first, _ = two_claims(ledger)
+def test_a_call_of_unknown_price_is_flagged_and_never_counts_as_free(store: Store) -> None:
+    job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(500, 100, None))
     first.checkpoint(replied(100, 20, None))
 
-    assert ledger.jobs.standings([job_id])[0].cost_microusd is None
-    assert nothing_reserved(ledger, job_id)
+    assert store.jobs.standings([job_id])[0].cost_microusd is None
+    assert nothing_reserved(store, job_id)
 
 
-def test_a_call_of_unknown_price_that_was_killed_is_flagged_too(ledger: Ledger) -> None:
-    job_id, first, _ = two_claims(ledger)
+def test_a_call_of_unknown_price_that_was_killed_is_flagged_too(store: Store) -> None:
+    job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(500, 100, None))
-    let_lease_run_out(ledger, first)
-    granted(ledger, job_id, "find.1", "w2")
+    let_lease_run_out(store, first)
+    granted(store, job_id, "find.1", "w2")
 
-    assert ledger.jobs.standings([job_id])[0].cost_microusd is None
-    assert nothing_reserved(ledger, job_id)
+    assert store.jobs.standings([job_id])[0].cost_microusd is None
+    assert nothing_reserved(store, job_id)
 
 
-def test_a_call_of_unknown_price_never_fits_a_limit_in_money(ledger: Ledger) -> None:
-    _, first, _ = two_claims(ledger, max_usd=1_000_000)
+def test_a_call_of_unknown_price_never_fits_a_limit_in_money(store: Store) -> None:
+    _, first, _ = two_claims(store, max_usd=1_000_000)
 
     with pytest.raises(LimitReached, match="max_usd"):
         first.reserve(WorstCase(500, 100, None))
 
 
-def test_sums_that_lua_would_write_with_an_exponent_stay_whole_numbers(ledger: Ledger) -> None:
-    job_id, first, _ = two_claims(ledger)
+def test_sums_that_lua_would_write_with_an_exponent_stay_whole_numbers(store: Store) -> None:
+    job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(10**15, 10**15, 10**15))
-    let_lease_run_out(ledger, first)
-    granted(ledger, job_id, "find.1", "w2")
+    let_lease_run_out(store, first)
+    granted(store, job_id, "find.1", "w2")
 
-    assert books(ledger, job_id)["usd"] == 10**15
-    assert nothing_reserved(ledger, job_id)
+    assert books(store, job_id)["usd"] == 10**15
+    assert nothing_reserved(store, job_id)
 
 
-def test_fifty_threads_on_a_budget_of_ten_turns_make_exactly_ten_calls(ledger: Ledger) -> None:
-    job_id = a_job(ledger, max_turns=10)
+def test_fifty_threads_on_a_budget_of_ten_turns_make_exactly_ten_calls(store: Store) -> None:
+    job_id = a_job(store, max_turns=10)
     names = [f"s{n}.1" for n in range(50)]
-    issue(ledger, job_id, *names)
-    claims = [granted(ledger, job_id, name) for name in names]
+    issue(store, job_id, *names)
+    claims = [granted(store, job_id, name) for name in names]
     start, calls = threading.Barrier(50), []
 
     def spend(claimed: Claim) -> None:
@@ -306,15 +306,15 @@ def test_fifty_threads_on_a_budget_of_ten_turns_make_exactly_ten_calls(ledger: L
         list(pool.map(spend, claims))
 
     assert len(calls) == 10
-    assert books(ledger, job_id)["turns"] == 10
-    assert nothing_reserved(ledger, job_id)
+    assert books(store, job_id)["turns"] == 10
+    assert nothing_reserved(store, job_id)
 
 
-def test_a_handoff_knows_its_own_share(ledger: Ledger) -> None:
-    job_id, first, second = two_claims(ledger)
+def test_a_handoff_knows_its_own_share(store: Store) -> None:
+    job_id, first, second = two_claims(store)
     for claimed in (first, first, second):
         claimed.reserve(WORST)
         claimed.checkpoint(replied(100, 20, 5))
 
-    found = ledger.jobs.handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
+    found = store.jobs.handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
     assert [(one.turns, one.input_tokens) for one in found.values()] == [(2, 200), (1, 100)]

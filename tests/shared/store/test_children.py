@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Cancelled, LeaseLost, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested, HandoffFinished, JobStatus
@@ -34,21 +34,21 @@ TEAM, ONE = HandoffId("team.1"), HandoffId("find.1")
 CALL = WorstCase(100, 50, 10)
 
 
-def a_tree(ledger: Ledger, **limits: int) -> tuple[JobId, JobId, JobId]:
+def a_tree(store: Store, **limits: int) -> tuple[JobId, JobId, JobId]:
     """A job, its child, and the child of that, which has a handoff out. `limits`: of the outermost."""
-    job_id = a_job(ledger, **limits)
-    issue_to_a_child(ledger, job_id, TEAM)
-    child = a_job(ledger, "default", (job_id, TEAM))
-    issue_to_a_child(ledger, child, TEAM)
-    grandchild = a_job(ledger, "default", (child, TEAM))
-    issue(ledger, grandchild, ONE)
+    job_id = a_job(store, **limits)
+    issue_to_a_child(store, job_id, TEAM)
+    child = a_job(store, "default", (job_id, TEAM))
+    issue_to_a_child(store, child, TEAM)
+    grandchild = a_job(store, "default", (child, TEAM))
+    issue(store, grandchild, ONE)
     return job_id, child, grandchild
 
 
-def drop(ledger: Ledger, job_id: JobId, *handoff_ids: HandoffId, status: str = "cancelled") -> None:
-    version = version_of(ledger, job_id)
+def drop(store: Store, job_id: JobId, *handoff_ids: HandoffId, status: str = "cancelled") -> None:
+    version = version_of(store, job_id)
     fields = {"status": status}
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id,
             expected=version,
@@ -59,51 +59,51 @@ def drop(ledger: Ledger, job_id: JobId, *handoff_ids: HandoffId, status: str = "
     )
 
 
-def test_a_handoff_gets_one_child_however_often_it_is_begun(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue_to_a_child(ledger, job_id, TEAM)
-    a_job(ledger, "default", (job_id, TEAM))
-    before = everything(ledger)
+def test_a_handoff_gets_one_child_however_often_it_is_begun(store: Store) -> None:
+    job_id = a_job(store)
+    issue_to_a_child(store, job_id, TEAM)
+    a_job(store, "default", (job_id, TEAM))
+    before = everything(store)
 
     with pytest.raises(VersionConflict):
-        a_job(ledger, "default", (job_id, TEAM))
-    assert everything(ledger) == before
+        a_job(store, "default", (job_id, TEAM))
+    assert everything(store) == before
 
 
 @pytest.mark.parametrize("how", ["dropped", "done", "cancelled", "deleted"])
-def test_no_child_begins_where_nobody_waits_for_it(ledger: Ledger, how: str) -> None:
-    job_id = a_job(ledger)
-    child = issue_to_a_child(ledger, job_id, TEAM)
+def test_no_child_begins_where_nobody_waits_for_it(store: Store, how: str) -> None:
+    job_id = a_job(store)
+    child = issue_to_a_child(store, job_id, TEAM)
     match how:
         case "dropped":
-            drop(ledger, job_id, TEAM)
+            drop(store, job_id, TEAM)
         case "done":
-            ledger.connection.redis.hset(keys.handoff(job_id, TEAM), "state", "done")
+            store.connection.redis.hset(keys.handoff(job_id, TEAM), "state", "done")
         case "cancelled":
-            ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+            store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
         case "deleted":
-            ledger.connection.redis.delete(keys.job(job_id))
-    before = everything(ledger)
+            store.connection.redis.delete(keys.job(job_id))
+    before = everything(store)
 
     with pytest.raises(VersionConflict):
-        a_job(ledger, "default", (job_id, TEAM))
-    assert everything(ledger) == before
-    assert ledger.jobs.standings([child]) == []
+        a_job(store, "default", (job_id, TEAM))
+    assert everything(store) == before
+    assert store.jobs.standings([child]) == []
 
 
-def test_what_a_child_spends_is_spent_at_every_level_above_it(ledger: Ledger) -> None:
-    tree = a_tree(ledger)
-    claimed = granted(ledger, tree[2], ONE)
+def test_what_a_child_spends_is_spent_at_every_level_above_it(store: Store) -> None:
+    tree = a_tree(store)
+    claimed = granted(store, tree[2], ONE)
 
     claimed.reserve(CALL)
-    assert [books(ledger, job_id)["reserved_turns"] for job_id in tree] == [1, 1, 1]
+    assert [books(store, job_id)["reserved_turns"] for job_id in tree] == [1, 1, 1]
     claimed.checkpoint(replied(80, 20, 7))
 
-    assert [books(ledger, job_id) for job_id in tree] == [books(ledger, tree[2])] * 3
-    assert books(ledger, tree[0])["usd"] == 7
+    assert [books(store, job_id) for job_id in tree] == [books(store, tree[2])] * 3
+    assert books(store, tree[0])["usd"] == 7
     of_handoffs = (
-        ledger.jobs.handoffs(tree[0], [TEAM])[TEAM],
-        ledger.jobs.handoffs(tree[1], [TEAM])[TEAM],
+        store.jobs.handoffs(tree[0], [TEAM])[TEAM],
+        store.jobs.handoffs(tree[1], [TEAM])[TEAM],
     )
     assert [(one.turns, one.input_tokens, one.cost_microusd) for one in of_handoffs] == [
         (1, 80, 7),
@@ -111,9 +111,9 @@ def test_what_a_child_spends_is_spent_at_every_level_above_it(ledger: Ledger) ->
     ]
 
 
-def test_no_child_spends_what_the_jobs_above_it_do_not_have(ledger: Ledger) -> None:
-    _, _, grandchild = a_tree(ledger, max_turns=1)
-    claimed = granted(ledger, grandchild, ONE)
+def test_no_child_spends_what_the_jobs_above_it_do_not_have(store: Store) -> None:
+    _, _, grandchild = a_tree(store, max_turns=1)
+    claimed = granted(store, grandchild, ONE)
 
     claimed.reserve(CALL)
     claimed.checkpoint(replied(80, 20, 7))
@@ -121,22 +121,22 @@ def test_no_child_spends_what_the_jobs_above_it_do_not_have(ledger: Ledger) -> N
     assert words(claimed, CALL) == [b"limit", b"above", b"max_turns"]
 
 
-def test_what_a_job_keeps_for_its_end_is_kept_from_its_children(ledger: Ledger) -> None:
-    job_id, _, grandchild = a_tree(ledger, max_turns=2, keep_turns=1)
-    issue(ledger, job_id, "assessor.1", role="assessor", group=None)
-    claimed = granted(ledger, grandchild, ONE)
+def test_what_a_job_keeps_for_its_end_is_kept_from_its_children(store: Store) -> None:
+    job_id, _, grandchild = a_tree(store, max_turns=2, keep_turns=1)
+    issue(store, job_id, "assessor.1", role="assessor", group=None)
+    claimed = granted(store, grandchild, ONE)
     claimed.reserve(CALL)
     claimed.checkpoint(replied(80, 20, 7))
 
     assert verdict(claimed, CALL) == b"max_turns"
-    assert verdict(granted(ledger, job_id, "assessor.1"), CALL) == b"ok"
+    assert verdict(granted(store, job_id, "assessor.1"), CALL) == b"ok"
 
 
-def test_a_cancel_reaches_the_calls_of_all_children_within_a_turn(ledger: Ledger) -> None:
-    job_id, _, grandchild = a_tree(ledger)
-    claimed = granted(ledger, grandchild, ONE)
+def test_a_cancel_reaches_the_calls_of_all_children_within_a_turn(store: Store) -> None:
+    job_id, _, grandchild = a_tree(store)
+    claimed = granted(store, grandchild, ONE)
 
-    ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+    store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
     with pytest.raises(Cancelled):
         claimed.renew()
@@ -144,81 +144,81 @@ def test_a_cancel_reaches_the_calls_of_all_children_within_a_turn(ledger: Ledger
         claimed.reserve(CALL)
 
 
-def test_whose_handoff_is_dropped_is_cancelled_with_it(ledger: Ledger) -> None:
-    job_id, child, grandchild = a_tree(ledger)
-    ledger.journal.set_due(child, None, version_of(ledger, child), "supervisor")
+def test_whose_handoff_is_dropped_is_cancelled_with_it(store: Store) -> None:
+    job_id, child, grandchild = a_tree(store)
+    store.journal.set_due(child, None, version_of(store, child), "supervisor")
 
-    drop(ledger, job_id, TEAM)
+    drop(store, job_id, TEAM)
 
-    said = ledger.journal.read(child)[-1].event
+    said = store.journal.read(child)[-1].event
     assert said == CancelRequested(by=job_id)
-    assert ledger.jobs.standings([child])[0].cancelled
-    assert child in ledger.jobs.sweep().due, (
+    assert store.jobs.standings([child])[0].cancelled
+    assert child in store.jobs.sweep().due, (
         "its supervisor is woken, and drops the grandchild in its turn"
     )
-    assert not ledger.jobs.standings([grandchild])[0].cancelled
+    assert not store.jobs.standings([grandchild])[0].cancelled
 
 
-def test_a_child_that_has_ended_is_left_as_it_is(ledger: Ledger) -> None:
-    job_id, child, _ = a_tree(ledger)
-    drop(ledger, child, TEAM, status=JobStatus.FAILED)
-    version = version_of(ledger, child)
+def test_a_child_that_has_ended_is_left_as_it_is(store: Store) -> None:
+    job_id, child, _ = a_tree(store)
+    drop(store, child, TEAM, status=JobStatus.FAILED)
+    version = version_of(store, child)
 
-    drop(ledger, job_id, TEAM)
+    drop(store, job_id, TEAM)
 
-    assert version_of(ledger, child) == version
+    assert version_of(store, child) == version
 
 
-def test_a_parent_hears_of_the_end_once(ledger: Ledger) -> None:
-    job_id, child, _ = a_tree(ledger)
-    claimed = ledger.claims.of_child(job_id, TEAM, child)
+def test_a_parent_hears_of_the_end_once(store: Store) -> None:
+    job_id, child, _ = a_tree(store)
+    claimed = store.claims.of_child(job_id, TEAM, child)
     result = result_of(claimed)
 
     first = ended(claimed, result)
-    again = ended(ledger.claims.of_child(job_id, TEAM, child), result)
+    again = ended(store.claims.of_child(job_id, TEAM, child), result)
 
     assert first == again
-    assert sum(isinstance(one.event, HandoffFinished) for one in ledger.journal.read(job_id)) == 1
+    assert sum(isinstance(one.event, HandoffFinished) for one in store.journal.read(job_id)) == 1
     with pytest.raises(LeaseLost):
-        ended(ledger.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
+        ended(store.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
 
 
-def test_a_call_in_the_air_of_a_dropped_grandchild_is_booked_at_every_level(ledger: Ledger) -> None:
-    tree = a_tree(ledger)
-    granted(ledger, tree[2], ONE).reserve(CALL)
+def test_a_call_in_the_air_of_a_dropped_grandchild_is_booked_at_every_level(store: Store) -> None:
+    tree = a_tree(store)
+    granted(store, tree[2], ONE).reserve(CALL)
 
-    drop(ledger, tree[0], TEAM)
-    drop(ledger, tree[1], TEAM)
-    drop(ledger, tree[2], ONE)
+    drop(store, tree[0], TEAM)
+    drop(store, tree[1], TEAM)
+    drop(store, tree[2], ONE)
 
-    assert all(nothing_reserved(ledger, job_id) for job_id in tree)
-    assert [books(ledger, job_id)["cut_calls"] for job_id in tree] == [1, 1, 1]
+    assert all(nothing_reserved(store, job_id) for job_id in tree)
+    assert [books(store, job_id)["cut_calls"] for job_id in tree] == [1, 1, 1]
 
 
-def test_a_child_stays_as_long_as_its_parent_and_stands_in_no_list(ledger: Ledger) -> None:
-    tree = a_tree(ledger)
-    redis = ledger.connection.redis
+def test_a_child_stays_as_long_as_its_parent_and_stands_in_no_list(store: Store) -> None:
+    tree = a_tree(store)
+    redis = store.connection.redis
     for job_id in tree[1:]:
         redis.expire(keys.job(job_id), 60)
 
-    drop(ledger, tree[0])
+    drop(store, tree[0])
 
     assert all(redis.pttl(keys.job(job_id)) > 60_000 for job_id in tree)
-    assert ledger.jobs.newest(10) == [tree[0]]
-    parent, child, grandchild = ledger.jobs.standings(tree)
+    assert store.jobs.newest(10) == [tree[0]]
+    parent, child, grandchild = store.jobs.standings(tree)
     assert (parent.parent, child.parent, grandchild.parent) == (None, tree[0], tree[1])
     assert child.submitted_at > 0
 
 
 def test_a_parent_that_was_deleted_does_not_come_back_with_what_its_child_spends(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    job_id, child, grandchild = a_tree(ledger)
-    claimed = granted(ledger, grandchild, ONE)
+    job_id, child, grandchild = a_tree(store)
+    claimed = granted(store, grandchild, ONE)
     claimed.reserve(CALL)
 
-    ledger.jobs.delete(job_id, [TEAM])
+    store.jobs.delete(job_id, [TEAM])
     assert finish(claimed) is not None
 
-    assert ledger.jobs.standings([job_id]) == []
-    assert books(ledger, child)["turns"] == 1
+    assert store.jobs.standings([job_id]) == []
+    assert books(store, child)["turns"] == 1

@@ -13,7 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claims import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import Cancelled, Draining, LeaseLost
 from handoff_queue.shared.types.events import CancelRequested
@@ -34,156 +34,156 @@ ONE = HandoffId("find.1")
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
+def job_id(store: Store) -> JobId:
     """A job with two handoffs out."""
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1", "look.1")
+    job_id = a_job(store)
+    issue(store, job_id, "find.1", "look.1")
     return job_id
 
 
-def drop(ledger: Ledger, job_id: JobId, *handoff_ids: str) -> None:
+def drop(store: Store, job_id: JobId, *handoff_ids: str) -> None:
     dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id,
-            expected=version_of(ledger, job_id),
+            expected=version_of(store, job_id),
             events=[CancelRequested()],
             drop=dropped,
         )
     )
 
 
-def test_the_first_who_asks_gets_it(ledger: Ledger, job_id: JobId) -> None:
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
+def test_the_first_who_asks_gets_it(store: Store, job_id: JobId) -> None:
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
-def test_one_of_many_who_ask_at_once_gets_it(ledger: Ledger, job_id: JobId) -> None:
+def test_one_of_many_who_ask_at_once_gets_it(store: Store, job_id: JobId) -> None:
     start = threading.Barrier(8)
 
     def ask(worker: int) -> ClaimVerdict:
         start.wait()
-        return claim(ledger, job_id, "find.1", f"w{worker}").verdict
+        return claim(store, job_id, "find.1", f"w{worker}").verdict
 
     with ThreadPoolExecutor(8) as pool:
         verdicts = sorted(pool.map(ask, range(8)))
     assert verdicts == [ClaimVerdict.BUSY] * 7 + [ClaimVerdict.GRANTED]
 
 
-def test_while_the_lease_lasts_it_is_busy(ledger: Ledger, job_id: JobId) -> None:
-    granted(ledger, job_id, "find.1")
+def test_while_the_lease_lasts_it_is_busy(store: Store, job_id: JobId) -> None:
+    granted(store, job_id, "find.1")
 
-    assert claim(ledger, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
-
-
-def test_what_has_ended_is_a_duplicate(ledger: Ledger, job_id: JobId) -> None:
-    finish(granted(ledger, job_id, "find.1"))
-
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
+    assert claim(store, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
 
 
-def test_what_is_no_longer_wanted_is_a_duplicate(ledger: Ledger, job_id: JobId) -> None:
-    drop(ledger, job_id, "find.1")
+def test_what_has_ended_is_a_duplicate(store: Store, job_id: JobId) -> None:
+    finish(granted(store, job_id, "find.1"))
 
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
-
-
-def test_a_cancelled_job_grants_nothing(ledger: Ledger, job_id: JobId) -> None:
-    ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
-
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.CANCELLED
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
 
 
-def test_a_message_with_other_content_is_unknown(ledger: Ledger, job_id: JobId) -> None:
+def test_what_is_no_longer_wanted_is_a_duplicate(store: Store, job_id: JobId) -> None:
+    drop(store, job_id, "find.1")
+
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
+
+
+def test_a_cancelled_job_grants_nothing(store: Store, job_id: JobId) -> None:
+    store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.CANCELLED
+
+
+def test_a_message_with_other_content_is_unknown(store: Store, job_id: JobId) -> None:
     assert (
-        ledger.claims.claim(ClaimRequest(job_id, ONE, "0" * 64, "w1")).verdict
+        store.claims.claim(ClaimRequest(job_id, ONE, "0" * 64, "w1")).verdict
         is ClaimVerdict.UNKNOWN
     )
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
-def test_a_handoff_or_job_that_the_ledger_does_not_have_is_unknown_and_leaves_nothing_behind(
-    ledger: Ledger, job_id: JobId
+def test_a_handoff_or_job_that_the_store_does_not_have_is_unknown_and_leaves_nothing_behind(
+    store: Store, job_id: JobId
 ) -> None:
-    before = sorted(ledger.connection.redis.keys())
+    before = sorted(store.connection.redis.keys())
 
-    assert claim(ledger, job_id, "nobody.1").verdict is ClaimVerdict.UNKNOWN
-    assert claim(ledger, new_job_id(), "find.1").verdict is ClaimVerdict.UNKNOWN
-    assert sorted(ledger.connection.redis.keys()) == before
+    assert claim(store, job_id, "nobody.1").verdict is ClaimVerdict.UNKNOWN
+    assert claim(store, new_job_id(), "find.1").verdict is ClaimVerdict.UNKNOWN
+    assert sorted(store.connection.redis.keys()) == before
 
 
-def test_the_next_claim_goes_on_after_the_last_checkpoint(ledger: Ledger, job_id: JobId) -> None:
-    first = granted(ledger, job_id, "find.1")
+def test_the_next_claim_goes_on_after_the_last_checkpoint(store: Store, job_id: JobId) -> None:
+    first = granted(store, job_id, "find.1")
     first.checkpoint(replied())
     first.checkpoint(ToolObserved(tool_use_id="t1", text="found"))
-    let_lease_run_out(ledger, first)
+    let_lease_run_out(store, first)
 
-    assert granted(ledger, job_id, "find.1", "w2").so_far() == (
+    assert granted(store, job_id, "find.1", "w2").so_far() == (
         replied(),
         ToolObserved(tool_use_id="t1", text="found"),
     )
 
 
 def test_tool_calls_are_counted_when_they_are_answered_by_whichever_claim(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    first = granted(ledger, job_id, "find.1")
+    first = granted(store, job_id, "find.1")
     first.checkpoint(replied())
     first.checkpoint(
         ToolObserved(tool_use_id="t1", text="found"),
         ToolObserved(tool_use_id="t2", text="not found", is_error=True),
     )
-    let_lease_run_out(ledger, first)
-    granted(ledger, job_id, "find.1", "w2").checkpoint(ToolObserved(tool_use_id="t3", text="found"))
+    let_lease_run_out(store, first)
+    granted(store, job_id, "find.1", "w2").checkpoint(ToolObserved(tool_use_id="t3", text="found"))
 
-    assert ledger.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
+    assert store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
 
 
-def test_thousands_of_checkpoints_come_back(ledger: Ledger, job_id: JobId) -> None:
-    first = granted(ledger, job_id, "find.1")
+def test_thousands_of_checkpoints_come_back(store: Store, job_id: JobId) -> None:
+    first = granted(store, job_id, "find.1")
     many = [ToolObserved(tool_use_id=f"t{n}", text="found") for n in range(9_000)]
     for at in range(0, 9_000, 3_000):
         first.checkpoint(*many[at : at + 3_000])
-    let_lease_run_out(ledger, first)
+    let_lease_run_out(store, first)
 
-    assert len(granted(ledger, job_id, "find.1").so_far()) == 9_000
+    assert len(granted(store, job_id, "find.1").so_far()) == 9_000
 
 
-def test_checkpoints_go_when_the_handoff_ends(ledger: Ledger, job_id: JobId) -> None:
-    running = granted(ledger, job_id, "find.1")
+def test_checkpoints_go_when_the_handoff_ends(store: Store, job_id: JobId) -> None:
+    running = granted(store, job_id, "find.1")
     running.checkpoint(replied())
-    assert ledger.connection.redis.exists(keys.turns(job_id, ONE))
+    assert store.connection.redis.exists(keys.turns(job_id, ONE))
 
     finish(running)
-    assert not ledger.connection.redis.exists(keys.turns(job_id, ONE))
+    assert not store.connection.redis.exists(keys.turns(job_id, ONE))
 
 
 def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     for _ in range(MAX_CLAIMS):
-        let_lease_run_out(ledger, granted(ledger, job_id, "find.1"))
+        let_lease_run_out(store, granted(store, job_id, "find.1"))
 
-    last = claim(ledger, job_id, "find.1")
+    last = claim(store, job_id, "find.1")
 
     assert last.verdict is ClaimVerdict.EXHAUSTED
     assert finish(last) == 1
 
 
-def test_a_claim_that_was_handed_back_does_not_count(ledger: Ledger, job_id: JobId) -> None:
+def test_a_claim_that_was_handed_back_does_not_count(store: Store, job_id: JobId) -> None:
     for _ in range(3 * MAX_CLAIMS):
-        granted(ledger, job_id, "find.1").release()
+        granted(store, job_id, "find.1").release()
 
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
-    assert ledger.jobs.handoffs(job_id, [ONE])[ONE].claims == 1
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
+    assert store.jobs.handoffs(job_id, [ONE])[ONE].claims == 1
 
 
 def test_what_was_handed_back_is_open_to_others_at_once_and_closed_to_who_had_it(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    first = granted(ledger, job_id, "find.1")
+    first = granted(store, job_id, "find.1")
     first.checkpoint(replied())
     first.release()
-    second = granted(ledger, job_id, "find.1", "w2")
+    second = granted(store, job_id, "find.1", "w2")
 
     assert second.so_far() == (replied(),)
     with pytest.raises(LeaseLost):
@@ -191,11 +191,11 @@ def test_what_was_handed_back_is_open_to_others_at_once_and_closed_to_who_had_it
 
 
 def test_a_cancel_is_heard_with_the_next_word_and_what_was_paid_is_written_down(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    running, other = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
+    running, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
     running.reserve(WorstCase(500, 100, 50))
-    ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+    store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
     with pytest.raises(Cancelled):
         running.checkpoint(replied(100, 20, 5))
@@ -203,14 +203,14 @@ def test_a_cancel_is_heard_with_the_next_word_and_what_was_paid_is_written_down(
         other.renew()
     with pytest.raises(Cancelled):
         running.beat("thinking")
-    assert ledger.connection.redis.llen(keys.turns(job_id, ONE)) == 1
-    assert ledger.jobs.standings([job_id])[0].input_tokens == 100
+    assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
+    assert store.jobs.standings([job_id])[0].input_tokens == 100
 
 
 def test_a_process_that_is_to_end_starts_no_turn_but_writes_down_what_was_paid(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    running = granted(ledger, job_id, "find.1")
+    running = granted(store, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
     running.drain.begin(60.0)
 
@@ -220,29 +220,27 @@ def test_a_process_that_is_to_end_starts_no_turn_but_writes_down_what_was_paid(
         running.reserve(WorstCase(500, 100, 50))
 
 
-def test_when_the_grace_is_over_what_still_runs_is_cut(ledger: Ledger, job_id: JobId) -> None:
-    running = granted(ledger, job_id, "find.1")
+def test_when_the_grace_is_over_what_still_runs_is_cut(store: Store, job_id: JobId) -> None:
+    running = granted(store, job_id, "find.1")
     running.drain.begin(0.0)
 
     with pytest.raises(Draining):
         running.beat("thinking")
 
 
-def test_a_final_reply_is_settled_with_the_end_of_its_handoff(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    running = granted(ledger, job_id, "find.1")
+def test_a_final_reply_is_settled_with_the_end_of_its_handoff(store: Store, job_id: JobId) -> None:
+    running = granted(store, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
     running.checkpoint(replied(100, 20, 5, stop_reason="end_turn"))
     finish(running)
 
-    assert ledger.jobs.standings([job_id])[0].input_tokens == 100
+    assert store.jobs.standings([job_id])[0].input_tokens == 100
 
 
 def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    running = granted(ledger, job_id, "find.1")
+    running = granted(store, job_id, "find.1")
     running.reserve(WorstCase(500, 100, 50))
     running.checkpoint(replied(100, 20, 5, stop_reason="pause_turn"))
     running.drain.begin(60.0)
@@ -250,22 +248,22 @@ def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
         running.reserve(WorstCase(500, 100, 50))
     running.release()
 
-    assert granted(ledger, job_id, "find.1", "w2").so_far() == (
+    assert granted(store, job_id, "find.1", "w2").so_far() == (
         replied(100, 20, 5, stop_reason="pause_turn"),
     )
-    assert ledger.jobs.standings([job_id])[0].input_tokens == 100
+    assert store.jobs.standings([job_id])[0].input_tokens == 100
 
 
-def test_signs_of_life_show_what_is_going_on(ledger: Ledger, job_id: JobId) -> None:
-    running = granted(ledger, job_id, "find.1")
+def test_signs_of_life_show_what_is_going_on(store: Store, job_id: JobId) -> None:
+    running = granted(store, job_id, "find.1")
 
     def is_shown() -> bool:
         running.beat("thinking", "A draft so far")
-        return ledger.blobs.draft(job_id, ONE) != ""
+        return store.blobs.draft(job_id, ONE) != ""
 
     wait_until(is_shown, what="a beat")
-    standing = ledger.jobs.handoffs(job_id, [ONE])[ONE]
-    shown = (standing.state, standing.worker, standing.doing, ledger.blobs.draft(job_id, ONE))
+    standing = store.jobs.handoffs(job_id, [ONE])[ONE]
+    shown = (standing.state, standing.worker, standing.doing, store.blobs.draft(job_id, ONE))
     assert shown == ("running", "w1", "thinking", "A draft so far")
     assert standing.lease_until is not None
     assert standing.beat_at is not None
@@ -273,56 +271,56 @@ def test_signs_of_life_show_what_is_going_on(ledger: Ledger, job_id: JobId) -> N
 
 
 def test_signs_of_life_that_come_fast_do_not_all_leave_the_process(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    running = granted(ledger, job_id, "find.1")
-    before = ledger.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    running = granted(store, job_id, "find.1")
+    before = store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
     for _ in range(1_000):
         running.beat("thinking")
 
-    assert ledger.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before <= 3
+    assert store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before <= 3
 
 
 def test_a_handoff_whose_claims_all_got_further_is_not_held_responsible_for_their_ends(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     for _ in range(3 * MAX_CLAIMS):
-        killed = granted(ledger, job_id, "find.1")
+        killed = granted(store, job_id, "find.1")
         killed.checkpoint(replied())
-        let_lease_run_out(ledger, killed)
+        let_lease_run_out(store, killed)
 
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
 def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    first = granted(ledger, job_id, "find.1")
+    first = granted(store, job_id, "find.1")
     first.checkpoint(replied())
-    let_lease_run_out(ledger, first)
+    let_lease_run_out(store, first)
     for _ in range(MAX_CLAIMS - 1):
-        frozen = granted(ledger, job_id, "find.1")
+        frozen = granted(store, job_id, "find.1")
         frozen.reserve(WorstCase(500, 100, 50))
         frozen.renew()
-        let_lease_run_out(ledger, frozen)
+        let_lease_run_out(store, frozen)
 
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.EXHAUSTED
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.EXHAUSTED
 
 
 def test_a_claim_that_got_further_and_was_handed_back_does_not_count(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    running = granted(ledger, job_id, "find.1")
+    running = granted(store, job_id, "find.1")
     running.checkpoint(replied())
     running.release()
 
-    assert ledger.jobs.handoffs(job_id, [ONE])[ONE].claims == 0
+    assert store.jobs.handoffs(job_id, [ONE])[ONE].claims == 0
 
 
 def test_who_was_stopped_after_the_answer_makes_no_call_that_somebody_else_may_be_making(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    held = granted(ledger, job_id, "find.1")
+    held = granted(store, job_id, "find.1")
     held.reserved = True
     held.held_at -= held.lease_s + 1
 

@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import VersionConflict
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -20,14 +20,14 @@ ROLE = HandoffId("planner.1")
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    return a_job(ledger, max_turns=1)
+def job_id(store: Store) -> JobId:
+    return a_job(store, max_turns=1)
 
 
-def decision(ledger: Ledger, job_id: JobId) -> Commit:
+def decision(store: Store, job_id: JobId) -> Commit:
     return Commit(
         job_id=job_id,
-        expected=version_of(ledger, job_id),
+        expected=version_of(store, job_id),
         events=[issued(ROLE, "planner", group=None)],
     )
 
@@ -38,31 +38,31 @@ def wanted(job_id: JobId) -> ClaimRequest:
     )
 
 
-def test_what_a_decision_issues_is_claimed_with_it(ledger: Ledger, job_id: JobId) -> None:
-    recorded, claimed = ledger.claims.commit_and_claim(decision(ledger, job_id), wanted(job_id))
+def test_what_a_decision_issues_is_claimed_with_it(store: Store, job_id: JobId) -> None:
+    recorded, claimed = store.claims.commit_and_claim(decision(store, job_id), wanted(job_id))
 
     assert [one.event.type for one in recorded] == ["handoff_issued"]
     assert (claimed.verdict, claimed.reserved) == (ClaimVerdict.GRANTED, True)
-    assert ledger.jobs.handoffs(job_id, [ROLE])[ROLE].worker == "supervisor:1"
-    assert claim(ledger, job_id, ROLE, "supervisor:2").verdict is ClaimVerdict.BUSY
+    assert store.jobs.handoffs(job_id, [ROLE])[ROLE].worker == "supervisor:1"
+    assert claim(store, job_id, ROLE, "supervisor:2").verdict is ClaimVerdict.BUSY
 
 
-def test_a_decision_that_comes_too_late_claims_nothing(ledger: Ledger, job_id: JobId) -> None:
-    late = replace(decision(ledger, job_id), expected=0)
+def test_a_decision_that_comes_too_late_claims_nothing(store: Store, job_id: JobId) -> None:
+    late = replace(decision(store, job_id), expected=0)
 
     with pytest.raises(VersionConflict):
-        ledger.claims.commit_and_claim(late, wanted(job_id))
+        store.claims.commit_and_claim(late, wanted(job_id))
 
-    assert ledger.jobs.handoffs(job_id, [ROLE]) == {}
+    assert store.jobs.handoffs(job_id, [ROLE]) == {}
 
 
 def test_a_claim_of_something_else_leaves_the_decision_as_it_is(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     forged = replace(wanted(job_id), digest=digest_of("something else"))
 
-    recorded, claimed = ledger.claims.commit_and_claim(decision(ledger, job_id), forged)
+    recorded, claimed = store.claims.commit_and_claim(decision(store, job_id), forged)
 
     assert len(recorded) == 1
     assert claimed.verdict is ClaimVerdict.UNKNOWN
-    assert claim(ledger, job_id, ROLE).verdict is ClaimVerdict.GRANTED
+    assert claim(store, job_id, ROLE).verdict is ClaimVerdict.GRANTED

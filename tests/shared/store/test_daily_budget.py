@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.daily_budget import DailyCaps
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LimitReached
 from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out, replied, verdict
@@ -20,19 +20,19 @@ DAY_MS = 86_400_000
 
 
 def a_claim(
-    ledger: Ledger, tenant: str = "default", max_microusd: int | None = None, **books: int
+    store: Store, tenant: str = "default", max_microusd: int | None = None, **books: int
 ) -> Claim:
-    job_id = a_job(ledger, tenant, **books)
-    issue(ledger, job_id, "find.1", max_microusd=max_microusd)
-    return granted(ledger, job_id, "find.1")
+    job_id = a_job(store, tenant, **books)
+    issue(store, job_id, "find.1", max_microusd=max_microusd)
+    return granted(store, job_id, "find.1")
 
 
-def day(ledger: Ledger, tenant: str | None = None, days_ago: int = 0) -> dict[str, int]:
-    key = f"handoff:day:{int(ledger.connection.now() * 1000) // DAY_MS - days_ago}" + (
+def day(store: Store, tenant: str | None = None, days_ago: int = 0) -> dict[str, int]:
+    key = f"handoff:day:{int(store.connection.now() * 1000) // DAY_MS - days_ago}" + (
         f":{tenant}" if tenant else ""
     )
     return {
-        name.decode(): int(value) for name, value in ledger.connection.redis.hgetall(key).items()
+        name.decode(): int(value) for name, value in store.connection.redis.hgetall(key).items()
     }
 
 
@@ -46,10 +46,10 @@ def day(ledger: Ledger, tenant: str | None = None, days_ago: int = 0) -> dict[st
     ],
 )
 def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
-    ledger: Ledger, caps: DailyCaps, level: str, limit: str
+    store: Store, caps: DailyCaps, level: str, limit: str
 ) -> None:
-    ledger.days.set_caps(caps)
-    first, second = a_claim(ledger), a_claim(ledger)
+    store.days.set_caps(caps)
+    first, second = a_claim(store), a_claim(store)
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait", "others' reservations may come back"
     first.checkpoint(replied(500, 100, 50))
@@ -60,101 +60,101 @@ def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
     assert (reached.value.level, reached.value.limit) == (level, limit)
 
 
-def test_a_tenant_that_has_spent_its_day_takes_nothing_from_another(ledger: Ledger) -> None:
-    ledger.days.set_caps(DailyCaps(tenant_day_usd=50))
+def test_a_tenant_that_has_spent_its_day_takes_nothing_from_another(store: Store) -> None:
+    store.days.set_caps(DailyCaps(tenant_day_usd=50))
     for tenant in ("ours", "theirs"):
-        a_claim(ledger, tenant).reserve(WORST)
+        a_claim(store, tenant).reserve(WORST)
 
-    assert verdict(a_claim(ledger, "ours"), WORST) == b"wait"
+    assert verdict(a_claim(store, "ours"), WORST) == b"wait"
 
 
-def test_what_is_set_aside_at_one_level_is_set_aside_at_all_or_at_none(ledger: Ledger) -> None:
-    ledger.days.set_caps(DailyCaps(tenant_day_tokens=700))
-    first, second = a_claim(ledger, "ours"), a_claim(ledger, "ours")
+def test_what_is_set_aside_at_one_level_is_set_aside_at_all_or_at_none(store: Store) -> None:
+    store.days.set_caps(DailyCaps(tenant_day_tokens=700))
+    first, second = a_claim(store, "ours"), a_claim(store, "ours")
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait"
 
-    assert day(ledger)["reserved_tokens"] == day(ledger, "ours")["reserved_tokens"] == 600
+    assert day(store)["reserved_tokens"] == day(store, "ours")["reserved_tokens"] == 600
     first.checkpoint(replied(100, 20, 5))
     finish(first)
-    assert day(ledger)["reserved_tokens"] == day(ledger, "ours")["reserved_usd"] == 0
-    assert day(ledger)["usd"] == day(ledger, "ours")["usd"] == 5
+    assert day(store)["reserved_tokens"] == day(store, "ours")["reserved_usd"] == 0
+    assert day(store)["usd"] == day(store, "ours")["usd"] == 5
 
 
-def test_what_a_handoff_may_cost_holds_for_it_alone_and_over_its_claims(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1", "look.1", max_microusd=99)
-    first = granted(ledger, job_id, "find.1")
+def test_what_a_handoff_may_cost_holds_for_it_alone_and_over_its_claims(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "find.1", "look.1", max_microusd=99)
+    first = granted(store, job_id, "find.1")
     first.reserve(WORST)
-    let_lease_run_out(ledger, first)
-    second = granted(ledger, job_id, "find.1", "w2")
+    let_lease_run_out(store, first)
+    second = granted(store, job_id, "find.1", "w2")
 
     with pytest.raises(LimitReached, match="max_usd") as reached:
         second.reserve(WORST)
 
     assert reached.value.level == "handoff"
-    granted(ledger, job_id, "look.1").reserve(WORST)
+    granted(store, job_id, "look.1").reserve(WORST)
 
 
 def test_a_call_made_before_midnight_and_over_after_it_is_booked_where_it_was_set_aside(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    ledger.days.set_caps(DailyCaps(day_usd=60))
-    first = a_claim(ledger)
+    store.days.set_caps(DailyCaps(day_usd=60))
+    first = a_claim(store)
     first.reserve(WORST)
-    it_is_the_next_day(ledger, first)
+    it_is_the_next_day(store, first)
 
     first.checkpoint(replied(100, 20, 5))
     finish(first)
 
-    assert (day(ledger, days_ago=1)["usd"], day(ledger, days_ago=1)["reserved_usd"]) == (5, 0)
-    assert day(ledger).get("usd", 0) == 0
-    a_claim(ledger).reserve(WORST)
+    assert (day(store, days_ago=1)["usd"], day(store, days_ago=1)["reserved_usd"]) == (5, 0)
+    assert day(store).get("usd", 0) == 0
+    a_claim(store).reserve(WORST)
 
 
-def it_is_the_next_day(ledger: Ledger, claimed: Claim) -> None:
+def it_is_the_next_day(store: Store, claimed: Claim) -> None:
     """As if what was set aside had been set aside yesterday: Redis's clock cannot be turned."""
-    redis: Any = ledger.connection.redis
-    today = int(ledger.connection.now() * 1000) // DAY_MS
+    redis: Any = store.connection.redis
+    today = int(store.connection.now() * 1000) // DAY_MS
     for of in ("", ":default"):
         redis.rename(f"handoff:day:{today}{of}", f"handoff:day:{today - 1}{of}")
     redis.hset(f"handoff:{{{claimed.job_id}}}:h:{claimed.handoff_id}", "r_day", today - 1)
 
 
-def test_the_books_of_a_day_do_not_stay_for_ever(ledger: Ledger) -> None:
-    first = a_claim(ledger, "ours")
+def test_the_books_of_a_day_do_not_stay_for_ever(store: Store) -> None:
+    first = a_claim(store, "ours")
     first.reserve(WORST)
     first.checkpoint(replied())
 
     assert all(
-        ledger.connection.redis.pttl(key) > 0
-        for key in ledger.connection.redis.scan_iter("handoff:day:*")
+        store.connection.redis.pttl(key) > 0
+        for key in store.connection.redis.scan_iter("handoff:day:*")
     )
 
 
-def test_caps_hold_until_they_are_set_again(ledger: Ledger) -> None:
-    ledger.days.set_caps(DailyCaps(day_usd=10))
-    claimed = a_claim(ledger)
+def test_caps_hold_until_they_are_set_again(store: Store) -> None:
+    store.days.set_caps(DailyCaps(day_usd=10))
+    claimed = a_claim(store)
     assert verdict(claimed, WORST) == b"max_usd"
-    ledger.days.set_caps(DailyCaps(day_tokens=10**6))
+    store.days.set_caps(DailyCaps(day_tokens=10**6))
 
     claimed.reserve(WORST)
 
 
-def test_a_cap_that_is_spent_is_named_with_when_there_is_more(ledger: Ledger) -> None:
-    assert ledger.days.spent_up("ours") is None
-    ledger.days.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
-    claimed = a_claim(ledger, "ours")
+def test_a_cap_that_is_spent_is_named_with_when_there_is_more(store: Store) -> None:
+    assert store.days.spent_up("ours") is None
+    store.days.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
+    claimed = a_claim(store, "ours")
     claimed.reserve(WorstCase(1, 1, 5))
-    assert ledger.days.spent_up("ours") is None, "set aside is not spent"
+    assert store.days.spent_up("ours") is None, "set aside is not spent"
     claimed.checkpoint(replied(1, 1, 5))
     finish(claimed)
 
-    said = ledger.days.spent_up("ours") or ""
+    said = store.days.spent_up("ours") or ""
     assert said.startswith(
         "the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00 UTC, in "
     )
-    assert ledger.days.spent_up("theirs") is None
+    assert store.days.spent_up("theirs") is None
 
 
 @pytest.mark.parametrize(
@@ -173,87 +173,87 @@ def test_a_cap_that_is_spent_is_named_with_when_there_is_more(ledger: Ledger) ->
     ],
 )
 def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(
-    ledger: Ledger, caps: DailyCaps, more: DailyCaps, said: str
+    store: Store, caps: DailyCaps, more: DailyCaps, said: str
 ) -> None:
-    ledger.days.set_caps(caps)
-    first = a_claim(ledger, "ours")
+    store.days.set_caps(caps)
+    first = a_claim(store, "ours")
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 50))
-    assert ledger.days.spent_up("ours") is None, "nobody has asked for more than is left"
-    second = a_claim(ledger, "ours")
+    assert store.days.spent_up("ours") is None, "nobody has asked for more than is left"
+    second = a_claim(store, "ours")
 
     assert {verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
 
-    assert said in (ledger.days.spent_up("ours") or "")
+    assert said in (store.days.spent_up("ours") or "")
     assert all(
-        ledger.connection.redis.pttl(key) > 0
-        for key in ledger.connection.redis.scan_iter("handoff:day:*")
+        store.connection.redis.pttl(key) > 0
+        for key in store.connection.redis.scan_iter("handoff:day:*")
     )
-    ledger.days.set_caps(more)
-    assert ledger.days.spent_up("ours") is None
+    store.days.set_caps(more)
+    assert store.days.spent_up("ours") is None
     second.reserve(WORST)
 
 
 def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    ledger.days.set_caps(DailyCaps(day_usd=99))
+    store.days.set_caps(DailyCaps(day_usd=99))
     for microusd in (300, 200, 250):
-        assert verdict(a_claim(ledger), WorstCase(1, 1, microusd)) == b"max_usd"
-    assert ledger.days.today("ours").installation.needed_microusd == 200
+        assert verdict(a_claim(store), WorstCase(1, 1, microusd)) == b"max_usd"
+    assert store.days.today("ours").installation.needed_microusd == 200
 
-    ledger.days.set_caps(DailyCaps(day_usd=220))
-    assert verdict(a_claim(ledger), WorstCase(1, 1, 250)) == b"max_usd"
+    store.days.set_caps(DailyCaps(day_usd=220))
+    assert verdict(a_claim(store), WorstCase(1, 1, 250)) == b"max_usd"
 
-    assert ledger.days.today("ours").installation.needed_microusd == 250
-    assert ledger.days.spent_up("ours"), "what asks for 200 would fit, and was not what came"
+    assert store.days.today("ours").installation.needed_microusd == 250
+    assert store.days.spent_up("ours"), "what asks for 200 would fit, and was not what came"
 
 
 def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_a_new_job_needs(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    ledger.days.set_caps(DailyCaps(day_usd=99))
-    late, job_id = a_claim(ledger), a_job(ledger)
+    store.days.set_caps(DailyCaps(day_usd=99))
+    late, job_id = a_claim(store), a_job(store)
     late.reserve(WORST)
     late.checkpoint(replied(100, 20, 5))
-    issue(ledger, job_id, "assessor.1", role="assessor", group=None)
-    for claimed in (late, granted(ledger, job_id, "assessor.1")):
+    issue(store, job_id, "assessor.1", role="assessor", group=None)
+    for claimed in (late, granted(store, job_id, "assessor.1")):
         assert verdict(claimed, WorstCase(1, 1, 95)) == b"max_usd"
 
-    assert ledger.days.spent_up("ours") is None
+    assert store.days.spent_up("ours") is None
 
 
-def test_a_call_that_waits_for_what_others_have_set_aside_spends_no_day(ledger: Ledger) -> None:
-    ledger.days.set_caps(DailyCaps(day_usd=99))
-    a_claim(ledger).reserve(WORST)
-    assert verdict(a_claim(ledger), WORST) == b"wait"
+def test_a_call_that_waits_for_what_others_have_set_aside_spends_no_day(store: Store) -> None:
+    store.days.set_caps(DailyCaps(day_usd=99))
+    a_claim(store).reserve(WORST)
+    assert verdict(a_claim(store), WORST) == b"wait"
 
-    assert ledger.days.spent_up("ours") is None
+    assert store.days.spent_up("ours") is None
 
 
 @pytest.mark.parametrize(
     ("role", "said"), [("researcher", b"max_turns"), ("assessor", b"ok"), ("synthesizer", b"ok")]
 )
 def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(
-    ledger: Ledger, role: str, said: bytes
+    store: Store, role: str, said: bytes
 ) -> None:
-    job_id = a_job(ledger, max_turns=2, keep_turns=1)
-    issue(ledger, job_id, "find.1", "look.1", role=role)
-    first = granted(ledger, job_id, "find.1")
+    job_id = a_job(store, max_turns=2, keep_turns=1)
+    issue(store, job_id, "find.1", "look.1", role=role)
+    first = granted(store, job_id, "find.1")
     first.reserve(WORST)
     first.checkpoint(replied())
 
-    assert verdict(granted(ledger, job_id, "look.1"), WORST) == said
+    assert verdict(granted(store, job_id, "look.1"), WORST) == said
 
 
-def test_what_is_spent_stands_beside_what_may_be(ledger: Ledger) -> None:
-    ledger.days.set_caps(DailyCaps(tenant_day_usd=500_000, day_tokens=10**6))
-    claimed = a_claim(ledger, "ours")
+def test_what_is_spent_stands_beside_what_may_be(store: Store) -> None:
+    store.days.set_caps(DailyCaps(tenant_day_usd=500_000, day_tokens=10**6))
+    claimed = a_claim(store, "ours")
     claimed.reserve(WORST)
     claimed.checkpoint(replied(1_000, 200, 50))
-    today = ledger.days.today("ours")
+    today = store.days.today("ours")
 
     assert str(today.installation) == "$5e-05, 1,200 of 1,000,000 tokens"
     assert str(today.tenant) == "$5e-05 of $0.5, 1,200 tokens"
-    assert str(ledger.days.today("theirs").tenant) == "$0 of $0.5, 0 tokens"
+    assert str(store.days.today("theirs").tenant) == "$0 of $0.5, 0 tokens"
     assert 0 < today.left_s <= DAY_MS / 1000

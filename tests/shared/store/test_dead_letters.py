@@ -14,8 +14,8 @@ from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.dead_letters import MOST_BODY_CHARS
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.errors import LedgerUnavailable, UserError
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
@@ -24,50 +24,50 @@ from tests.doubles.jobs import a_job, issued
 from tests.doubles.sweeps import QUEUE, issued_ago, looked_at
 
 
-def test_the_newest_comes_first_and_what_was_said_is_kept(ledger: Ledger) -> None:
-    ledger.dead.add("researcher", "no handoff", "one")
-    ledger.dead.add("writer", "no handoff", "two")
+def test_the_newest_comes_first_and_what_was_said_is_kept(store: Store) -> None:
+    store.dead.add("researcher", "no handoff", "one")
+    store.dead.add("writer", "no handoff", "two")
 
-    assert [(letter.queue, letter.body) for letter in ledger.dead.newest()] == [
+    assert [(letter.queue, letter.body) for letter in store.dead.newest()] == [
         ("writer", "two"),
         ("researcher", "one"),
     ]
-    assert [letter.body for letter in ledger.dead.newest(1)] == ["two"]
-    assert ledger.connection.redis.ttl(keys.DEAD) > 0
+    assert [letter.body for letter in store.dead.newest(1)] == ["two"]
+    assert store.connection.redis.ttl(keys.DEAD) > 0
 
 
-def test_a_letter_keeps_its_name_when_others_come_in(ledger: Ledger) -> None:
-    ledger.dead.add("researcher", "no handoff", "one")
-    (before,) = ledger.dead.newest()
-    ledger.dead.add("researcher", "no handoff", "one")
+def test_a_letter_keeps_its_name_when_others_come_in(store: Store) -> None:
+    store.dead.add("researcher", "no handoff", "one")
+    (before,) = store.dead.newest()
+    store.dead.add("researcher", "no handoff", "one")
 
-    names = [letter.id for letter in ledger.dead.newest()]
+    names = [letter.id for letter in store.dead.newest()]
     assert names[1] == before.id
     assert len(set(names)) == 2
 
 
-def test_one_is_dropped_and_the_others_stay(ledger: Ledger) -> None:
+def test_one_is_dropped_and_the_others_stay(store: Store) -> None:
     for body in ("one", "two", "three"):
-        ledger.dead.add("researcher", "no handoff", body)
-    second = ledger.dead.newest()[1]
+        store.dead.add("researcher", "no handoff", body)
+    second = store.dead.newest()[1]
 
-    assert ledger.dead.drop(second)
-    assert not ledger.dead.drop(second)
-    assert [letter.body for letter in ledger.dead.newest()] == ["three", "one"]
+    assert store.dead.drop(second)
+    assert not store.dead.drop(second)
+    assert [letter.body for letter in store.dead.newest()] == ["three", "one"]
 
 
-def test_all_are_dropped(ledger: Ledger) -> None:
+def test_all_are_dropped(store: Store) -> None:
     for body in ("one", "two"):
-        ledger.dead.add("researcher", "no handoff", body)
+        store.dead.add("researcher", "no handoff", body)
 
-    assert (ledger.dead.drop_all(), ledger.dead.drop_all()) == (2, 0)
-    assert ledger.dead.newest() == []
+    assert (store.dead.drop_all(), store.dead.drop_all()) == (2, 0)
+    assert store.dead.newest() == []
 
 
-def test_a_letter_is_cut_and_says_how_long_the_message_was(ledger: Ledger) -> None:
-    ledger.dead.add("writer", "not JSON", "x" * 5_000_000)
+def test_a_letter_is_cut_and_says_how_long_the_message_was(store: Store) -> None:
+    store.dead.add("writer", "not JSON", "x" * 5_000_000)
 
-    (letter,) = ledger.dead.newest()
+    (letter,) = store.dead.newest()
     assert letter.body == "x" * MOST_BODY_CHARS
     assert (
         letter.reason
@@ -75,10 +75,10 @@ def test_a_letter_is_cut_and_says_how_long_the_message_was(ledger: Ledger) -> No
     )
 
 
-def test_half_a_surrogate_pair_has_no_bytes_and_is_kept_as_what_it_is(ledger: Ledger) -> None:
-    ledger.dead.unread("writer", "no handoff", json.loads('"a\\ud800"'))
+def test_half_a_surrogate_pair_has_no_bytes_and_is_kept_as_what_it_is(store: Store) -> None:
+    store.dead.unread("writer", "no handoff", json.loads('"a\\ud800"'))
 
-    assert [letter.body for letter in ledger.dead.newest()] == ["a\\ud800"]
+    assert [letter.body for letter in store.dead.newest()] == ["a\\ud800"]
 
 
 # Handoffs that this version cannot read
@@ -86,104 +86,104 @@ def test_half_a_surrogate_pair_has_no_bytes_and_is_kept_as_what_it_is(ledger: Le
 FUTURE = HandoffId("find.1")
 
 
-def a_future_handoff(ledger: Ledger, task: str = "") -> tuple[JobId, str]:
+def a_future_handoff(store: Store, task: str = "") -> tuple[JobId, str]:
     """Issued by a newer version: this one cannot read its message, which was published and
     taken a while ago.
     """
-    job_id = a_job(ledger)
+    job_id = a_job(store)
     text = json.dumps(
         {"schema_version": 2, "job_id": job_id, "handoff_id": FUTURE, "of_the_future": task}
     )
     event = issued(FUTURE).model_copy(update={"handoff": ref(text)})
-    ledger.journal.commit(Commit(job_id=job_id, expected=1, events=[event]))
-    issued_ago(ledger, job_id, 60, FUTURE)
+    store.journal.commit(Commit(job_id=job_id, expected=1, events=[event]))
+    issued_ago(store, job_id, 60, FUTURE)
     return job_id, text
 
 
 def test_what_another_version_has_issued_is_left_to_it_for_a_while_and_then_to_a_person(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    job_id, text = a_future_handoff(ledger)
+    job_id, text = a_future_handoff(store)
 
-    assert not ledger.dead.unread(QUEUE, "schema_version: 2", text)
-    assert ledger.dead.newest() == []
-    assert ledger.jobs.sweep().due == {job_id: [FUTURE]}, (
+    assert not store.dead.unread(QUEUE, "schema_version: 2", text)
+    assert store.dead.newest() == []
+    assert store.jobs.sweep().due == {job_id: [FUTURE]}, (
         "published again, for somebody who knows it"
     )
 
-    assert ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
-    looked_at(ledger, job_id)
-    assert ledger.jobs.sweep().due == {}
-    assert [letter.body for letter in ledger.dead.newest()] == [text]
+    assert store.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+    looked_at(store, job_id)
+    assert store.jobs.sweep().due == {}
+    assert [letter.body for letter in store.dead.newest()] == [text]
 
 
 def test_its_letter_is_there_though_whoever_found_it_unreadable_could_do_nothing_more(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, text = a_future_handoff(ledger)
+    _, text = a_future_handoff(store)
     (tmp_path / "script.unread.after").write_text("drop")
     monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
     failpoints.folder.cache_clear()
 
     try:
-        with pytest.raises(LedgerUnavailable):
-            ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+        with pytest.raises(StoreUnavailable):
+            store.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     finally:
         monkeypatch.undo()
         failpoints.folder.cache_clear()
 
-    assert [letter.body for letter in ledger.dead.newest()] == [text]
+    assert [letter.body for letter in store.dead.newest()] == [text]
 
 
-def test_a_worker_that_knows_it_may_come_at_any_time(ledger: Ledger) -> None:
-    job_id, text = a_future_handoff(ledger)
-    ledger.dead.unread(QUEUE, "schema_version: 2", text)
+def test_a_worker_that_knows_it_may_come_at_any_time(store: Store) -> None:
+    job_id, text = a_future_handoff(store)
+    store.dead.unread(QUEUE, "schema_version: 2", text)
 
-    claimed = ledger.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
+    claimed = store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
 
     assert claimed.verdict is ClaimVerdict.GRANTED
-    assert not ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0), (
+    assert not store.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0), (
         "a second copy, that nobody waits for"
     )
-    assert ledger.dead.newest() == []
+    assert store.dead.newest() == []
 
 
 @pytest.mark.parametrize("around", ["{}", '[[{}], {{}}, {{"callbacks": null}}]'])
 def test_what_is_tried_again_is_found_by_the_next_sweep(
-    ledger: Ledger, redis_url: str, around: str
+    store: Store, redis_url: str, around: str
 ) -> None:
-    job_id, text = a_future_handoff(ledger)
+    job_id, text = a_future_handoff(store)
     jobs = client.connect(redis_url, Settings(offline=True))
-    ledger.dead.unread(
+    store.dead.unread(
         QUEUE,
         "schema_version: 2",
         around.format(text if around == "{}" else json.dumps(text)),
         patience_s=0,
     )
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {}
 
-    jobs.retry_dead(ledger.dead.newest()[0])
+    jobs.retry_dead(store.dead.newest()[0])
 
-    assert ledger.dead.newest() == []
-    assert ledger.jobs.sweep().due == {job_id: [FUTURE]}
-    jobs.ledger.connection.close()
+    assert store.dead.newest() == []
+    assert store.jobs.sweep().due == {job_id: [FUTURE]}
+    jobs.store.connection.close()
 
 
-def test_a_long_handoff_is_tried_again_as_well(ledger: Ledger, redis_url: str) -> None:
-    """Its letter need not hold all of it: the ledger does."""
-    job_id, text = a_future_handoff(ledger, "long " * MOST_BODY_CHARS)
-    ledger.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+def test_a_long_handoff_is_tried_again_as_well(store: Store, redis_url: str) -> None:
+    """Its letter need not hold all of it: the store does."""
+    job_id, text = a_future_handoff(store, "long " * MOST_BODY_CHARS)
+    store.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     jobs = client.connect(redis_url, Settings(offline=True))
-    jobs.retry_dead(ledger.dead.newest()[0])
+    jobs.retry_dead(store.dead.newest()[0])
 
-    assert ledger.jobs.sweep().due == {job_id: [FUTURE]}
-    jobs.ledger.connection.close()
+    assert store.jobs.sweep().due == {job_id: [FUTURE]}
+    jobs.store.connection.close()
 
 
 def test_what_nobody_waits_for_or_is_no_message_cannot_be_tried_again(
-    ledger: Ledger, redis_url: str
+    store: Store, redis_url: str
 ) -> None:
-    job_id, text = a_future_handoff(ledger)
+    job_id, text = a_future_handoff(store)
     jobs = client.connect(redis_url, Settings(offline=True))
     stranger = json.dumps({"job_id": "j-000000000000", "handoff_id": "a.1"})
     for body, why in (
@@ -192,10 +192,10 @@ def test_what_nobody_waits_for_or_is_no_message_cannot_be_tried_again(
         ("j-000000000000", "there is no job"),
         (text, "runs"),
     ):
-        ledger.dead.add(QUEUE, "unreadable", body)
+        store.dead.add(QUEUE, "unreadable", body)
         if why == "runs":
-            ledger.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
+            store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
         with pytest.raises(UserError, match=why):
-            jobs.retry_dead(ledger.dead.newest()[0])
-    assert len(ledger.dead.newest()) == 4
-    jobs.ledger.connection.close()
+            jobs.retry_dead(store.dead.newest()[0])
+    assert len(store.dead.newest()) == 4
+    jobs.store.connection.close()

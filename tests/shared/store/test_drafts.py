@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import everything, finish, granted, version_of
 from tests.shared.store.conftest import ONE
@@ -14,37 +14,37 @@ from tests.shared.store.conftest import ONE
 
 @pytest.mark.parametrize("over", ["finished", "dropped"])
 def test_a_draft_is_a_payload_until_the_handoff_is_over(
-    ledger: Ledger, job_id: JobId, over: str
+    store: Store, job_id: JobId, over: str
 ) -> None:
-    running = granted(ledger, job_id, ONE)
+    running = granted(store, job_id, ONE)
     running.beat("thinking", "Hm, a draft")
     running.renew()
-    holding = [name for name, value in everything(ledger).items() if b"Hm, a draft" in value]
+    holding = [name for name, value in everything(store).items() if b"Hm, a draft" in value]
 
-    assert ledger.blobs.draft(job_id, ONE) == "Hm, a draft"
+    assert store.blobs.draft(job_id, ONE) == "Hm, a draft"
     assert holding == [keys.blobs(job_id).encode()]
     if over == "finished":
         finish(running)
     else:
-        due_at = ledger.connection.now() + 60
-        ledger.journal.commit(
+        due_at = store.connection.now() + 60
+        store.journal.commit(
             Commit(
                 job_id=job_id,
-                expected=version_of(ledger, job_id),
+                expected=version_of(store, job_id),
                 events=[],
                 drop=[ONE],
                 due_at=due_at,
             )
         )
-    assert ledger.blobs.draft(job_id, ONE) == ""
+    assert store.blobs.draft(job_id, ONE) == ""
 
 
 def test_a_draft_leaves_with_the_next_sign_of_life_whoever_gives_it(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    running = granted(ledger, job_id, ONE)
+    running = granted(store, job_id, ONE)
     running.beat("thinking", "Too early to leave by itself")
-    assert ledger.blobs.draft(job_id, ONE) == ""
+    assert store.blobs.draft(job_id, ONE) == ""
 
-    ledger.connection.script_for_each("renew", [running.renewal()])
-    assert ledger.blobs.draft(job_id, ONE) == "Too early to leave by itself"
+    store.connection.script_for_each("renew", [running.renewal()])
+    assert store.blobs.draft(job_id, ONE) == "Too early to leave by itself"

@@ -14,7 +14,7 @@ from handoff_queue.shared.store.claims import ClaimRequest, FinishedWithCommit
 from handoff_queue.shared.store.finish_request import FinishRequest
 from handoff_queue.shared.store.job_summary import HandoffTally
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus
@@ -41,19 +41,19 @@ LOOK = "0123456789abcdef"
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
+def job_id(store: Store) -> JobId:
     """Its planner is out, and a step is, too."""
-    job_id = a_job(ledger, max_turns=10)
-    issue(ledger, job_id, STEP)
-    issue(ledger, job_id, FIRST, role="planner", group=None)
+    job_id = a_job(store, max_turns=10)
+    issue(store, job_id, STEP)
+    issue(store, job_id, FIRST, role="planner", group=None)
     return job_id
 
 
 @pytest.fixture
-def held(ledger: Ledger, job_id: JobId) -> Claim:
+def held(store: Store, job_id: JobId) -> Claim:
     """The planner's, whose model has answered."""
     wanted = ClaimRequest(job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", look=LOOK)
-    made = ledger.claims.claim(wanted)
+    made = store.claims.claim(wanted)
     made.reserve(WorstCase(10, 10, 0))
     made.checkpoint(replied(), may_wait=True)
     return made
@@ -64,11 +64,11 @@ def end_of(held: Claim) -> FinishRequest:
     return held.end(result, (finished(result),))
 
 
-def next_role(ledger: Ledger, job_id: JobId) -> Commit:
+def next_role(store: Store, job_id: JobId) -> Commit:
     """A decision on the version before the end."""
     return Commit(
         job_id=job_id,
-        expected=version_in(ledger, job_id),
+        expected=version_in(store, job_id),
         events=[issued(NEXT, "assessor", group=None)],
         look=LOOK,
     )
@@ -80,146 +80,146 @@ def wanted(job_id: JobId) -> ClaimRequest:
     )
 
 
-def followed(ledger: Ledger, held: Claim) -> FinishedWithCommit:
-    return ledger.claims.end_and_commit(
-        held, end_of(held), next_role(ledger, held.job_id), wanted(held.job_id)
+def followed(store: Store, held: Claim) -> FinishedWithCommit:
+    return store.claims.end_and_commit(
+        held, end_of(held), next_role(store, held.job_id), wanted(held.job_id)
     )
 
 
-def kinds(ledger: Ledger, job_id: JobId) -> list[str]:
-    return [one.event.type for one in ledger.journal.read(job_id, 3)]
+def kinds(store: Store, job_id: JobId) -> list[str]:
+    return [one.event.type for one in store.journal.read(job_id, 3)]
 
 
 def test_they_stand_in_the_journal_one_behind_the_other(
-    ledger: Ledger, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, held: Claim
 ) -> None:
-    done = followed(ledger, held)
+    done = followed(store, held)
 
-    assert kinds(ledger, job_id) == ["handoff_finished", "handoff_issued"]
-    assert (*done.finished.recorded, *done.recorded) == tuple(ledger.journal.read(job_id, 3))
+    assert kinds(store, job_id) == ["handoff_finished", "handoff_issued"]
+    assert (*done.finished.recorded, *done.recorded) == tuple(store.journal.read(job_id, 3))
 
 
-def test_the_next_handoff_is_claimed_with_them(ledger: Ledger, job_id: JobId, held: Claim) -> None:
-    done = followed(ledger, held)
+def test_the_next_handoff_is_claimed_with_them(store: Store, job_id: JobId, held: Claim) -> None:
+    done = followed(store, held)
 
     assert done.claim is not None
     assert (done.claim.verdict, done.claim.reserved) == (ClaimVerdict.GRANTED, True)
-    assert claim(ledger, job_id, NEXT, "supervisor:2").verdict is ClaimVerdict.BUSY
-    assert claim(ledger, job_id, FIRST, "supervisor:2").verdict is ClaimVerdict.DUPLICATE
+    assert claim(store, job_id, NEXT, "supervisor:2").verdict is ClaimVerdict.BUSY
+    assert claim(store, job_id, FIRST, "supervisor:2").verdict is ClaimVerdict.DUPLICATE
 
 
 def test_what_the_first_has_used_is_booked_before_the_next_sets_something_aside(
-    ledger: Ledger, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, held: Claim
 ) -> None:
-    followed(ledger, held)
+    followed(store, held)
 
-    assert ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
+    assert store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
         b"1",
         b"1",
     ]
 
 
-def test_the_look_comes_to_its_end_with_them(ledger: Ledger, job_id: JobId, held: Claim) -> None:
-    followed(ledger, held)
+def test_the_look_comes_to_its_end_with_them(store: Store, job_id: JobId, held: Claim) -> None:
+    followed(store, held)
 
-    assert looks_noted(ledger, job_id) == 0
+    assert looks_noted(store, job_id) == 0
 
 
 def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(
-    ledger: Ledger, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, held: Claim
 ) -> None:
-    order = next_role(ledger, job_id)
-    ledger.journal.append(job_id, CancelRequested())
+    order = next_role(store, job_id)
+    store.journal.append(job_id, CancelRequested())
 
-    done = ledger.claims.end_and_commit(held, end_of(held), order, wanted(job_id))
+    done = store.claims.end_and_commit(held, end_of(held), order, wanted(job_id))
 
     assert (done.recorded, done.claim) == ((), None)
-    assert kinds(ledger, job_id) == ["cancel_requested", "handoff_finished"]
-    assert list(done.finished.recorded) == ledger.journal.read(job_id, 4)
-    assert looks_noted(ledger, job_id) == 1
+    assert kinds(store, job_id) == ["cancel_requested", "handoff_finished"]
+    assert list(done.finished.recorded) == store.journal.read(job_id, 4)
+    assert looks_noted(store, job_id) == 1
 
 
 def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(
-    ledger: Ledger, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, held: Claim
 ) -> None:
     """Whoever was woken by them has found nothing to do while the role was out: they have to
     be part of a decision.
     """
-    order = replace(next_role(ledger, job_id), events=[issued("write.1", group="g2")])
-    finish(granted(ledger, job_id, STEP))
+    order = replace(next_role(store, job_id), events=[issued("write.1", group="g2")])
+    finish(granted(store, job_id, STEP))
 
-    done = ledger.claims.end_and_commit(held, end_of(held), order, None)
+    done = store.claims.end_and_commit(held, end_of(held), order, None)
 
     assert done.recorded == ()
-    assert kinds(ledger, job_id) == ["handoff_finished", "handoff_finished"]
+    assert kinds(store, job_id) == ["handoff_finished", "handoff_finished"]
 
 
 def test_looks_that_others_began_before_do_not_stay_noted(
-    ledger: Ledger, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, held: Claim
 ) -> None:
     """One that comes to its end speaks for the job."""
-    looks_begun_ago(ledger, job_id, 60, 40, 20)
-    followed(ledger, held)
+    looks_begun_ago(store, job_id, 60, 40, 20)
+    followed(store, held)
 
-    assert looks_noted(ledger, job_id) == 0
+    assert looks_noted(store, job_id) == 0
 
 
 def test_what_has_become_of_the_handoffs_is_counted_on(
-    ledger: Ledger, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, held: Claim
 ) -> None:
-    followed(ledger, held)
+    followed(store, held)
 
-    assert ledger.glances.of(job_id).tally == HandoffTally(
+    assert store.glances.of(job_id).tally == HandoffTally(
         issued=3, ok=1, partial=0, needs_input=0, failed=0, dropped=0
     )
 
 
 def test_of_a_claim_that_was_lost_nothing_is_written(
-    ledger: Ledger, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, held: Claim
 ) -> None:
-    let_lease_run_out(ledger, held)
-    claim(ledger, job_id, FIRST, "supervisor:2")
+    let_lease_run_out(store, held)
+    claim(store, job_id, FIRST, "supervisor:2")
 
     with pytest.raises(LeaseLost):
-        followed(ledger, held)
+        followed(store, held)
 
-    assert kinds(ledger, job_id) == []
+    assert kinds(store, job_id) == []
 
 
 def test_said_twice_the_end_is_one_and_the_decision_is_too(
-    ledger: Ledger, job_id: JobId, held: Claim
+    store: Store, job_id: JobId, held: Claim
 ) -> None:
     """The first answer was lost."""
-    end, order = end_of(held), next_role(ledger, job_id)
-    first = ledger.claims.end_and_commit(held, end, order, wanted(job_id))
+    end, order = end_of(held), next_role(store, job_id)
+    first = store.claims.end_and_commit(held, end, order, wanted(job_id))
 
-    again = ledger.claims.end_and_commit(held, end, order, wanted(job_id))
+    again = store.claims.end_and_commit(held, end, order, wanted(job_id))
 
     assert (again.finished, again.recorded) == (first.finished, ())
     assert held.finish(end) == first.finished
-    assert kinds(ledger, job_id) == ["handoff_finished", "handoff_issued"]
-    assert ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
+    assert kinds(store, job_id) == ["handoff_finished", "handoff_issued"]
+    assert store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
         b"1",
         b"1",
     ]
 
 
-def test_payloads_of_both_are_there(ledger: Ledger, job_id: JobId, held: Claim) -> None:
-    order = replace(next_role(ledger, job_id), payloads=["what is decided"])
-    ledger.claims.end_and_commit(held, end_of(held), order, None)
+def test_payloads_of_both_are_there(store: Store, job_id: JobId, held: Claim) -> None:
+    order = replace(next_role(store, job_id), payloads=["what is decided"])
+    store.claims.end_and_commit(held, end_of(held), order, None)
 
     digests = [digest_of("what is decided"), result_of(held).content_digest]
-    assert set(ledger.blobs.get(job_id, digests)) == set(digests)
+    assert set(store.blobs.get(job_id, digests)) == set(digests)
 
 
-def test_the_end_of_the_job_can_be_what_follows(ledger: Ledger, job_id: JobId, held: Claim) -> None:
+def test_the_end_of_the_job_can_be_what_follows(store: Store, job_id: JobId, held: Claim) -> None:
     order = replace(
-        next_role(ledger, job_id),
+        next_role(store, job_id),
         events=[JobEnded(status=JobStatus.OK)],
         drop=[STEP],
         fields={"status": "ok"},
     )
-    ledger.claims.end_and_commit(held, end_of(held), order, None)
+    store.claims.end_and_commit(held, end_of(held), order, None)
 
-    assert kinds(ledger, job_id) == ["handoff_finished", "job_ended"]
-    assert ledger.jobs.handoffs(job_id, [STEP])[STEP].state == "dropped"
+    assert kinds(store, job_id) == ["handoff_finished", "job_ended"]
+    assert store.jobs.handoffs(job_id, [STEP])[STEP].state == "dropped"

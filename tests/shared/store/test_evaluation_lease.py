@@ -13,7 +13,7 @@ from handoff_queue.shared.store.evaluation_lease import TOGETHER_S
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
 from handoff_queue.shared.store.leases import Leases
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import LooksCrowded, LooksFrozen, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
@@ -22,261 +22,257 @@ from tests.doubles.sweeps import looks_begun_ago, looks_noted, silent_for, woken
 from tests.waiting import wait_until
 
 GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0
-"""Of any ledger here."""
+"""Of any store here."""
 LONG_AGO = tuple(GIVEN_UP_S * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
 """As often as may be, each after the one before was given up, a look that was not heard of again.
 """
 
 
-def heard_of(ledger: Ledger, job_id: JobId) -> dict[str, int]:
+def heard_of(store: Store, job_id: JobId) -> dict[str, int]:
     """When each look that is noted was last heard of (Unix ms)."""
-    words = ledger.connection.redis.hget(keys.job(job_id), "looks").decode().split()
+    words = store.connection.redis.hget(keys.job(job_id), "looks").decode().split()
     return {name: int(at_ms) for name, at_ms in (word.split(":") for word in words)}
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    return a_job(ledger)
+def job_id(store: Store) -> JobId:
+    return a_job(store)
 
 
-def test_a_look_reads_what_the_journal_has_after_a_version(ledger: Ledger, job_id: JobId) -> None:
-    ledger.journal.append(job_id, CancelRequested())
+def test_a_look_reads_what_the_journal_has_after_a_version(store: Store, job_id: JobId) -> None:
+    store.journal.append(job_id, CancelRequested())
 
-    assert ledger.looks.at(job_id).begin() == ledger.journal.read(job_id)
-    assert ledger.looks.at(job_id).begin(1) == ledger.journal.read(job_id, 1)
-    assert ledger.looks.at(job_id).begin(2) == []
+    assert store.looks.at(job_id).begin() == store.journal.read(job_id)
+    assert store.looks.at(job_id).begin(1) == store.journal.read(job_id, 1)
+    assert store.looks.at(job_id).begin(2) == []
 
 
-def test_a_long_journal_is_read_to_its_end(ledger: Ledger, job_id: JobId) -> None:
+def test_a_long_journal_is_read_to_its_end(store: Store, job_id: JobId) -> None:
     many = [CancelRequested()] * (READ_AT_MOST + 5)
-    ledger.journal.commit(Commit(job_id=job_id, expected=1, events=many))
+    store.journal.commit(Commit(job_id=job_id, expected=1, events=many))
 
-    assert [recorded.version for recorded in ledger.looks.at(job_id).begin()] == list(
+    assert [recorded.version for recorded in store.looks.at(job_id).begin()] == list(
         range(1, READ_AT_MOST + 7)
     )
 
 
-def test_a_look_at_no_job_is_noted_nowhere(ledger: Ledger) -> None:
+def test_a_look_at_no_job_is_noted_nowhere(store: Store) -> None:
     nobody = new_job_id()
 
-    assert ledger.looks.at(nobody).begin() == []
-    assert not ledger.connection.redis.exists(keys.job(nobody))
+    assert store.looks.at(nobody).begin() == []
+    assert not store.connection.redis.exists(keys.job(nobody))
 
 
-def test_a_look_that_is_said_to_begin_twice_is_one(ledger: Ledger, job_id: JobId) -> None:
-    look = ledger.looks.at(job_id)
+def test_a_look_that_is_said_to_begin_twice_is_one(store: Store, job_id: JobId) -> None:
+    look = store.looks.at(job_id)
     look.begin()
     look.begin()
 
-    assert looks_noted(ledger, job_id) == 1
+    assert looks_noted(store, job_id) == 1
 
 
 @pytest.mark.parametrize("how", ["commit", "due", "stumble", "interrupted"])
 def test_a_look_that_comes_to_its_end_strikes_out_itself_and_what_began_before_it(
-    ledger: Ledger, job_id: JobId, how: str
+    store: Store, job_id: JobId, how: str
 ) -> None:
-    ending, later = ledger.looks.at(job_id), ledger.looks.at(job_id)
+    ending, later = store.looks.at(job_id), store.looks.at(job_id)
     ending.begin()
     later.begin()
-    begun = ledger.connection.redis.hget(keys.job(job_id), "looks")
-    looks_begun_ago(ledger, job_id, *LONG_AGO[1:])
-    before = ledger.connection.redis.hget(keys.job(job_id), "looks")
-    ledger.connection.redis.hset(keys.job(job_id), "looks", before + b" " + begun)
+    begun = store.connection.redis.hget(keys.job(job_id), "looks")
+    looks_begun_ago(store, job_id, *LONG_AGO[1:])
+    before = store.connection.redis.hget(keys.job(job_id), "looks")
+    store.connection.redis.hset(keys.job(job_id), "looks", before + b" " + begun)
 
     match how:
         case "commit":
-            ledger.journal.commit(
+            store.journal.commit(
                 Commit(job_id=job_id, expected=1, events=[CancelRequested()], look=ending.name)
             )
         case "due":
-            ledger.journal.set_due(job_id, None, 1, look=ending.name)
+            store.journal.set_due(job_id, None, 1, look=ending.name)
         case "stumble":
-            ledger.journal.stumble(job_id, look=ending.name)
+            store.journal.stumble(job_id, look=ending.name)
         case _:
             ending.interrupted()
 
-    assert ledger.connection.redis.hget(keys.job(job_id), "looks").startswith(later.name.encode())
-    assert looks_noted(ledger, job_id) == 1
+    assert store.connection.redis.hget(keys.job(job_id), "looks").startswith(later.name.encode())
+    assert looks_noted(store, job_id) == 1
 
 
-def test_a_commit_that_is_refused_ends_no_look(ledger: Ledger, job_id: JobId) -> None:
-    look = ledger.looks.at(job_id)
+def test_a_commit_that_is_refused_ends_no_look(store: Store, job_id: JobId) -> None:
+    look = store.looks.at(job_id)
     look.begin()
 
     with pytest.raises(VersionConflict):
-        ledger.journal.commit(
+        store.journal.commit(
             Commit(job_id=job_id, expected=7, events=[CancelRequested()], look=look.name)
         )
 
-    assert looks_noted(ledger, job_id) == 1
+    assert looks_noted(store, job_id) == 1
 
 
-def test_a_look_goes_on_when_what_it_runs_has_finished(ledger: Ledger, job_id: JobId) -> None:
-    look, event = ledger.looks.at(job_id), issued("judge.1", role="judge", group=None)
-    issue(ledger, job_id, "judge.1", role="judge", group=None)
-    claim = ledger.claims.claim(
+def test_a_look_goes_on_when_what_it_runs_has_finished(store: Store, job_id: JobId) -> None:
+    look, event = store.looks.at(job_id), issued("judge.1", role="judge", group=None)
+    issue(store, job_id, "judge.1", role="judge", group=None)
+    claim = store.claims.claim(
         ClaimRequest(
             job_id, HandoffId("judge.1"), event.handoff.digest, "supervisor:1", look=look.name
         )
     )
-    while_it_runs = looks_noted(ledger, job_id)
+    while_it_runs = looks_noted(store, job_id)
 
     finish(claim)
 
-    assert (while_it_runs, looks_noted(ledger, job_id)) == (0, 1)
+    assert (while_it_runs, looks_noted(store, job_id)) == (0, 1)
 
 
 def test_a_look_after_so_many_that_never_ended_is_not_to_be_had(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(ledger, job_id, *LONG_AGO)
+    looks_begun_ago(store, job_id, *LONG_AGO)
 
     with pytest.raises(LooksFrozen):
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
 
 def test_whoever_ends_such_a_job_may_freeze_at_it_too_and_is_alone(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(ledger, job_id, *LONG_AGO)
+    looks_begun_ago(store, job_id, *LONG_AGO)
     with pytest.raises(LooksFrozen):
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
     with pytest.raises(LooksCrowded):
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
-    looks_begun_ago(ledger, job_id, *LONG_AGO, GIVEN_UP_S + 1)
+    looks_begun_ago(store, job_id, *LONG_AGO, GIVEN_UP_S + 1)
     with pytest.raises(LooksFrozen):
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
 
-def test_one_less_is_no_reason(ledger: Ledger, job_id: JobId) -> None:
-    looks_begun_ago(ledger, job_id, *LONG_AGO[1:])
+def test_one_less_is_no_reason(store: Store, job_id: JobId) -> None:
+    looks_begun_ago(store, job_id, *LONG_AGO[1:])
 
-    assert ledger.looks.at(job_id).begin()
+    assert store.looks.at(job_id).begin()
 
 
 def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_is_due_again_soon(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(ledger, job_id, LONG_AGO[-1], 60)
-    woken_ago(ledger, 0, job_id)
+    looks_begun_ago(store, job_id, LONG_AGO[-1], 60)
+    woken_ago(store, 0, job_id)
 
     with pytest.raises(LooksCrowded):
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
-    due_in = ledger.connection.redis.zscore(keys.DUE, job_id) / 1000 - ledger.connection.now()
+    due_in = store.connection.redis.zscore(keys.DUE, job_id) / 1000 - store.connection.now()
     assert due_in == pytest.approx(TOGETHER_S, abs=0.2)
-    assert ledger.connection.redis.zscore(keys.WAITING + "supervisor", job_id) is None, (
+    assert store.connection.redis.zscore(keys.WAITING + "supervisor", job_id) is None, (
         "its wake-up was taken"
     )
-    assert looks_noted(ledger, job_id) == 2
+    assert looks_noted(store, job_id) == 2
 
 
 def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_same_moment(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(ledger, job_id, LONG_AGO[-1])
+    looks_begun_ago(store, job_id, LONG_AGO[-1])
 
-    assert ledger.looks.at(job_id).begin()
+    assert store.looks.at(job_id).begin()
     with pytest.raises(LooksCrowded):
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
 
 def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(ledger, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
-    assert ledger.looks.at(job_id).begin()
+    looks_begun_ago(store, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
+    assert store.looks.at(job_id).begin()
 
-    looks_begun_ago(ledger, job_id, *(60 - n for n in range(MAX_LOOKS)))
+    looks_begun_ago(store, job_id, *(60 - n for n in range(MAX_LOOKS)))
     with pytest.raises(LooksCrowded):
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
 
 def test_looks_that_began_before_the_first_was_given_up_count_as_one(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     """As when processes are killed in quick succession, or a machine with all of them is
     switched off.
     """
-    looks_begun_ago(ledger, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
+    looks_begun_ago(store, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
 
-    assert ledger.looks.at(job_id).begin()
+    assert store.looks.at(job_id).begin()
 
 
-def test_any_number_of_looks_may_begin_at_once(ledger: Ledger, job_id: JobId) -> None:
+def test_any_number_of_looks_may_begin_at_once(store: Store, job_id: JobId) -> None:
     for _ in range(5 * MAX_LOOKS):
-        assert ledger.looks.at(job_id).begin()
+        assert store.looks.at(job_id).begin()
 
 
 def test_of_one_that_takes_long_it_is_said_that_it_lives(redis_url: str) -> None:
     """By the thread that renews leases: of a process that froze, nothing is said."""
     lease_s = 0.3
-    ledger = open_ledger(redis_url, Settings(lease_s=lease_s))
-    leases, job_id = Leases(redis_url, lease_s, watchdog=False), a_job(ledger)
+    store = open_store(redis_url, Settings(lease_s=lease_s))
+    leases, job_id = Leases(redis_url, lease_s, watchdog=False), a_job(store)
     leases.start()
-    slow, frozen = ledger.looks.at(job_id), ledger.looks.at(job_id)
+    slow, frozen = store.looks.at(job_id), store.looks.at(job_id)
     slow.begin()
     frozen.begin()
-    began = heard_of(ledger, job_id)
+    began = heard_of(store, job_id)
 
     with leases.shown(slow.sign_of_life):
         later = FROZEN_AFTER_LEASES * lease_s * 1000
         wait_until(
-            lambda: heard_of(ledger, job_id)[slow.name] > began[slow.name] + later,
+            lambda: heard_of(store, job_id)[slow.name] > began[slow.name] + later,
             what="signs of life",
         )
 
-    assert heard_of(ledger, job_id)[frozen.name] == began[frozen.name]
+    assert heard_of(store, job_id)[frozen.name] == began[frozen.name]
     leases.stop()
-    ledger.connection.close()
+    store.connection.close()
 
 
-def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    look = ledger.looks.at(job_id)
+def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(store: Store, job_id: JobId) -> None:
+    look = store.looks.at(job_id)
     look.begin()
     look.interrupted()
 
-    ledger.connection.script("look", *look.sign_of_life)
+    store.connection.script("look", *look.sign_of_life)
 
-    assert looks_noted(ledger, job_id) == 0
+    assert looks_noted(store, job_id) == 0
 
 
-def test_one_that_lives_is_none_of_those_that_froze_before_it(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    looks_begun_ago(ledger, job_id, *LONG_AGO)
-    redis = ledger.connection.redis
+def test_one_that_lives_is_none_of_those_that_froze_before_it(store: Store, job_id: JobId) -> None:
+    looks_begun_ago(store, job_id, *LONG_AGO)
+    redis = store.connection.redis
     first = redis.hget(keys.job(job_id), "looks").decode().partition(":")[0]
 
-    ledger.connection.script(
+    store.connection.script(
         "look", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]
     )
 
     with pytest.raises(LooksCrowded):  # there is one, and the job is not given up
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
 
 def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(ledger, job_id, *LONG_AGO)
-    silent_for(ledger, LONG_AGO[0])
+    looks_begun_ago(store, job_id, *LONG_AGO)
+    silent_for(store, LONG_AGO[0])
 
     with pytest.raises(LooksCrowded):
-        ledger.looks.at(job_id).begin()
+        store.looks.at(job_id).begin()
 
 
 def test_what_a_supervisor_without_looks_does_leaves_those_of_others_as_they_are(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     """A supervisor of a version without looks decides between two of ours."""
-    looks_begun_ago(ledger, job_id, *LONG_AGO[1:])
-    ledger.journal.commit(
-        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[CancelRequested()])
+    looks_begun_ago(store, job_id, *LONG_AGO[1:])
+    store.journal.commit(
+        Commit(job_id=job_id, expected=version_of(store, job_id), events=[CancelRequested()])
     )
 
-    assert looks_noted(ledger, job_id) == MAX_LOOKS - 1
+    assert looks_noted(store, job_id) == MAX_LOOKS - 1

@@ -15,7 +15,7 @@ from celery import Celery
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import THINK_QUEUE
 from tests.doubles.jobs import a_job, issue
 from tests.doubles.queued import send, step_of, taking
@@ -30,18 +30,18 @@ def app(redis_url: str) -> Iterator[Celery]:
 
 
 def test_while_many_wait_a_quarter_of_them_is_popped_and_taken_in_a_round_trip(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
     names = [f"s{n}.1" for n in range(20)]
     with taking(app) as queue:
         for _ in range(2):  # the first time Redis is told the scripts
-            send(app, ledger, a_job(ledger), *names)
-            ledger.connection.redis.config_resetstat()
+            send(app, store, a_job(store), *names)
+            store.connection.redis.config_resetstat()
             taken = [queue.get(timeout=5) for _ in names]
             for message in taken:
                 message.ack()
             assert [step_of(message) for message in taken] == names
-    stats = ledger.connection.redis.info("commandstats")
+    stats = store.connection.redis.info("commandstats")
     assert (stats["cmdstat_brpop"]["calls"], stats["cmdstat_evalsha"]["calls"]) == (
         1,
         1 + len([5, 4, 3, 2, 2, 1, 1, 1]),
@@ -63,8 +63,8 @@ def delivering(app: Celery, queue: str, to: Callable[[Any], None], slots: int = 
         yield connection
 
 
-def crowd(app: Celery, ledger: Ledger, queue: str, size: int) -> None:
-    job_id = a_job(ledger)
+def crowd(app: Celery, store: Store, queue: str, size: int) -> None:
+    job_id = a_job(store)
     with app.producer_or_acquire() as producer:
         for n in range(size):
             app.send_task(
@@ -77,10 +77,10 @@ def crowd(app: Celery, ledger: Ledger, queue: str, size: int) -> None:
 
 
 def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_for(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    client, seen = ledger.connection.redis, list[Any]()
-    crowd(app, ledger, QUEUE, 60)
+    client, seen = store.connection.redis, list[Any]()
+    crowd(app, store, QUEUE, 60)
     with delivering(app, QUEUE, seen.append, slots=12) as connection:
         connection.drain_events(timeout=5)
         client.config_resetstat()
@@ -90,10 +90,10 @@ def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_
         assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
 
 
-def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, ledger: Ledger) -> None:
+def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, store: Store) -> None:
     """For whether there is a slot for another one shows only then."""
     app, seen = make_app("test", redis_url, Settings(), [THINK_QUEUE]), list[Any]()
-    crowd(app, ledger, THINK_QUEUE, 5)
+    crowd(app, store, THINK_QUEUE, 5)
     with delivering(app, THINK_QUEUE, seen.append) as connection:
         for taken in (1, 2, 3):
             connection.drain_events(timeout=5)
@@ -102,7 +102,7 @@ def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, ledge
 
 
 def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
     seen = list[Any]()
 
@@ -111,7 +111,7 @@ def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(
         if len(seen) == 3:
             raise ConnectionError("in the middle")
 
-    crowd(app, ledger, QUEUE, 21)
+    crowd(app, store, QUEUE, 21)
     with delivering(app, QUEUE, receive) as connection:
         connection.drain_events(timeout=5)
         with pytest.raises(ConnectionError):
@@ -121,12 +121,12 @@ def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(
 
 
 def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    send(app, ledger, a_job(ledger), *(names := [f"s{n}.1" for n in range(6)]))
+    send(app, store, a_job(store), *(names := [f"s{n}.1" for n in range(6)]))
     with taking(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(3)]
-        ledger.connection.redis.script_flush()
+        store.connection.redis.script_flush()
         taken += [queue.get(timeout=5) for _ in range(3)]
         assert [step_of(message) for message in taken] == names
         for message in taken:
@@ -134,14 +134,14 @@ def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(
 
 
 def test_with_several_queues_what_is_taken_at_once_comes_from_any(
-    redis_url: str, ledger: Ledger
+    redis_url: str, store: Store
 ) -> None:
     app = make_app("test", redis_url, Settings(), [QUEUE, "other"])
     with app.connection_for_read() as connection:
         channel = connection.default_channel
-        send(app, ledger, a_job(ledger), "a.1", "b.1")
-        job_id = a_job(ledger)
-        issue(ledger, job_id, "c.1", group="g-c.1")
+        send(app, store, a_job(store), "a.1", "b.1")
+        job_id = a_job(store)
+        issue(store, job_id, "c.1", group="g-c.1")
         app.send_task(
             "specialist.x",
             args=["c.1"],
@@ -173,13 +173,13 @@ CUT = '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delive
 @pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize("element", [json.dumps(STRANGE), CUT], ids=["of a stranger", "cut off"])
 def test_what_no_version_of_ours_has_written_is_taken_too(
-    element: str, place: int, app: Celery, ledger: Ledger
+    element: str, place: int, app: Celery, store: Store
 ) -> None:
     """Wherever it stands among messages that have places: whoever runs it sees what is wrong
     with it.
     """
-    client = ledger.connection.redis
-    send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
+    client = store.connection.redis
+    send(app, store, a_job(store), "a.1", "b.1", "c.1")
     others = client.lrange(QUEUE, 0, -1)
     client.delete(QUEUE)
     client.rpush(QUEUE, *others[:place], element, *others[place:])

@@ -19,7 +19,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.jobs import LOST_AFTER_S
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.job_options import Priority
 from tests.doubles.jobs import a_job, granted
@@ -34,28 +34,28 @@ def app(redis_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def test_what_was_taken_is_out_until_it_is_claimed(app: Celery, ledger: Ledger) -> None:
-    send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
+def test_what_was_taken_is_out_until_it_is_claimed(app: Celery, store: Store) -> None:
+    send(app, store, job_id := a_job(store), "a.1", "b.1")
     with taking(app) as queue:
         for _ in range(2):
             queue.get(timeout=5).ack()
-    client = ledger.connection.redis
+    client = store.connection.redis
 
     assert client.zrange(keys.OUT + QUEUE, 0, -1) == [
         f"{job_id}/a.1".encode(),
         f"{job_id}/b.1".encode(),
     ]
-    granted(ledger, job_id, "b.1")
+    granted(store, job_id, "b.1")
     assert client.zrange(keys.OUT + QUEUE, 0, -1) == [f"{job_id}/a.1".encode()]
 
 
 def test_a_message_that_waits_beside_others_costs_one_round_trip_more_and_one_that_is_alone_none(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    job_id, client = a_job(ledger), ledger.connection.redis
+    job_id, client = a_job(store), store.connection.redis
     with taking(app) as queue:
         for steps, scripts in ((["a.1"], 0), (["b.1", "c.1"], 2), (["d.1"], 0)):
-            send(app, ledger, job_id, *steps)
+            send(app, store, job_id, *steps)
             client.config_resetstat()
             taken = [queue.get(timeout=5) for _ in steps]
             assert (
@@ -67,26 +67,26 @@ def test_a_message_that_waits_beside_others_costs_one_round_trip_more_and_one_th
 
 
 def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_it_was_taken(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    send(app, ledger, job_id := a_job(ledger), "a.1")
-    issued_ago(ledger, job_id, 7_200, "a.1")
-    assert ledger.jobs.sweep().due == {}
+    send(app, store, job_id := a_job(store), "a.1")
+    issued_ago(store, job_id, 7_200, "a.1")
+    assert store.jobs.sweep().due == {}
     with taking(app) as queue:
         message = queue.get(timeout=5)
 
-        assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+        assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
         message.ack()
 
 
 def test_what_its_worker_did_not_acknowledge_is_taken_next_of_its_class(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    send(app, ledger, a_job(ledger), "a.1", "b.1", "c.1")
+    send(app, store, a_job(store), "a.1", "b.1", "c.1")
     with taking(app) as queue:
         assert step_of(queue.get(timeout=5)) == "a.1"
     assert (
-        ledger.connection.redis.llen(QUEUE) == ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 3
+        store.connection.redis.llen(QUEUE) == store.connection.redis.zcard(keys.FAIR + QUEUE) == 3
     )
 
     with taking(app) as queue:
@@ -101,8 +101,8 @@ def test_what_its_worker_did_not_acknowledge_is_taken_next_of_its_class(
             message.ack()
 
 
-def test_what_is_handed_back_goes_behind_the_others(app: Celery, ledger: Ledger) -> None:
-    send(app, ledger, a_job(ledger), "a.1", "b.1")
+def test_what_is_handed_back_goes_behind_the_others(app: Celery, store: Store) -> None:
+    send(app, store, a_job(store), "a.1", "b.1")
     with taking(app) as queue:
         queue.get(timeout=5).reject(requeue=True)
         taken = [queue.get(timeout=5) for _ in range(2)]
@@ -113,14 +113,14 @@ def test_what_is_handed_back_goes_behind_the_others(app: Celery, ledger: Ledger)
 
 
 def test_an_element_that_died_with_who_popped_it_costs_its_message_one_sweep(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
     """Between BRPOP and what takes a message for it: the message itself stands in its place."""
-    send(app, ledger, a_job(ledger), "a.1", "b.1")
-    ledger.connection.redis.rpop(QUEUE)
+    send(app, store, a_job(store), "a.1", "b.1")
+    store.connection.redis.rpop(QUEUE)
 
-    assert ledger.jobs.sweep().due == {}
-    assert ledger.connection.redis.llen(QUEUE) == 2
+    assert store.jobs.sweep().due == {}
+    assert store.connection.redis.llen(QUEUE) == 2
     with taking(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(2)]
         assert [step_of(message) for message in taken] == ["a.1", "b.1"]
@@ -129,38 +129,38 @@ def test_an_element_that_died_with_who_popped_it_costs_its_message_one_sweep(
 
 
 def test_a_message_that_died_with_who_took_it_is_lost_whatever_waits(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
+    send(app, store, job_id := a_job(store), "a.1", "b.1")
     with taking(app) as queue:
         queue.get(timeout=5)
-        time_passes(ledger, LOST_AFTER_S + 1)
+        time_passes(store, LOST_AFTER_S + 1)
 
-        assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+        assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
 
 def test_what_waits_in_its_place_for_hours_is_not_lost_whoever_is_taken_meanwhile(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    batch, other = a_job(ledger), a_job(ledger)
-    ledger.connection.redis.hset(keys.job(batch), "priority", Priority.BATCH.value)
-    send(app, ledger, batch, *(names := [f"s{n}.1" for n in range(100)]))
-    issued_ago(ledger, batch, 7_200, *names)
-    send(app, ledger, other, "a.1")
+    batch, other = a_job(store), a_job(store)
+    store.connection.redis.hset(keys.job(batch), "priority", Priority.BATCH.value)
+    send(app, store, batch, *(names := [f"s{n}.1" for n in range(100)]))
+    issued_ago(store, batch, 7_200, *names)
+    send(app, store, other, "a.1")
     with taking(app) as queue:
         message = queue.get(timeout=5)
-        granted(ledger, other, step_of(message))
+        granted(store, other, step_of(message))
         message.ack()
 
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {}
 
 
 def test_messages_of_the_version_before_are_delivered_as_they_come(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
     """They have no place: each stands for itself."""
     app.send_task("specialist.x", args=["old"], queue=QUEUE, ignore_result=True)
-    send(app, ledger, a_job(ledger), "a.1")
+    send(app, store, a_job(store), "a.1")
     app.send_task("specialist.x", args=["older"], queue=QUEUE, ignore_result=True)
     with taking(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(3)]
@@ -173,27 +173,27 @@ def test_messages_of_the_version_before_are_delivered_as_they_come(
             message.ack()
 
 
-def test_what_the_version_before_took_and_ran_leaves_its_place(app: Celery, ledger: Ledger) -> None:
-    send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
-    client = ledger.connection.redis
+def test_what_the_version_before_took_and_ran_leaves_its_place(app: Celery, store: Store) -> None:
+    send(app, store, job_id := a_job(store), "a.1", "b.1")
+    client = store.connection.redis
     client.rpop(QUEUE)
-    granted(ledger, job_id, "a.1")
-    ledger.jobs.sweep()
+    granted(store, job_id, "a.1")
+    store.jobs.sweep()
     assert [entry.decode().split()[0] for entry in client.zrange(keys.FAIR + QUEUE, 0, -1)] == [
         f"{job_id}/b.1"
     ]
     assert client.llen(QUEUE) == 1
 
     client.rpop(QUEUE)
-    granted(ledger, job_id, "b.1")
-    ledger.jobs.sweep()
+    granted(store, job_id, "b.1")
+    store.jobs.sweep()
     assert not client.keys(f"{keys.FAIR}*")
 
 
-def test_an_element_too_many_brings_what_it_is_itself(app: Celery, ledger: Ledger) -> None:
+def test_an_element_too_many_brings_what_it_is_itself(app: Celery, store: Store) -> None:
     """A second copy: its claim says so."""
-    send(app, ledger, a_job(ledger), "a.1")
-    client = ledger.connection.redis
+    send(app, store, a_job(store), "a.1")
+    client = store.connection.redis
     client.rpush(QUEUE, client.lindex(QUEUE, 0))
     with taking(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(2)]
@@ -203,24 +203,24 @@ def test_an_element_too_many_brings_what_it_is_itself(app: Celery, ledger: Ledge
 
 
 def test_a_purge_empties_the_queue_and_what_is_still_wanted_is_found(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    send(app, ledger, job_id := a_job(ledger), "a.1", "b.1")
+    send(app, store, job_id := a_job(store), "a.1", "b.1")
 
     assert app.control.purge() == 2
-    assert not ledger.connection.redis.exists(
+    assert not store.connection.redis.exists(
         QUEUE, keys.FAIR + QUEUE, f"{keys.FAIR}{QUEUE}:messages", f"{keys.FAIR}{QUEUE}:next"
     )
-    assert ledger.jobs.sweep().due == {}
-    time_passes(ledger, LOST_AFTER_S + 1)
-    assert {*ledger.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
+    assert store.jobs.sweep().due == {}
+    time_passes(store, LOST_AFTER_S + 1)
+    assert {*store.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
 def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
     job_id = new_job_id()
-    ledger.connection.redis.script_flush()
+    store.connection.redis.script_flush()
     publish_each(
         app,
         [
@@ -229,14 +229,14 @@ def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(
         ],
     )
 
-    assert ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 2
+    assert store.connection.redis.zcard(keys.FAIR + QUEUE) == 2
 
 
 def test_where_the_connection_breaks_nothing_is_taken_twice(
-    app: Celery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    app: Celery, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever asks then has taken some in either way: popped first, and at once."""
-    send(app, ledger, a_job(ledger), *(f"s{n}.1" for n in range(2 + 5 * MOST_AT_ONCE)))
+    send(app, store, a_job(store), *(f"s{n}.1" for n in range(2 + 5 * MOST_AT_ONCE)))
     with taking(app) as queue:
         for _ in range(2 + MOST_AT_ONCE):
             queue.get(timeout=5).ack()
@@ -253,14 +253,14 @@ def test_where_the_connection_breaks_nothing_is_taken_twice(
         with pytest.raises(ConnectionError):
             queue.get(timeout=5)
 
-        assert ledger.connection.redis.zcard(keys.FAIR + QUEUE) == 3 * MOST_AT_ONCE
+        assert store.connection.redis.zcard(keys.FAIR + QUEUE) == 3 * MOST_AT_ONCE
 
 
 def test_who_takes_a_message_brings_the_script_to_a_redis_that_has_forgotten_it(
-    app: Celery, ledger: Ledger
+    app: Celery, store: Store
 ) -> None:
-    send(app, ledger, a_job(ledger), "a.1", "b.1")
-    ledger.connection.redis.script_flush()
+    send(app, store, a_job(store), "a.1", "b.1")
+    store.connection.redis.script_flush()
 
     with taking(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(2)]

@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import Counted
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId
@@ -17,18 +17,18 @@ from tests.doubles.jobs import a_job, ended, granted, issued, result_of, version
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
+def job_id(store: Store) -> JobId:
     """A job with four handoffs; the first three are parts of a fan-in that may go on with two."""
-    job_id = a_job(ledger)
+    job_id = a_job(store)
     counts = (Counted(fan_in="d", wakes_from=2),)
     parts = [
         issued(f"{step}.1", index=n).model_copy(update={"counts": counts})
         for n, step in enumerate("abc")
     ]
-    due_at = ledger.connection.now() + 3_600
+    due_at = store.connection.now() + 3_600
     events = [*parts, issued("x.1", index=3)]
-    ledger.journal.commit(
-        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=events, due_at=due_at)
+    store.journal.commit(
+        Commit(job_id=job_id, expected=version_of(store, job_id), events=events, due_at=due_at)
     )
     return job_id
 
@@ -40,31 +40,31 @@ def wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
     return ended(claimed, result).wakes
 
 
-def test_the_supervisor_is_woken_when_a_fan_in_may_go_on(ledger: Ledger, job_id: JobId) -> None:
-    assert [wakes(granted(ledger, job_id, f"{step}.1")) for step in "abc"] == [False, True, True]
+def test_the_supervisor_is_woken_when_a_fan_in_may_go_on(store: Store, job_id: JobId) -> None:
+    assert [wakes(granted(store, job_id, f"{step}.1")) for step in "abc"] == [False, True, True]
 
 
-def test_a_part_of_no_such_fan_in_wakes_nobody(ledger: Ledger, job_id: JobId) -> None:
-    assert not wakes(granted(ledger, job_id, "x.1"))
+def test_a_part_of_no_such_fan_in_wakes_nobody(store: Store, job_id: JobId) -> None:
+    assert not wakes(granted(store, job_id, "x.1"))
 
 
-def test_what_is_not_usable_is_told_at_once_and_not_counted(ledger: Ledger, job_id: JobId) -> None:
-    assert wakes(granted(ledger, job_id, "a.1"), ResultStatus.FAILED)
-    assert not wakes(granted(ledger, job_id, "b.1"))
-    assert wakes(granted(ledger, job_id, "c.1"))
+def test_what_is_not_usable_is_told_at_once_and_not_counted(store: Store, job_id: JobId) -> None:
+    assert wakes(granted(store, job_id, "a.1"), ResultStatus.FAILED)
+    assert not wakes(granted(store, job_id, "b.1"))
+    assert wakes(granted(store, job_id, "c.1"))
 
 
-def test_a_result_that_is_said_twice_is_counted_once(ledger: Ledger, job_id: JobId) -> None:
-    claimed = granted(ledger, job_id, "a.1")
+def test_a_result_that_is_said_twice_is_counted_once(store: Store, job_id: JobId) -> None:
+    claimed = granted(store, job_id, "a.1")
 
     assert [wakes(claimed), wakes(claimed)] == [False, False]
-    assert wakes(granted(ledger, job_id, "b.1"))
+    assert wakes(granted(store, job_id, "b.1"))
 
 
 def test_a_supervisor_that_nobody_could_wake_is_woken_by_the_sweeper(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     for step in "ab":
-        wakes(granted(ledger, job_id, f"{step}.1"))
+        wakes(granted(store, job_id, f"{step}.1"))
 
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) / 1000 < ledger.connection.now() + 60
+    assert store.connection.redis.zscore(keys.DUE, job_id) / 1000 < store.connection.now() + 60

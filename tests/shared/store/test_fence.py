@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Cancelled, LeaseLost
 from handoff_queue.shared.types.events import CancelRequested, HandoffFinished
@@ -27,30 +27,30 @@ ONE = HandoffId("find.1")
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
+def job_id(store: Store) -> JobId:
     """A job with two handoffs out."""
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1", "look.1")
+    job_id = a_job(store)
+    issue(store, job_id, "find.1", "look.1")
     return job_id
 
 
-def drop(ledger: Ledger, job_id: JobId, *handoff_ids: str) -> None:
+def drop(store: Store, job_id: JobId, *handoff_ids: str) -> None:
     dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id,
-            expected=version_of(ledger, job_id),
+            expected=version_of(store, job_id),
             events=[CancelRequested()],
             drop=dropped,
         )
     )
 
 
-def test_a_stale_claim_can_write_nothing(ledger: Ledger, job_id: JobId) -> None:
-    stale = granted(ledger, job_id, "find.1")
-    let_lease_run_out(ledger, stale)
-    granted(ledger, job_id, "find.1", "w2")
-    before = everything(ledger)
+def test_a_stale_claim_can_write_nothing(store: Store, job_id: JobId) -> None:
+    stale = granted(store, job_id, "find.1")
+    let_lease_run_out(store, stale)
+    granted(store, job_id, "find.1", "w2")
+    before = everything(store)
 
     assert finish(stale) is None
     stale.release()
@@ -60,24 +60,24 @@ def test_a_stale_claim_can_write_nothing(ledger: Ledger, job_id: JobId) -> None:
         stale.renew()
     with pytest.raises(LeaseLost):
         stale.reserve(WorstCase(1, 1, 1))
-    assert everything(ledger) == before
+    assert everything(store) == before
 
 
-def test_a_lapsed_claim_that_nobody_took_over_still_holds(ledger: Ledger, job_id: JobId) -> None:
-    late = granted(ledger, job_id, "find.1")
-    let_lease_run_out(ledger, late)
+def test_a_lapsed_claim_that_nobody_took_over_still_holds(store: Store, job_id: JobId) -> None:
+    late = granted(store, job_id, "find.1")
+    let_lease_run_out(store, late)
 
     late.checkpoint(replied())
     assert finish(late) is not None
 
 
-def test_a_claim_that_was_lost_says_so_without_asking_again(ledger: Ledger, job_id: JobId) -> None:
-    stale = granted(ledger, job_id, "find.1")
-    let_lease_run_out(ledger, stale)
-    granted(ledger, job_id, "find.1", "w2")
+def test_a_claim_that_was_lost_says_so_without_asking_again(store: Store, job_id: JobId) -> None:
+    stale = granted(store, job_id, "find.1")
+    let_lease_run_out(store, stale)
+    granted(store, job_id, "find.1", "w2")
     with pytest.raises(LeaseLost):
         stale.renew()
-    ledger.connection.close()
+    store.connection.close()
 
     with pytest.raises(LeaseLost):
         stale.beat("thinking")
@@ -85,26 +85,26 @@ def test_a_claim_that_was_lost_says_so_without_asking_again(ledger: Ledger, job_
         stale.checkpoint(replied())
 
 
-def test_a_dropped_handoff_can_write_nothing(ledger: Ledger, job_id: JobId) -> None:
-    running = granted(ledger, job_id, "find.1")
+def test_a_dropped_handoff_can_write_nothing(store: Store, job_id: JobId) -> None:
+    running = granted(store, job_id, "find.1")
     running.checkpoint(replied())
-    drop(ledger, job_id, "find.1")
+    drop(store, job_id, "find.1")
 
     assert finish(running) is None
     with pytest.raises(Cancelled):
         running.checkpoint(replied())
-    assert not ledger.connection.redis.exists(keys.turns(job_id, ONE))
+    assert not store.connection.redis.exists(keys.turns(job_id, ONE))
 
 
-def test_the_first_result_wins(ledger: Ledger, job_id: JobId) -> None:
-    running = granted(ledger, job_id, "find.1")
+def test_the_first_result_wins(store: Store, job_id: JobId) -> None:
+    running = granted(store, job_id, "find.1")
 
     assert finish(running, "The first.") == 1
     assert finish(running, "The second.") is None
 
     results = [
         recorded.event
-        for recorded in ledger.journal.read(job_id)
+        for recorded in store.journal.read(job_id)
         if isinstance(recorded.event, HandoffFinished)
     ]
     assert [event.result.digest for event in results] == [
@@ -112,44 +112,42 @@ def test_the_first_result_wins(ledger: Ledger, job_id: JobId) -> None:
     ]
     assert (
         result_of(running, "The first.").to_json()
-        in ledger.blobs.get(job_id, [results[0].result.digest]).values()
+        in store.blobs.get(job_id, [results[0].result.digest]).values()
     )
 
 
-def test_what_follows_from_a_result_enters_the_journal_with_it(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    finish(granted(ledger, job_id, "find.1"), "An answer.", CancelRequested(by="a test"))
+def test_what_follows_from_a_result_enters_the_journal_with_it(store: Store, job_id: JobId) -> None:
+    finish(granted(store, job_id, "find.1"), "An answer.", CancelRequested(by="a test"))
 
-    assert [recorded.event.type for recorded in ledger.journal.read(job_id)[-2:]] == [
+    assert [recorded.event.type for recorded in store.journal.read(job_id)[-2:]] == [
         "handoff_finished",
         "cancel_requested",
     ]
 
 
 def test_the_end_of_a_handoff_says_how_many_parts_of_its_group_are_out(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    issue(ledger, job_id, "planner.1", role="planner", group=None)
+    issue(store, job_id, "planner.1", role="planner", group=None)
 
-    assert finish(granted(ledger, job_id, "find.1")) == 1
-    assert finish(granted(ledger, job_id, "look.1")) == 0
-    assert finish(granted(ledger, job_id, "planner.1")) == -1
+    assert finish(granted(store, job_id, "find.1")) == 1
+    assert finish(granted(store, job_id, "look.1")) == 0
+    assert finish(granted(store, job_id, "planner.1")) == -1
 
 
-def test_a_dropped_part_is_not_waited_for(ledger: Ledger, job_id: JobId) -> None:
-    drop(ledger, job_id, "find.1")
-    drop(ledger, job_id, "find.1")
+def test_a_dropped_part_is_not_waited_for(store: Store, job_id: JobId) -> None:
+    drop(store, job_id, "find.1")
+    drop(store, job_id, "find.1")
 
-    assert finish(granted(ledger, job_id, "look.1")) == 0
+    assert finish(granted(store, job_id, "look.1")) == 0
 
 
 def test_a_result_for_a_job_that_was_removed_brings_nothing_back(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    running = granted(ledger, job_id, "find.1")
-    ledger.connection.redis.delete(keys.job(job_id))
-    before = everything(ledger)
+    running = granted(store, job_id, "find.1")
+    store.connection.redis.delete(keys.job(job_id))
+    before = everything(store)
 
     assert finish(running) is None
-    assert everything(ledger) == before
+    assert everything(store) == before

@@ -11,7 +11,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.fleet_history import MOST
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
@@ -37,20 +37,20 @@ AN_HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1")
+def job_id(store: Store) -> JobId:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1")
     return job_id
 
 
-def newest(ledger: Ledger) -> dict[str, Any]:
-    return ledger.history.read(["researcher"])[0]["researcher"][0]
+def newest(store: Store) -> dict[str, Any]:
+    return store.history.read(["researcher"])[0]["researcher"][0]
 
 
 def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    claimed = ledger.claims.claim(
+    claimed = store.claims.claim(
         ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
     )
     claimed.checkpoint(replied())
@@ -58,58 +58,56 @@ def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(
     result = result_of(claimed).model_copy(update={"usage": used})
     ended(claimed, result)
 
-    sample = newest(ledger)
+    sample = newest(store)
     assert (sample["turns"], sample["waited_ms"]) == (1, 0)
     assert sample["lane"] == {"name": LANE, "input": 1_000, "output": 50}
 
 
-def test_a_handoff_whose_calls_nobody_counts_has_no_lane(ledger: Ledger, job_id: JobId) -> None:
-    finish(granted(ledger, job_id, "a.1"))
+def test_a_handoff_whose_calls_nobody_counts_has_no_lane(store: Store, job_id: JobId) -> None:
+    finish(granted(store, job_id, "a.1"))
 
-    assert newest(ledger)["lane"] is None
+    assert newest(store)["lane"] is None
 
 
 def test_what_is_waited_for_the_provider_is_told_apart_from_work_also_over_a_park(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    first, waiting = granted(ledger, job_id, "a.1"), granted(ledger, job_id, "b.1")
+    first, waiting = granted(store, job_id, "a.1"), granted(store, job_id, "b.1")
     assert first.reserve(WORST, EXPECTED) is None
     first.heard(RateLimits(requests=Allowance(1, 0)))
     assert waiting.reserve(WORST, EXPECTED) is not None
     for since in ("waits_since", "started_at"):
-        ledger.connection.redis.hincrby(
-            keys.handoff(job_id, waiting.handoff_id), since, -AN_HOUR_MS
-        )
+        store.connection.redis.hincrby(keys.handoff(job_id, waiting.handoff_id), since, -AN_HOUR_MS)
     assert waiting.park(0.001, "rate limit")
     first.heard(RateLimits(requests=Allowance(100, 100)))
 
     def back() -> Claim | None:
-        again = claim(ledger, job_id, "b.1")
+        again = claim(store, job_id, "b.1")
         return again if again.verdict is ClaimVerdict.GRANTED else None
 
     again = wait_until(back, what="the end of the park")
     assert again is not None
     assert again.reserve(WORST, EXPECTED) is None
-    assert not ledger.connection.redis.hexists(
+    assert not store.connection.redis.hexists(
         keys.handoff(job_id, waiting.handoff_id), "waits_since"
     )
     finish(again)
 
-    sample = newest(ledger)
+    sample = newest(store)
     assert AN_HOUR_MS <= sample["waited_ms"] <= sample["ms"]
 
 
 def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    claimed = ledger.claims.claim(
+    claimed = store.claims.claim(
         ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w", WORST, EXPECTED)
     )
     claimed.checkpoint(replied())
     used = Usage(input_tokens=10**17, output_tokens=10**17, cost_microusd=None)
     ended(claimed, result_of(claimed).model_copy(update={"usage": used}))
 
-    assert newest(ledger)["lane"] == {"name": LANE, "input": MOST, "output": MOST}
+    assert newest(store)["lane"] == {"name": LANE, "input": MOST, "output": MOST}
 
 
 UNREADABLE = [
@@ -135,14 +133,14 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("line", UNREADABLE, ids=range(len(UNREADABLE)))
-def test_a_line_that_is_no_sample_and_no_score_is_skipped(ledger: Ledger, line: bytes) -> None:
-    redis = ledger.connection.redis
+def test_a_line_that_is_no_sample_and_no_score_is_skipped(store: Store, line: bytes) -> None:
+    redis = store.connection.redis
     sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "lane": None}
     score_line = '{"cost_likely": null, "cost_most": 1.5, "time_likely": 0.5, "time_most": 2}'
     redis.rpush(keys.history("researcher"), line, json.dumps(sample))
     redis.rpush(keys.SCORES, line, score_line)
 
-    samples, scores = ledger.history.read(["researcher"])
+    samples, scores = store.history.read(["researcher"])
 
     assert samples["researcher"] == [sample]
     assert [score["cost_most"] for score in scores] == [1.5]

@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claims import ClaimRequest
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.message import digest_of
@@ -58,11 +58,11 @@ BREAKS: dict[str, Break] = {
 
 
 @pytest.fixture
-def shared(ledger: Ledger) -> Iterator[Ledger]:
-    """The ledger. The test removes all shared keys at its end."""
-    TODAY[0] = int(ledger.connection.now() // 86_400)
-    yield ledger
-    ledger.connection.redis.delete(
+def shared(store: Store) -> Iterator[Store]:
+    """The store. The test removes all shared keys at its end."""
+    TODAY[0] = int(store.connection.now() // 86_400)
+    yield store
+    store.connection.redis.delete(
         *(keys.history(ROLE), keys.SCORES, today(), keys.day(TODAY[0], "default")),
         *(keys.pace(LANE), keys.LANES, keys.SILENCE, keys.SERVING, keys.worker("w")),
     )
@@ -70,7 +70,7 @@ def shared(ledger: Ledger) -> Iterator[Ledger]:
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
 @pytest.mark.parametrize("what", BREAKS)
-def test_a_handoff_is_done_whatever_stands_in(shared: Ledger, what: str, garbage: bytes) -> None:
+def test_a_handoff_is_done_whatever_stands_in(shared: Store, what: str, garbage: bytes) -> None:
     job_id = a_job(shared)
     issue(shared, job_id, "a.1")
     BREAKS[what](shared.connection.redis, garbage)
@@ -92,7 +92,7 @@ def test_a_handoff_is_done_whatever_stands_in(shared: Ledger, what: str, garbage
 
 
 def test_a_supervisor_is_announced_though_the_time_of_the_caps_cannot_be_read(
-    shared: Ledger,
+    shared: Store,
 ) -> None:
     shared.connection.redis.hset(keys.CAPS, "since", b"\xff")
 

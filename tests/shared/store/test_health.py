@@ -9,14 +9,14 @@ import redis
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.health import QueueDepth
-from handoff_queue.shared.store.store import Ledger, open_ledger
-from handoff_queue.shared.types.errors import LedgerUnavailable, UnusableRedis
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis
 from tests.doubles.jobs import a_job, granted, issue
 from tests.doubles.redis_trouble import OwnRedis
 
 
-def test_the_facts_are_those_of_this_redis(ledger: Ledger) -> None:
-    facts = ledger.health.facts()
+def test_the_facts_are_those_of_this_redis(store: Store) -> None:
+    facts = store.health.facts()
 
     assert facts.version >= (6, 2)
     assert (facts.is_primary, facts.append_only, facts.eviction) == (True, False, "noeviction")
@@ -25,74 +25,74 @@ def test_the_facts_are_those_of_this_redis(ledger: Ledger) -> None:
 
 
 def test_where_redis_keeps_its_settings_to_itself_info_tells_them(
-    ledger: Ledger, redis_url: str
+    store: Store, redis_url: str
 ) -> None:
-    ledger.connection.redis.acl_setuser(
+    store.connection.redis.acl_setuser(
         "reader", enabled=True, passwords=["+secret"], commands=["+info", "+ping"], keys=["*"]
     )
-    restricted = open_ledger(f"redis://reader:secret@{redis_url.split('@')[1]}", Settings())
+    restricted = open_store(f"redis://reader:secret@{redis_url.split('@')[1]}", Settings())
 
     facts = restricted.health.facts()
 
     restricted.connection.close()
-    ledger.connection.redis.acl_deluser("reader")
+    store.connection.redis.acl_deluser("reader")
     assert (facts.append_only, facts.eviction) == (False, "noeviction")
 
 
 def test_no_redis_is_said_as_everywhere() -> None:
-    with pytest.raises(LedgerUnavailable, match="cannot be reached"):
-        open_ledger("redis://127.0.0.1:1/0", Settings()).health.facts()
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        open_store("redis://127.0.0.1:1/0", Settings()).health.facts()
 
 
 def test_a_cluster_is_refused_by_its_name(tmp_path: Path) -> None:
     server = OwnRedis(tmp_path, "--cluster-enabled", "yes")
     server.start()
-    ledger = open_ledger(server.url, Settings())
+    store = open_store(server.url, Settings())
     try:
-        for look in (ledger.health.facts, ledger.health.refuse_a_cluster):
+        for look in (store.health.facts, store.health.refuse_a_cluster):
             with pytest.raises(UnusableRedis, match="Redis Cluster, which is not supported"):
                 look()
     finally:
-        ledger.connection.close()
+        store.connection.close()
         server.kill()
 
 
 def test_a_redis_that_says_nothing_of_itself_is_taken_as_it_is(
-    ledger: Ledger, redis_url: str
+    store: Store, redis_url: str
 ) -> None:
-    ledger.connection.redis.acl_setuser(
+    store.connection.redis.acl_setuser(
         "quiet", enabled=True, passwords=["+pw"], commands=["+@all", "-info"], keys=["*"]
     )
-    restricted = open_ledger(f"redis://quiet:pw@{redis_url.split('@')[1]}", Settings())
+    restricted = open_store(f"redis://quiet:pw@{redis_url.split('@')[1]}", Settings())
     try:
         restricted.health.refuse_a_cluster()
     finally:
         restricted.connection.close()
-        ledger.connection.redis.acl_deluser("quiet")
+        store.connection.redis.acl_deluser("quiet")
 
 
-def test_messages_are_counted(ledger: Ledger, redis_url: str) -> None:
+def test_messages_are_counted(store: Store, redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.lpush("think", "one", "two")
 
-    assert ledger.health.messages(["think", "nothing"]) == {"think": 2, "nothing": 0}
+    assert store.health.messages(["think", "nothing"]) == {"think": 2, "nothing": 0}
 
 
 def test_every_queue_that_was_published_to_is_known_with_what_is_still_wanted(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1", role="researcher")
-    ledger.connection.redis.lpush("researcher", "a.1", "b.1", "of a job that has ended")
-    granted(ledger, job_id, "a.1")
-    ledger.connection.redis.lrem("researcher", 1, "a.1")
-    issue(ledger, job_id, "c.1", role="writer")
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1", role="researcher")
+    store.connection.redis.lpush("researcher", "a.1", "b.1", "of a job that has ended")
+    granted(store, job_id, "a.1")
+    store.connection.redis.lrem("researcher", 1, "a.1")
+    issue(store, job_id, "c.1", role="writer")
 
-    assert ledger.health.depths() == [
+    assert store.health.depths() == [
         QueueDepth("researcher", messages=2, wanted=1),
         QueueDepth("writer", messages=0, wanted=1),
     ]
 
 
-def test_a_new_system_has_no_queues(ledger: Ledger) -> None:
-    assert ledger.health.depths() == []
+def test_a_new_system_has_no_queues(store: Store) -> None:
+    assert store.health.depths() == []

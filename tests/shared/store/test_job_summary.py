@@ -6,7 +6,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.job_summary import MOST_EVENT_BYTES, TAIL_EVENTS, HandoffTally
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.payloads import packed
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CancelRequested, JobSubmitted, PlanMade, StepOutline
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
@@ -25,13 +25,13 @@ STEPS = tuple(StepOutline(id=StepId(f"s_{n:04d}"), specialist="researcher") for 
 
 
 def add(
-    ledger: Ledger, job_id: JobId, *events: JobSubmitted | PlanMade, drop: tuple[str, ...] = ()
+    store: Store, job_id: JobId, *events: JobSubmitted | PlanMade, drop: tuple[str, ...] = ()
 ) -> None:
-    due_at, dropped = ledger.connection.now() + 3_600, [HandoffId(one) for one in drop]
-    ledger.journal.commit(
+    due_at, dropped = store.connection.now() + 3_600, [HandoffId(one) for one in drop]
+    store.journal.commit(
         Commit(
             job_id=job_id,
-            expected=version_of(ledger, job_id),
+            expected=version_of(store, job_id),
             events=events,
             drop=dropped,
             due_at=due_at,
@@ -40,10 +40,10 @@ def add(
 
 
 def test_a_long_event_is_left_out_but_for_the_first_which_says_what_the_job_is(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    job_id = a_job(ledger)
-    ledger.connection.redis.delete(keys.log(job_id))
+    job_id = a_job(store)
+    store.connection.redis.delete(keys.log(job_id))
     for version, event in enumerate(
         (
             submission("x" * MOST_EVENT_BYTES),
@@ -52,36 +52,36 @@ def test_a_long_event_is_left_out_but_for_the_first_which_says_what_the_job_is(
         ),
         1,
     ):
-        ledger.connection.redis.xadd(
+        store.connection.redis.xadd(
             keys.log(job_id), {"e": event.to_json(), "t": 1}, id=f"{version}-0"
         )
-    ledger.connection.redis.expire(keys.log(job_id), 60)
+    store.connection.redis.expire(keys.log(job_id), 60)
 
-    glance = ledger.glances.of(job_id)
+    glance = store.glances.of(job_id)
 
     assert glance.first.version == 1
     assert [one.version for one in glance.tail] == [1, 3]
 
 
-def test_only_so_many_of_the_last_events_are_read_oldest_first(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, *(f"s{n}.1" for n in range(2 * TAIL_EVENTS)))
+def test_only_so_many_of_the_last_events_are_read_oldest_first(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, *(f"s{n}.1" for n in range(2 * TAIL_EVENTS)))
 
-    versions = [one.version for one in ledger.glances.of(job_id).tail]
+    versions = [one.version for one in store.glances.of(job_id).tail]
 
     assert versions == list(range(TAIL_EVENTS + 2, 2 * TAIL_EVENTS + 2))
 
 
-def test_every_script_that_writes_the_journal_carries_the_tally_on(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1", "c.1", "d.1")
-    finish(granted(ledger, job_id, "a.1"))
-    finish(granted(ledger, job_id, "b.1"), "An answer.", CancelRequested())
-    ledger.journal.append(job_id, CancelRequested())
-    add(ledger, job_id, submission(), drop=("a.1", "c.1"))
-    granted(ledger, job_id, "d.1")
+def test_every_script_that_writes_the_journal_carries_the_tally_on(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1", "c.1", "d.1")
+    finish(granted(store, job_id, "a.1"))
+    finish(granted(store, job_id, "b.1"), "An answer.", CancelRequested())
+    store.journal.append(job_id, CancelRequested())
+    add(store, job_id, submission(), drop=("a.1", "c.1"))
+    granted(store, job_id, "d.1")
 
-    glance = ledger.glances.of(job_id)
+    glance = store.glances.of(job_id)
 
     assert glance.tally == HandoffTally(
         issued=4, ok=2, partial=0, needs_input=0, failed=0, dropped=1
@@ -90,43 +90,43 @@ def test_every_script_that_writes_the_journal_carries_the_tally_on(ledger: Ledge
     assert (glance.dropped, glance.running) == (("c.1",), ("d.1",))
 
 
-def test_a_child_that_is_cancelled_from_above_is_counted_on(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue_to_a_child(ledger, job_id, "a.1")
-    child = a_job(ledger, "default", (job_id, HandoffId("a.1")))
-    issue(ledger, child, "b.1")
+def test_a_child_that_is_cancelled_from_above_is_counted_on(store: Store) -> None:
+    job_id = a_job(store)
+    issue_to_a_child(store, job_id, "a.1")
+    child = a_job(store, "default", (job_id, HandoffId("a.1")))
+    issue(store, child, "b.1")
 
-    add(ledger, job_id, submission(), drop=("a.1",))
+    add(store, job_id, submission(), drop=("a.1",))
 
-    glance = ledger.glances.of(child)
+    glance = store.glances.of(child)
     assert isinstance(glance.tail[-1].event, CancelRequested)
     assert glance.tally == HandoffTally(
         issued=1, ok=0, partial=0, needs_input=0, failed=0, dropped=0
     )
 
 
-def test_a_tally_that_has_missed_an_event_never_counts_again(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    before = ledger.connection.redis.hget(keys.job(job_id), "tally")
-    ledger.journal.append(job_id, CancelRequested())
-    ledger.connection.redis.hset(
+def test_a_tally_that_has_missed_an_event_never_counts_again(store: Store) -> None:
+    job_id = a_job(store)
+    before = store.connection.redis.hget(keys.job(job_id), "tally")
+    store.journal.append(job_id, CancelRequested())
+    store.connection.redis.hset(
         keys.job(job_id), "tally", before
     )  # as if who wrote that event counted nothing
 
-    issue(ledger, job_id, "a.1")
+    issue(store, job_id, "a.1")
 
-    assert ledger.glances.of(job_id).tally is None
+    assert store.glances.of(job_id).tally is None
 
 
-def test_payloads_that_are_longer_than_wanted_are_not_unpacked(ledger: Ledger) -> None:
-    job_id, redis = a_job(ledger), ledger.connection.redis
+def test_payloads_that_are_longer_than_wanted_are_not_unpacked(store: Store) -> None:
+    job_id, redis = a_job(store), store.connection.redis
     short, exact, dense = "x", "y" * 1_000, "z" * 1_000_000
     for text in (short, exact, dense):
         redis.hset(keys.blobs(job_id), digest_of(text), packed(text))
     asked = [digest_of(text) for text in (short, exact, dense, "not stored")]
 
-    assert ledger.blobs.short(job_id, asked, 1_000) == {
+    assert store.blobs.short(job_id, asked, 1_000) == {
         digest_of(short): short,
         digest_of(exact): exact,
     }
-    assert ledger.blobs.short(job_id, [], 1_000) == {}
+    assert store.blobs.short(job_id, [], 1_000) == {}

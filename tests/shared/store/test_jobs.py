@@ -3,77 +3,77 @@
 from __future__ import annotations
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
 
 
-def test_standings_leave_out_what_is_not_there(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_standings_leave_out_what_is_not_there(store: Store) -> None:
+    job_id = a_job(store)
 
-    (standing,) = ledger.jobs.standings([new_job_id(), job_id])
+    (standing,) = store.jobs.standings([new_job_id(), job_id])
     assert (standing.job_id, standing.status, standing.version) == (job_id, "running", 1)
-    assert abs(standing.submitted_at - ledger.connection.now()) < 5
+    assert abs(standing.submitted_at - store.connection.now()) < 5
 
 
-def test_the_newest_come_first(ledger: Ledger) -> None:
-    job_ids = [a_job(ledger) for _ in range(3)]
+def test_the_newest_come_first(store: Store) -> None:
+    job_ids = [a_job(store) for _ in range(3)]
     for place, job_id in enumerate(job_ids):
-        ledger.connection.redis.zadd(keys.JOBS, {job_id: place})
+        store.connection.redis.zadd(keys.JOBS, {job_id: place})
 
-    assert ledger.jobs.newest(2) == [job_ids[2], job_ids[1]]
-    assert ledger.jobs.newest(3) == job_ids[::-1]
+    assert store.jobs.newest(2) == [job_ids[2], job_ids[1]]
+    assert store.jobs.newest(3) == job_ids[::-1]
 
 
-def test_handoffs_stand_as_they_are(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1")
-    finish(granted(ledger, job_id, "a.1"))
+def test_handoffs_stand_as_they_are(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1")
+    finish(granted(store, job_id, "a.1"))
 
-    found = ledger.jobs.handoffs(job_id, [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")])
+    found = store.jobs.handoffs(job_id, [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")])
     assert {name: one.state for name, one in found.items()} == {"a.1": "done", "b.1": "issued"}
     assert found[HandoffId("a.1")].finished_at is not None
-    assert ledger.jobs.handoffs(job_id, []) == {}
+    assert store.jobs.handoffs(job_id, []) == {}
 
 
-def test_a_deleted_job_leaves_nothing_but_documents(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1")
-    granted(ledger, job_id, "a.1").checkpoint(replied())
+def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1")
+    granted(store, job_id, "a.1").checkpoint(replied())
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    ledger.blobs.put_fetched(job_id, page, "text", 600)
-    ledger.dead.add("researcher", "garbage", "{")
+    store.blobs.put_fetched(job_id, page, "text", 600)
+    store.dead.add("researcher", "garbage", "{")
 
-    ledger.jobs.delete(job_id, [HandoffId("a.1"), HandoffId("b.1")])
+    store.jobs.delete(job_id, [HandoffId("a.1"), HandoffId("b.1")])
 
-    left = {name.decode() for name in ledger.connection.redis.scan_iter()}
+    left = {name.decode() for name in store.connection.redis.scan_iter()}
     assert not {name for name in left if job_id in name}
-    assert ledger.connection.redis.zcard(keys.DUE) == 0
-    assert ledger.connection.redis.zcard(keys.JOBS) == 0
-    ledger.jobs.sweep()
-    assert ledger.blobs.documents([page.digest]) == {page.digest: "text"}
+    assert store.connection.redis.zcard(keys.DUE) == 0
+    assert store.connection.redis.zcard(keys.JOBS) == 0
+    store.jobs.sweep()
+    assert store.blobs.documents([page.digest]) == {page.digest: "text"}
 
 
-def test_what_retention_has_removed_leaves_the_list(ledger: Ledger) -> None:
-    old, new, waits = a_job(ledger), a_job(ledger), a_job(ledger)
-    ledger.connection.redis.zadd(keys.JOBS, {old: 1_000, waits: 900})
-    ledger.connection.redis.delete(keys.job(old))
+def test_what_retention_has_removed_leaves_the_list(store: Store) -> None:
+    old, new, waits = a_job(store), a_job(store), a_job(store)
+    store.connection.redis.zadd(keys.JOBS, {old: 1_000, waits: 900})
+    store.connection.redis.delete(keys.job(old))
 
-    ledger.jobs.forget_older_than(2.0)
+    store.jobs.forget_older_than(2.0)
 
-    left = [name.decode() for name in ledger.connection.redis.zrange(keys.JOBS, 0, -1)]
+    left = [name.decode() for name in store.connection.redis.zrange(keys.JOBS, 0, -1)]
     assert left == [waits, new], "a job that is still there stays, however old"
 
 
-def test_dead_letters_keep_the_reason_and_the_newest_first(ledger: Ledger) -> None:
-    ledger.dead.add("researcher", "not JSON", "{")
-    ledger.dead.add("writer", "no such field", "{}")
+def test_dead_letters_keep_the_reason_and_the_newest_first(store: Store) -> None:
+    store.dead.add("researcher", "not JSON", "{")
+    store.dead.add("writer", "no such field", "{}")
 
-    assert [(one.queue, one.reason, one.body) for one in ledger.dead.newest(10)] == [
+    assert [(one.queue, one.reason, one.body) for one in store.dead.newest(10)] == [
         ("writer", "no such field", "{}"),
         ("researcher", "not JSON", "{"),
     ]

@@ -13,8 +13,8 @@ import redis
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
 from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
-from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.errors import LedgerRefuses, UnknownJob, VersionConflict
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreRefuses, UnknownJob, VersionConflict
 from handoff_queue.shared.types.events import (
     CancelRequested,
     JobEnded,
@@ -41,46 +41,46 @@ def a_batch(name: str, size: int) -> list[StepsAbandoned]:
     return [StepsAbandoned(steps=(), why=f"{name} {place}") for place in range(size)]
 
 
-def commit(ledger: Ledger, job_id: JobId, expected: int, *events: object, **changes: object) -> int:
+def commit(store: Store, job_id: JobId, expected: int, *events: object, **changes: object) -> int:
     order = Commit(job_id=job_id, expected=expected, events=list(events), **changes)  # type: ignore[arg-type]
-    recorded = ledger.journal.commit(order)
-    assert recorded == ledger.journal.read(job_id, after=expected)[: len(recorded)]
+    recorded = store.journal.commit(order)
+    assert recorded == store.journal.read(job_id, after=expected)[: len(recorded)]
     return recorded[-1].version if recorded else expected
 
 
-def test_a_commit_appends_its_events_in_order_and_says_the_new_version(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_a_commit_appends_its_events_in_order_and_says_the_new_version(store: Store) -> None:
+    job_id = a_job(store)
 
-    version = commit(ledger, job_id, 1, *a_batch("first", 3))
+    version = commit(store, job_id, 1, *a_batch("first", 3))
 
     assert version == 4
-    assert [recorded.version for recorded in ledger.journal.read(job_id)] == [1, 2, 3, 4]
-    assert [recorded.event for recorded in ledger.journal.read(job_id, after=1)] == a_batch(
+    assert [recorded.version for recorded in store.journal.read(job_id)] == [1, 2, 3, 4]
+    assert [recorded.event for recorded in store.journal.read(job_id, after=1)] == a_batch(
         "first", 3
     )
 
 
-def test_of_several_commits_none_is_written_after_one_that_was_not(ledger: Ledger) -> None:
-    there, gone, last = a_job(ledger), new_job_id(), new_job_id()
+def test_of_several_commits_none_is_written_after_one_that_was_not(store: Store) -> None:
+    there, gone, last = a_job(store), new_job_id(), new_job_id()
     first, second, third = (
         Commit(job_id=job_id, expected=0, events=[CancelRequested()], after=after)
         for job_id, after in ((there, None), (gone, last), (last, gone))
     )
 
-    came_to = ledger.journal.commit_each([first, second, third])
+    came_to = store.journal.commit_each([first, second, third])
 
-    assert [type(problem) for problem in came_to] == [VersionConflict, LedgerRefuses, LedgerRefuses]
-    assert ledger.journal.read(gone) == ledger.journal.read(last) == []
+    assert [type(problem) for problem in came_to] == [VersionConflict, StoreRefuses, StoreRefuses]
+    assert store.journal.read(gone) == store.journal.read(last) == []
 
 
-def test_a_stale_version_is_refused_and_nothing_at_all_is_written(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    commit(ledger, job_id, 1, CancelRequested())
-    before = everything(ledger)
+def test_a_stale_version_is_refused_and_nothing_at_all_is_written(store: Store) -> None:
+    job_id = a_job(store)
+    commit(store, job_id, 1, CancelRequested())
+    before = everything(store)
 
     with pytest.raises(VersionConflict):
         commit(
-            ledger,
+            store,
             job_id,
             1,
             issued("find.1"),
@@ -92,25 +92,25 @@ def test_a_stale_version_is_refused_and_nothing_at_all_is_written(ledger: Ledger
             creates=True,
         )
 
-    assert everything(ledger) == before
+    assert everything(store) == before
 
 
-def test_a_version_that_the_journal_has_not_reached_is_refused_too(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_a_version_that_the_journal_has_not_reached_is_refused_too(store: Store) -> None:
+    job_id = a_job(store)
 
     with pytest.raises(VersionConflict):
-        commit(ledger, job_id, 7, CancelRequested())
+        commit(store, job_id, 7, CancelRequested())
 
 
-def test_eight_threads_that_contend_tear_no_batch_and_lose_none(ledger: Ledger) -> None:
-    job_id, each, size = a_job(ledger), 15, 4
+def test_eight_threads_that_contend_tear_no_batch_and_lose_none(store: Store) -> None:
+    job_id, each, size = a_job(store), 15, 4
 
     def contend(name: int) -> None:
         for turn in range(each):
             while True:
-                version = version_of(ledger, job_id)
+                version = version_of(store, job_id)
                 try:
-                    commit(ledger, job_id, version, *a_batch(f"{name}-{turn}", size))
+                    commit(store, job_id, version, *a_batch(f"{name}-{turn}", size))
                     break
                 except VersionConflict:
                     continue
@@ -120,7 +120,7 @@ def test_eight_threads_that_contend_tear_no_batch_and_lose_none(ledger: Ledger) 
 
     whys = [
         recorded.event.why
-        for recorded in ledger.journal.read(job_id, after=1)
+        for recorded in store.journal.read(job_id, after=1)
         if isinstance(recorded.event, StepsAbandoned)
     ]
     batches = [whys[at : at + size] for at in range(0, len(whys), size)]
@@ -131,154 +131,154 @@ def test_eight_threads_that_contend_tear_no_batch_and_lose_none(ledger: Ledger) 
     )
 
 
-def test_one_of_many_who_decide_on_the_same_version_wins(ledger: Ledger) -> None:
-    job_id, start = a_job(ledger), threading.Barrier(8)
+def test_one_of_many_who_decide_on_the_same_version_wins(store: Store) -> None:
+    job_id, start = a_job(store), threading.Barrier(8)
 
     def decide(name: int) -> bool:
         start.wait()
         try:
-            commit(ledger, job_id, 1, *a_batch(str(name), 2))
+            commit(store, job_id, 1, *a_batch(str(name), 2))
         except VersionConflict:
             return False
         return True
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(decide, range(8))) == 1
-    assert version_of(ledger, job_id) == 3
+    assert version_of(store, job_id) == 3
 
 
-def test_facts_commute_with_each_other_and_with_commits(ledger: Ledger) -> None:
-    job_id, start = a_job(ledger), threading.Barrier(8)
+def test_facts_commute_with_each_other_and_with_commits(store: Store) -> None:
+    job_id, start = a_job(store), threading.Barrier(8)
 
     def append(attempt: int) -> int:
         start.wait()
-        return ledger.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False))
+        return store.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False))
 
     with ThreadPoolExecutor(8) as pool:
         versions = list(pool.map(append, range(1, 9)))
 
     assert sorted(versions) == list(range(2, 10))
-    recorded = ledger.journal.read(job_id, after=1)
+    recorded = store.journal.read(job_id, after=1)
     by_version = {
         one.version: one.event.attempt for one in recorded if isinstance(one.event, WebhookTried)
     }
     assert {version: attempt for attempt, version in enumerate(versions, start=1)} == by_version
 
 
-def test_a_fact_about_no_job_is_refused(ledger: Ledger) -> None:
+def test_a_fact_about_no_job_is_refused(store: Store) -> None:
     with pytest.raises(UnknownJob):
-        ledger.journal.append(new_job_id(), CancelRequested())
-    assert ledger.connection.redis.keys() == []
+        store.journal.append(new_job_id(), CancelRequested())
+    assert store.connection.redis.keys() == []
 
 
-def test_a_fact_sets_fields_and_removes_those_that_are_empty(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_a_fact_sets_fields_and_removes_those_that_are_empty(store: Store) -> None:
+    job_id = a_job(store)
 
-    ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
-    assert ledger.jobs.standings([job_id])[0].cancelled
-    ledger.journal.append(job_id, CancelRequested(), {"cancelled": ""})
-    assert not ledger.jobs.standings([job_id])[0].cancelled
+    store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+    assert store.jobs.standings([job_id])[0].cancelled
+    store.journal.append(job_id, CancelRequested(), {"cancelled": ""})
+    assert not store.jobs.standings([job_id])[0].cancelled
 
 
-def test_a_fact_for_a_job_at_work_changes_nothing_of_one_that_has_ended(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_a_fact_for_a_job_at_work_changes_nothing_of_one_that_has_ended(store: Store) -> None:
+    job_id = a_job(store)
 
-    assert ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
-    ledger.journal.append(
+    assert store.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
+    store.journal.append(
         job_id, JobEnded(status=JobStatus.CANCELLED), {"status": "cancelled", "cancelled": ""}
     )
-    assert not ledger.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
-    assert not ledger.jobs.standings([job_id])[0].cancelled
-    assert version_of(ledger, job_id) == 3
+    assert not store.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
+    assert not store.jobs.standings([job_id])[0].cancelled
+    assert version_of(store, job_id) == 3
 
 
-def test_the_second_submission_of_a_job_is_refused(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_the_second_submission_of_a_job_is_refused(store: Store) -> None:
+    job_id = a_job(store)
 
     with pytest.raises(VersionConflict):
-        commit(ledger, job_id, 0, submission("Another."), creates=True)
+        commit(store, job_id, 0, submission("Another."), creates=True)
 
 
-def test_payloads_lie_once_under_their_digest(ledger: Ledger) -> None:
-    job_id, text = a_job(ledger), "A payload. " * 500
+def test_payloads_lie_once_under_their_digest(store: Store) -> None:
+    job_id, text = a_job(store), "A payload. " * 500
 
-    commit(ledger, job_id, 1, CancelRequested(), payloads=[text, text])
-    commit(ledger, job_id, 2, CancelRequested(), payloads=[text])
+    commit(store, job_id, 1, CancelRequested(), payloads=[text, text])
+    commit(store, job_id, 2, CancelRequested(), payloads=[text])
 
-    assert ledger.blobs.get(job_id, [ref(text).digest]) == {ref(text).digest: text}
-    assert ledger.connection.redis.hlen(keys.blobs(job_id)) == 2  # the request is the other
+    assert store.blobs.get(job_id, [ref(text).digest]) == {ref(text).digest: text}
+    assert store.connection.redis.hlen(keys.blobs(job_id)) == 2  # the request is the other
 
 
-def test_a_long_journal_is_read_whole(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    commit(ledger, job_id, 1, *a_batch("long", READ_AT_MOST + 10))
+def test_a_long_journal_is_read_whole(store: Store) -> None:
+    job_id = a_job(store)
+    commit(store, job_id, 1, *a_batch("long", READ_AT_MOST + 10))
 
-    assert [recorded.version for recorded in ledger.journal.read(job_id)] == list(
+    assert [recorded.version for recorded in store.journal.read(job_id)] == list(
         range(1, READ_AT_MOST + 12)
     )
 
 
-def test_followers_hear_of_an_event_when_it_happens(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_followers_hear_of_an_event_when_it_happens(store: Store) -> None:
+    job_id = a_job(store)
 
     with ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(ledger.journal.follow, job_id, 1, 20.0)
+        heard = pool.submit(store.journal.follow, job_id, 1, 20.0)
         wait_until(
-            lambda: ledger.connection.redis.info("clients")["blocked_clients"] == 1,
+            lambda: store.connection.redis.info("clients")["blocked_clients"] == 1,
             what="the follower",
         )
-        ledger.journal.append(job_id, CancelRequested())
+        store.journal.append(job_id, CancelRequested())
 
         assert [recorded.event for recorded in heard.result(5)] == [CancelRequested()]
 
 
-def test_any_number_of_followers_leave_the_others_their_connections(ledger: Ledger) -> None:
-    job_id, many = a_job(ledger), MAX_CONNECTIONS + 1
+def test_any_number_of_followers_leave_the_others_their_connections(store: Store) -> None:
+    job_id, many = a_job(store), MAX_CONNECTIONS + 1
 
     with ThreadPoolExecutor(many) as pool:
-        heard = [pool.submit(ledger.journal.follow, job_id, 1, 20.0) for _ in range(many)]
-        with redis.Redis.from_url(ledger.connection.url) as looking:
+        heard = [pool.submit(store.journal.follow, job_id, 1, 20.0) for _ in range(many)]
+        with redis.Redis.from_url(store.connection.url) as looking:
             wait_until(
                 lambda: looking.info("clients")["blocked_clients"] == many, what="the followers"
             )
-        ledger.journal.append(job_id, CancelRequested())
+        store.journal.append(job_id, CancelRequested())
 
         assert all(len(one.result(10)) == 1 for one in heard)
 
 
-def test_followers_of_a_silent_job_come_back_with_nothing(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_followers_of_a_silent_job_come_back_with_nothing(store: Store) -> None:
+    job_id = a_job(store)
 
-    assert ledger.journal.follow(job_id, 1, 0.01) == []
-
-
-def test_times_are_those_of_redis(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    seconds, micros = ledger.connection.redis.time()
-
-    assert abs(ledger.journal.read(job_id)[0].at - (seconds + micros / 1e6)) < 5
-    assert abs(ledger.connection.now() - (seconds + micros / 1e6)) < 5
+    assert store.journal.follow(job_id, 1, 0.01) == []
 
 
-def test_when_to_look_again_is_not_set_on_what_has_changed_since(ledger: Ledger) -> None:
+def test_times_are_those_of_redis(store: Store) -> None:
+    job_id = a_job(store)
+    seconds, micros = store.connection.redis.time()
+
+    assert abs(store.journal.read(job_id)[0].at - (seconds + micros / 1e6)) < 5
+    assert abs(store.connection.now() - (seconds + micros / 1e6)) < 5
+
+
+def test_when_to_look_again_is_not_set_on_what_has_changed_since(store: Store) -> None:
     """A result that came in the meantime has asked for a look in a few seconds: that must not
     be put off.
     """
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1")
-    decided_on = version_of(ledger, job_id)
-    finish(granted(ledger, job_id, "find.1"))
-    asked_for = ledger.connection.redis.zscore(keys.DUE, job_id)
+    job_id = a_job(store)
+    issue(store, job_id, "find.1")
+    decided_on = version_of(store, job_id)
+    finish(granted(store, job_id, "find.1"))
+    asked_for = store.connection.redis.zscore(keys.DUE, job_id)
 
-    ledger.journal.set_due(job_id, ledger.connection.now() + 3_000, decided_on)
+    store.journal.set_due(job_id, store.connection.now() + 3_000, decided_on)
 
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) == asked_for
+    assert store.connection.redis.zscore(keys.DUE, job_id) == asked_for
 
 
-def test_when_to_look_again_is_set_and_taken_back(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_when_to_look_again_is_set_and_taken_back(store: Store) -> None:
+    job_id = a_job(store)
 
-    ledger.journal.set_due(job_id, 12.345, 1)
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) == 12_345
-    ledger.journal.set_due(job_id, None, 1)
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) is None
+    store.journal.set_due(job_id, 12.345, 1)
+    assert store.connection.redis.zscore(keys.DUE, job_id) == 12_345
+    store.journal.set_due(job_id, None, 1)
+    assert store.connection.redis.zscore(keys.DUE, job_id) is None

@@ -19,7 +19,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import LeaseLost
 from tests.doubles.jobs import a_job, claim, finish, granted, issue, replied
 from tests.waiting import wait_until
@@ -28,52 +28,52 @@ LEASE_S = 0.4
 RENEWALS_IN_TWO_LEASES = 2 * RENEWALS_PER_LEASE
 
 
-def fence_of(ledger: Ledger, claimed: Claim) -> str:
-    """Whose word the ledger heeds for this handoff."""
-    stored: bytes = ledger.connection.redis.hget(
+def fence_of(store: Store, claimed: Claim) -> str:
+    """Whose word the store heeds for this handoff."""
+    stored: bytes = store.connection.redis.hget(
         keys.handoff(claimed.job_id, claimed.handoff_id), "fence"
     )
     return stored.decode()
 
 
 def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
-    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1")
-    first = granted(ledger, job_id, "find.1")
+    store = open_store(redis_url, Settings(lease_s=LEASE_S))
+    job_id = a_job(store)
+    issue(store, job_id, "find.1")
+    first = granted(store, job_id, "find.1")
 
     def take_over() -> Claim | None:
-        second = claim(ledger, job_id, "find.1", "w2")
+        second = claim(store, job_id, "find.1", "w2")
         return second if second.verdict is ClaimVerdict.GRANTED else None
 
     second = wait_until(take_over, what="the end of the lease")
     assert second is not None
     assert second.fence != first.fence
-    assert fence_of(ledger, second) == second.fence
+    assert fence_of(store, second) == second.fence
     with pytest.raises(LeaseLost):
         first.renew()
     second.renew()
-    ledger.connection.close()
+    store.connection.close()
 
 
 def test_a_renewed_lease_lasts(redis_url: str) -> None:
-    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1", "look.1")
-    first, other = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
+    store = open_store(redis_url, Settings(lease_s=LEASE_S))
+    job_id = a_job(store)
+    issue(store, job_id, "find.1", "look.1")
+    first, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
 
     def is_over() -> bool:
         first.renew()
-        return claim(ledger, job_id, "look.1", "w2").verdict is ClaimVerdict.GRANTED
+        return claim(store, job_id, "look.1", "w2").verdict is ClaimVerdict.GRANTED
 
     wait_until(is_over, what="the end of the other lease")
-    assert claim(ledger, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
-    assert fence_of(ledger, first) == first.fence
-    assert fence_of(ledger, other) not in (first.fence, other.fence)
+    assert claim(store, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
+    assert fence_of(store, first) == first.fence
+    assert fence_of(store, other) not in (first.fence, other.fence)
     first.renew()
     with pytest.raises(LeaseLost):
         other.renew()
-    ledger.connection.close()
+    store.connection.close()
 
 
 @pytest.mark.parametrize(
@@ -86,27 +86,27 @@ def test_a_lease_is_renewed_three_times_and_a_long_one_often_enough_for_a_sign_o
 
 
 def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> None:
-    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
+    store = open_store(redis_url, Settings(lease_s=LEASE_S))
     leases = Leases(redis_url, LEASE_S, watchdog=False)
     leases.start()
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "held.1", "left.1")
-    held, left = granted(ledger, job_id, "held.1"), granted(ledger, job_id, "left.1")
+    job_id = a_job(store)
+    issue(store, job_id, "held.1", "left.1")
+    held, left = granted(store, job_id, "held.1"), granted(store, job_id, "left.1")
 
     with leases.held(held):
         with leases.held(left):
             pass
         wait_until(
-            lambda: claim(ledger, job_id, "left.1", "w2").verdict is ClaimVerdict.GRANTED,
+            lambda: claim(store, job_id, "left.1", "w2").verdict is ClaimVerdict.GRANTED,
             what="the end of the lease",
         )
-        assert claim(ledger, job_id, "held.1", "w2").verdict is ClaimVerdict.BUSY
+        assert claim(store, job_id, "held.1", "w2").verdict is ClaimVerdict.BUSY
     wait_until(
-        lambda: claim(ledger, job_id, "held.1", "w2").verdict is ClaimVerdict.GRANTED,
+        lambda: claim(store, job_id, "held.1", "w2").verdict is ClaimVerdict.GRANTED,
         what="the end of the lease",
     )
     leases.stop()
-    ledger.connection.close()
+    store.connection.close()
 
 
 def missed(logs: list[EventDict]) -> int:
@@ -120,12 +120,12 @@ def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(
     server = PrivateRedis(processes, tmp_path, append_only=True)
     url = server.start()
     processes.wait_until_ready()
-    ledger = open_ledger(url, Settings(lease_s=LEASE_S))
+    store = open_store(url, Settings(lease_s=LEASE_S))
     leases = Leases(url, LEASE_S, watchdog=False)
     leases.start()
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "held.1")
-    held = granted(ledger, job_id, "held.1")
+    job_id = a_job(store)
+    issue(store, job_id, "held.1")
+    held = granted(store, job_id, "held.1")
 
     with leases.held(held), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
         os.kill(processes.pids()["redis"], signal.SIGSTOP)
@@ -140,4 +140,4 @@ def test_a_claim_outlives_a_redis_that_is_away_for_longer_than_its_lease(
 
     assert finish(held) is not None
     leases.stop()
-    ledger.connection.close()
+    store.connection.close()

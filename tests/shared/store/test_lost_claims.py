@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.store.claim_history import ClaimEnd, PastClaim
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 from handoff_queue.shared.store.jobs import handoff_standing
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import granted, let_lease_run_out, replied
 from tests.shared.store.conftest import ONE
@@ -15,17 +15,17 @@ from tests.shared.store.conftest import ONE
 
 @pytest.mark.parametrize("is_swept", [True, False])
 def test_a_lost_process_stays_counted_when_the_handoff_gets_further(
-    ledger: Ledger, job_id: JobId, is_swept: bool
+    store: Store, job_id: JobId, is_swept: bool
 ) -> None:
-    let_lease_run_out(ledger, granted(ledger, job_id, "find.1"))
+    let_lease_run_out(store, granted(store, job_id, "find.1"))
     if is_swept:
-        ledger.jobs.sweep()
-    second = granted(ledger, job_id, "find.1", "w2")
+        store.jobs.sweep()
+    second = granted(store, job_id, "find.1", "w2")
     second.checkpoint(replied())
     second.release()
-    granted(ledger, job_id, "find.1", "w3")
+    granted(store, job_id, "find.1", "w3")
 
-    found = ledger.jobs.handoffs(job_id, [ONE])[ONE]
+    found = store.jobs.handoffs(job_id, [ONE])[ONE]
     assert (found.claims, found.lost_claims, found.worker) == (1, 1, "w3")
     assert [(one.worker, one.left) for one in found.stints] == [
         ("w1", ClaimEnd.LOST),
@@ -40,30 +40,30 @@ def test_a_lost_process_stays_counted_when_the_handoff_gets_further(
     assert times[0] == times[1]
 
 
-def test_each_lost_process_counts_and_none_that_handed_back(ledger: Ledger, job_id: JobId) -> None:
-    granted(ledger, job_id, "find.1").release()
+def test_each_lost_process_counts_and_none_that_handed_back(store: Store, job_id: JobId) -> None:
+    granted(store, job_id, "find.1").release()
     for _ in range(MAX_CLAIMS):
-        let_lease_run_out(ledger, granted(ledger, job_id, "find.1"))
-        ledger.jobs.sweep()
-        ledger.jobs.sweep()
+        let_lease_run_out(store, granted(store, job_id, "find.1"))
+        store.jobs.sweep()
+        store.jobs.sweep()
 
-    found = ledger.jobs.handoffs(job_id, [ONE])[ONE]
+    found = store.jobs.handoffs(job_id, [ONE])[ONE]
     assert (found.lost_claims, found.claimed_at) == (MAX_CLAIMS, None)
     assert [one.left for one in found.stints] == [ClaimEnd.BACK, *[ClaimEnd.LOST] * MAX_CLAIMS]
 
 
-def test_a_handoff_that_is_parked_says_so(ledger: Ledger, job_id: JobId) -> None:
-    assert granted(ledger, job_id, "find.1").park(60, "rate limit")
+def test_a_handoff_that_is_parked_says_so(store: Store, job_id: JobId) -> None:
+    assert granted(store, job_id, "find.1").park(60, "rate limit")
 
-    (stint,) = ledger.jobs.handoffs(job_id, [ONE])[ONE].stints
+    (stint,) = store.jobs.handoffs(job_id, [ONE])[ONE].stints
     assert (stint.worker, stint.left) == ("w1", ClaimEnd.THROTTLED)
 
 
-def test_only_the_newest_are_kept(ledger: Ledger, job_id: JobId) -> None:
+def test_only_the_newest_are_kept(store: Store, job_id: JobId) -> None:
     for n in range(25):
-        granted(ledger, job_id, "find.1", f"w{n}").release()
+        granted(store, job_id, "find.1", f"w{n}").release()
 
-    assert [one.worker for one in ledger.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
+    assert [one.worker for one in store.jobs.handoffs(job_id, [ONE])[ONE].stints] == [
         f"w{n}" for n in range(5, 25)
     ]
 

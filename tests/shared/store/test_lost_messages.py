@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import LOST_AFTER_S, SWEEP_AT_MOST
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import Cancelled
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.handoff import ResultStatus
@@ -28,184 +28,180 @@ from tests.doubles.sweeps import QUEUE, issued_ago, published, taken_ago
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
+def job_id(store: Store) -> JobId:
     """A job with three handoffs on the researchers' queue."""
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1", "c.1")
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1", "c.1")
     return job_id
 
 
-def test_a_message_that_is_gone_from_an_empty_queue_is_lost(ledger: Ledger, job_id: JobId) -> None:
-    issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
+def test_a_message_that_is_gone_from_an_empty_queue_is_lost(store: Store, job_id: JobId) -> None:
+    issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
 
-    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
-    assert ledger.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+    assert store.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
+    assert store.jobs.sweep().due == {}
 
 
-def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    issued_ago(ledger, job_id, LOST_AFTER_S - 2, "a.1")
+def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(store: Store, job_id: JobId) -> None:
+    issued_ago(store, job_id, LOST_AFTER_S - 2, "a.1")
 
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {}
 
 
 def test_a_message_that_was_taken_and_not_claimed_is_lost_whatever_waits_in_its_queue(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    published(ledger, "a.1", "b.1", "c.1")
-    issued_ago(ledger, job_id, 60, "a.1", "b.1", "c.1")
-    taken_ago(ledger, job_id, LOST_AFTER_S - 2, "b.1")
-    assert ledger.jobs.sweep().due == {}
-    taken_ago(ledger, job_id, LOST_AFTER_S + 1, "b.1")
+    published(store, "a.1", "b.1", "c.1")
+    issued_ago(store, job_id, 60, "a.1", "b.1", "c.1")
+    taken_ago(store, job_id, LOST_AFTER_S - 2, "b.1")
+    assert store.jobs.sweep().due == {}
+    taken_ago(store, job_id, LOST_AFTER_S + 1, "b.1")
 
-    assert ledger.jobs.sweep().due == {job_id: [HandoffId("b.1")]}
+    assert store.jobs.sweep().due == {job_id: [HandoffId("b.1")]}
 
 
 def test_a_message_that_nobody_published_is_lost_whatever_waits_in_its_queue(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    published(ledger, "of others")
-    issue(ledger, job_id, "d.1", group="g2")
-    issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1", "d.1")
+    published(store, "of others")
+    issue(store, job_id, "d.1", group="g2")
+    issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1", "d.1")
 
-    assert ledger.jobs.sweep().due == {job_id: [HandoffId("d.1")]}
-
-
-def test_a_message_that_was_handed_back_waits_like_any_other(ledger: Ledger, job_id: JobId) -> None:
-    issued_ago(ledger, job_id, 60, "a.1", "b.1")
-    granted(ledger, job_id, "a.1").release()
-    published(ledger, "a.1", "c.1")
-    granted(ledger, job_id, "b.1")
-
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {job_id: [HandoffId("d.1")]}
 
 
-def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(ledger: Ledger) -> None:
-    job_id, names = a_job(ledger), [f"s{n}.1" for n in range(10_000)]
+def test_a_message_that_was_handed_back_waits_like_any_other(store: Store, job_id: JobId) -> None:
+    issued_ago(store, job_id, 60, "a.1", "b.1")
+    granted(store, job_id, "a.1").release()
+    published(store, "a.1", "c.1")
+    granted(store, job_id, "b.1")
+
+    assert store.jobs.sweep().due == {}
+
+
+def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(store: Store) -> None:
+    job_id, names = a_job(store), [f"s{n}.1" for n in range(10_000)]
     for at in range(0, 10_000, 1_000):
-        issue(ledger, job_id, *names[at : at + 1_000], group=f"g{at}")
-    published(ledger, *names)
-    issued_ago(ledger, job_id, 7_200, *names)
+        issue(store, job_id, *names[at : at + 1_000], group=f"g{at}")
+    published(store, *names)
+    issued_ago(store, job_id, 7_200, *names)
 
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {}
     for name in names[5_000:5_050]:
-        ledger.connection.redis.rpop(QUEUE)
-        granted(ledger, job_id, name)
-        assert ledger.jobs.sweep().due == {}
+        store.connection.redis.rpop(QUEUE)
+        granted(store, job_id, name)
+        assert store.jobs.sweep().due == {}
 
 
 def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
     """Publishing 10,000 messages takes a while."""
-    job_id, names = a_job(ledger), [f"s{n}.1" for n in range(10_000)]
-    ledger.journal.commit(
-        Commit(job_id=job_id, expected=1, events=[issued(name) for name in names])
-    )
-    committed_ms = ledger.connection.now() * 1000
+    job_id, names = a_job(store), [f"s{n}.1" for n in range(10_000)]
+    store.journal.commit(Commit(job_id=job_id, expected=1, events=[issued(name) for name in names]))
+    committed_ms = store.connection.now() * 1000
 
     assert (
-        ledger.connection.redis.zscore(keys.OUT + QUEUE, f"{job_id}/{names[-1]}") - committed_ms
+        store.connection.redis.zscore(keys.OUT + QUEUE, f"{job_id}/{names[-1]}") - committed_ms
         > 10_000
     )
 
 
 def test_thousands_that_are_lost_with_one_job_hide_nothing_of_another(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     """The first job's wake-up waits: nobody looks at it."""
-    crowd, names = a_job(ledger), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
-    issue(ledger, crowd, *names)
-    published(ledger, "of others")
-    taken_ago(ledger, crowd, 60, *names)
-    taken_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
-    found = [ledger.jobs.sweep().due for _ in range(4)]
+    crowd, names = a_job(store), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
+    issue(store, crowd, *names)
+    published(store, "of others")
+    taken_ago(store, crowd, 60, *names)
+    taken_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
+    found = [store.jobs.sweep().due for _ in range(4)]
 
     assert {job_id: [HandoffId("a.1")]} in found
 
 
-def test_a_place_without_its_message_ends_no_sweep(ledger: Ledger, job_id: JobId) -> None:
+def test_a_place_without_its_message_ends_no_sweep(store: Store, job_id: JobId) -> None:
     """Somebody has deleted the one and not the other."""
-    ledger.connection.redis.zadd(keys.FAIR + QUEUE, {f"{job_id}/a.1 tag": 1})
-    issued_ago(ledger, job_id, LOST_AFTER_S + 1, "a.1")
+    store.connection.redis.zadd(keys.FAIR + QUEUE, {f"{job_id}/a.1 tag": 1})
+    issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
 
-    assert ledger.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
-    assert not ledger.connection.redis.exists(keys.FAIR + QUEUE)
+    assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+    assert not store.connection.redis.exists(keys.FAIR + QUEUE)
 
 
-def test_a_role_that_waits_on_the_think_queue_is_no_lost_message(ledger: Ledger) -> None:
-    issue(ledger, a_job(ledger), "planner.1", role="planner", group=None)
+def test_a_role_that_waits_on_the_think_queue_is_no_lost_message(store: Store) -> None:
+    issue(store, a_job(store), "planner.1", role="planner", group=None)
 
-    assert ledger.connection.redis.keys(keys.WAITING + "*") == []
+    assert store.connection.redis.keys(keys.WAITING + "*") == []
 
 
 def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     """The chord's body should come now. Should it not, the sweeper looks."""
-    finish(granted(ledger, job_id, "a.1"))
-    finish(granted(ledger, job_id, "b.1"))
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) > (ledger.connection.now() + 60) * 1000
+    finish(granted(store, job_id, "a.1"))
+    finish(granted(store, job_id, "b.1"))
+    assert store.connection.redis.zscore(keys.DUE, job_id) > (store.connection.now() + 60) * 1000
 
-    finish(granted(ledger, job_id, "c.1"))
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
+    finish(granted(store, job_id, "c.1"))
+    assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
 
 
 @pytest.mark.parametrize("status", [ResultStatus.FAILED, ResultStatus.NEEDS_INPUT])
 def test_what_the_supervisor_must_hear_at_once_makes_its_job_due_soon(
-    ledger: Ledger, job_id: JobId, status: ResultStatus
+    store: Store, job_id: JobId, status: ResultStatus
 ) -> None:
     """The worker wakes it now. Should it die before, the sweeper looks."""
-    running = granted(ledger, job_id, "a.1")
+    running = granted(store, job_id, "a.1")
     result = result_of(running).model_copy(
         update={"status": status, "error": "it broke", "needs": "a key"}
     )
     assert ended(running, result).parts_left == 2
 
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
+    assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
 
 
-def test_a_job_that_was_cancelled_is_due_soon(ledger: Ledger, job_id: JobId) -> None:
-    ledger.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+def test_a_job_that_was_cancelled_is_due_soon(store: Store, job_id: JobId) -> None:
+    store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) < (ledger.connection.now() + 10) * 1000
+    assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
 
 
-def test_nothing_is_left_of_what_was_dropped(ledger: Ledger, job_id: JobId) -> None:
-    running = granted(ledger, job_id, "a.1")
+def test_nothing_is_left_of_what_was_dropped(store: Store, job_id: JobId) -> None:
+    running = granted(store, job_id, "a.1")
     everything = [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id,
-            expected=version_of(ledger, job_id),
+            expected=version_of(store, job_id),
             events=[CancelRequested()],
             drop=everything,
         )
     )
 
     fences = [
-        ledger.connection.redis.hget(keys.handoff(job_id, name), "fence") for name in everything
+        store.connection.redis.hget(keys.handoff(job_id, name), "fence") for name in everything
     ]
     assert fences == [running.fence.encode(), None, None], "nobody else has claimed it"
     with pytest.raises(Cancelled):
         running.checkpoint(replied())
-    assert ledger.connection.redis.zrange(keys.DUE, 0, -1) == []
-    assert ledger.connection.redis.zrange(keys.WAITING + QUEUE, 0, -1) == []
+    assert store.connection.redis.zrange(keys.DUE, 0, -1) == []
+    assert store.connection.redis.zrange(keys.WAITING + QUEUE, 0, -1) == []
 
 
-def test_members_of_jobs_that_retention_has_removed_go_away(ledger: Ledger) -> None:
-    ledger.connection.redis.zadd(keys.DUE, {"j-000000000000/a.1": 1})
-    ledger.connection.redis.hset(keys.QUEUES, QUEUE, 0)
-    ledger.connection.redis.zadd(keys.WAITING + QUEUE, {"j-000000000000/b.1": 1})
+def test_members_of_jobs_that_retention_has_removed_go_away(store: Store) -> None:
+    store.connection.redis.zadd(keys.DUE, {"j-000000000000/a.1": 1})
+    store.connection.redis.hset(keys.QUEUES, QUEUE, 0)
+    store.connection.redis.zadd(keys.WAITING + QUEUE, {"j-000000000000/b.1": 1})
 
-    assert ledger.jobs.sweep().due == {}
-    assert not ledger.connection.redis.exists(keys.DUE, keys.WAITING + QUEUE)
+    assert store.jobs.sweep().due == {}
+    assert not store.connection.redis.exists(keys.DUE, keys.WAITING + QUEUE)
 
 
-def test_a_handoff_that_is_claimed_waits_no_longer(ledger: Ledger, job_id: JobId) -> None:
+def test_a_handoff_that_is_claimed_waits_no_longer(store: Store, job_id: JobId) -> None:
     for name in ("a.1", "b.1", "c.1"):
-        claim(ledger, job_id, name)
+        claim(store, job_id, name)
 
-    assert not ledger.connection.redis.exists(keys.WAITING + QUEUE)
+    assert not store.connection.redis.exists(keys.WAITING + QUEUE)

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import VersionConflict
 from handoff_queue.shared.types.events import (
     CancelRequested,
@@ -26,15 +26,15 @@ TRIED_AGAIN = StepsTriedAgain(steps=(SecondChance(step=StepId("third")),))
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
+def job_id(store: Store) -> JobId:
     """Its first step is out, and the decision is made on this version."""
-    made = a_job(ledger)
-    issue(ledger, made, "first.1")
+    made = a_job(store)
+    issue(store, made, "first.1")
     return made
 
 
 def decided(
-    ledger: Ledger,
+    store: Store,
     job_id: JobId,
     *events: Event,
     expected: int = 2,
@@ -43,7 +43,7 @@ def decided(
     insists: bool = False,
 ) -> int:
     """The version of the first of these events in the journal."""
-    due_at = ledger.connection.now() + due_in_s
+    due_at = store.connection.now() + due_in_s
     order = Commit(
         job_id=job_id,
         expected=expected,
@@ -52,36 +52,36 @@ def decided(
         tip=tip,
         insists=insists,
     )
-    recorded = ledger.journal.commit(order)
-    assert recorded == ledger.journal.read(job_id, recorded[0].version - 1)
+    recorded = store.journal.commit(order)
+    assert recorded == store.journal.read(job_id, recorded[0].version - 1)
     return recorded[0].version
 
 
-def kinds(ledger: Ledger, job_id: JobId) -> list[str]:
-    return [one.event.type for one in ledger.journal.read(job_id)]
+def kinds(store: Store, job_id: JobId) -> list[str]:
+    return [one.event.type for one in store.journal.read(job_id)]
 
 
 def test_steps_are_handed_out_behind_a_result_that_came_meanwhile(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    finish(granted(ledger, job_id, "first.1"))
+    finish(granted(store, job_id, "first.1"))
 
-    assert decided(ledger, job_id, issued("second.1", group="g2"), TRIED_AGAIN) == 4
-    assert kinds(ledger, job_id) == [
+    assert decided(store, job_id, issued("second.1", group="g2"), TRIED_AGAIN) == 4
+    assert kinds(store, job_id) == [
         "job_submitted",
         "handoff_issued",
         "handoff_finished",
         "handoff_issued",
         "steps_tried_again",
     ]
-    granted(ledger, job_id, "second.1")
+    granted(store, job_id, "second.1")
 
 
-def test_two_who_hand_out_the_same_step_do_not_both_do_it(ledger: Ledger, job_id: JobId) -> None:
-    decided(ledger, job_id, issued("second.1", group="g2"))
+def test_two_who_hand_out_the_same_step_do_not_both_do_it(store: Store, job_id: JobId) -> None:
+    decided(store, job_id, issued("second.1", group="g2"))
 
     with pytest.raises(VersionConflict):
-        decided(ledger, job_id, issued("second.1", group="g2"))
+        decided(store, job_id, issued("second.1", group="g2"))
 
 
 @pytest.mark.parametrize(
@@ -94,22 +94,22 @@ def test_two_who_hand_out_the_same_step_do_not_both_do_it(ledger: Ledger, job_id
     ids=["the end", "a role", "a check of the answer"],
 )
 def test_what_may_be_another_decision_now_is_refused(
-    ledger: Ledger, job_id: JobId, event: Event
+    store: Store, job_id: JobId, event: Event
 ) -> None:
-    finish(granted(ledger, job_id, "first.1"))
+    finish(granted(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        decided(ledger, job_id, issued("second.1", group="g2"), event)
+        decided(store, job_id, issued("second.1", group="g2"), event)
 
 
 def test_an_end_that_is_insisted_on_stands_behind_results_that_came_meanwhile(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    finish(granted(ledger, job_id, "first.1"))
+    finish(granted(store, job_id, "first.1"))
 
     assert (
         decided(
-            ledger,
+            store,
             job_id,
             StepsAbandoned(steps=(), why="no time"),
             JobEnded(status=JobStatus.PARTIAL),
@@ -117,21 +117,21 @@ def test_an_end_that_is_insisted_on_stands_behind_results_that_came_meanwhile(
         )
         == 4
     )
-    assert kinds(ledger, job_id)[2:] == ["handoff_finished", "steps_abandoned", "job_ended"]
+    assert kinds(store, job_id)[2:] == ["handoff_finished", "steps_abandoned", "job_ended"]
 
 
-def test_what_is_insisted_on_and_ends_nothing_is_refused(ledger: Ledger, job_id: JobId) -> None:
-    finish(granted(ledger, job_id, "first.1"))
-
-    with pytest.raises(VersionConflict):
-        decided(ledger, job_id, StepsAbandoned(steps=(), why="no time"), insists=True)
-
-
-def test_nobody_ends_a_job_that_somebody_else_has_ended(ledger: Ledger, job_id: JobId) -> None:
-    decided(ledger, job_id, JobEnded(status=JobStatus.PARTIAL))
+def test_what_is_insisted_on_and_ends_nothing_is_refused(store: Store, job_id: JobId) -> None:
+    finish(granted(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        decided(ledger, job_id, JobEnded(status=JobStatus.OK), insists=True)
+        decided(store, job_id, StepsAbandoned(steps=(), why="no time"), insists=True)
+
+
+def test_nobody_ends_a_job_that_somebody_else_has_ended(store: Store, job_id: JobId) -> None:
+    decided(store, job_id, JobEnded(status=JobStatus.PARTIAL))
+
+    with pytest.raises(VersionConflict):
+        decided(store, job_id, JobEnded(status=JobStatus.OK), insists=True)
 
 
 @pytest.mark.parametrize(
@@ -139,31 +139,29 @@ def test_nobody_ends_a_job_that_somebody_else_has_ended(ledger: Ledger, job_id: 
     [CancelRequested(), StepsAbandoned(steps=(), why="no more")],
     ids=["a cancel", "another decision"],
 )
-def test_after_anything_but_results_it_is_refused(
-    ledger: Ledger, job_id: JobId, more: Event
-) -> None:
-    finish(granted(ledger, job_id, "first.1"), "An answer.", more)
+def test_after_anything_but_results_it_is_refused(store: Store, job_id: JobId, more: Event) -> None:
+    finish(granted(store, job_id, "first.1"), "An answer.", more)
 
     with pytest.raises(VersionConflict):
-        decided(ledger, job_id, issued("second.1", group="g2"))
+        decided(store, job_id, issued("second.1", group="g2"))
 
 
-def test_in_another_history_of_that_version_it_is_refused(ledger: Ledger, job_id: JobId) -> None:
-    tip = ledger.journal.read(job_id)[-1].at
-    finish(granted(ledger, job_id, "first.1"))
+def test_in_another_history_of_that_version_it_is_refused(store: Store, job_id: JobId) -> None:
+    tip = store.journal.read(job_id)[-1].at
+    finish(granted(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
-        decided(ledger, job_id, issued("second.1", group="g2"), tip=tip - 1)
-    assert decided(ledger, job_id, issued("second.1", group="g2"), tip=tip) == version_of(
-        ledger, job_id
+        decided(store, job_id, issued("second.1", group="g2"), tip=tip - 1)
+    assert decided(store, job_id, issued("second.1", group="g2"), tip=tip) == version_of(
+        store, job_id
     )
 
 
-def test_the_earlier_time_that_a_result_has_set_holds(ledger: Ledger, job_id: JobId) -> None:
+def test_the_earlier_time_that_a_result_has_set_holds(store: Store, job_id: JobId) -> None:
     """Its chord's body may be lost, and whoever hands out has not heard of it."""
-    finish(granted(ledger, job_id, "first.1"))
-    due_by_the_result = ledger.connection.redis.zscore(keys.DUE, job_id)
+    finish(granted(store, job_id, "first.1"))
+    due_by_the_result = store.connection.redis.zscore(keys.DUE, job_id)
 
-    decided(ledger, job_id, issued("second.1", group="g2"), due_in_s=3_600)
+    decided(store, job_id, issued("second.1", group="g2"), due_in_s=3_600)
 
-    assert ledger.connection.redis.zscore(keys.DUE, job_id) == due_by_the_result
+    assert store.connection.redis.zscore(keys.DUE, job_id) == due_by_the_result

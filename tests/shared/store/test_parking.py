@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import JobEnded, JobStatus
@@ -31,15 +31,15 @@ WORST = WorstCase(100, 100, 0)
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1")
+def job_id(store: Store) -> JobId:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1")
     return job_id
 
 
-def parked(ledger: Ledger, job_id: JobId, seconds: float = 60) -> Claim:
+def parked(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
     """It has done a turn, and must wait for the next one."""
-    claimed = granted(ledger, job_id, "a.1")
+    claimed = granted(store, job_id, "a.1")
     assert claimed.reserve(WORST, EXPECTED) is None
     claimed.heard(RateLimits(requests=Allowance(60, 0)))
     claimed.checkpoint(replied())
@@ -48,80 +48,80 @@ def parked(ledger: Ledger, job_id: JobId, seconds: float = 60) -> Claim:
     return claimed
 
 
-def time_is_over(ledger: Ledger, job_id: JobId) -> None:
-    ledger.connection.redis.hset(keys.handoff(job_id, A), "parked", 1)
-    ledger.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
+def time_is_over(store: Store, job_id: JobId) -> None:
+    store.connection.redis.hset(keys.handoff(job_id, A), "parked", 1)
+    store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
 
 
-def line(ledger: Ledger) -> list[bytes]:
-    found: list[bytes] = ledger.connection.redis.zrange(f"{keys.pace(LANE)}:line", 0, -1)
+def line(store: Store) -> list[bytes]:
+    found: list[bytes] = store.connection.redis.zrange(f"{keys.pace(LANE)}:line", 0, -1)
     return found
 
 
-def test_it_is_said_until_when_and_why(ledger: Ledger, job_id: JobId) -> None:
-    parked(ledger, job_id)
-    standing = ledger.jobs.handoffs(job_id, [A])[A]
+def test_it_is_said_until_when_and_why(store: Store, job_id: JobId) -> None:
+    parked(store, job_id)
+    standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.state, standing.claims, standing.doing, standing.held) == (
         "issued",
         0,
         "rate limit",
         True,
     )
-    assert 50 < (standing.parked_until or 0) - ledger.connection.now() <= 60
-    assert nothing_reserved(ledger, job_id)
+    assert 50 < (standing.parked_until or 0) - store.connection.now() <= 60
+    assert nothing_reserved(store, job_id)
 
 
-def test_who_parked_it_can_write_no_more(ledger: Ledger, job_id: JobId) -> None:
-    claimed = parked(ledger, job_id)
+def test_who_parked_it_can_write_no_more(store: Store, job_id: JobId) -> None:
+    claimed = parked(store, job_id)
     with pytest.raises(Interrupted):
         claimed.checkpoint(replied())
     assert not claimed.park(1, "again")
 
 
-def test_a_second_copy_of_its_message_does_not_run_it_early(ledger: Ledger, job_id: JobId) -> None:
-    parked(ledger, job_id)
-    assert claim(ledger, job_id, "a.1").verdict is ClaimVerdict.PARKED
-    assert ledger.jobs.handoffs(job_id, [A])[A].claims == 0
+def test_a_second_copy_of_its_message_does_not_run_it_early(store: Store, job_id: JobId) -> None:
+    parked(store, job_id)
+    assert claim(store, job_id, "a.1").verdict is ClaimVerdict.PARKED
+    assert store.jobs.handoffs(job_id, [A])[A].claims == 0
 
 
-def test_nobody_looks_for_it_before_it_is_time(ledger: Ledger, job_id: JobId) -> None:
-    parked(ledger, job_id)
-    assert A not in ledger.jobs.sweep().due.get(job_id, [])
+def test_nobody_looks_for_it_before_it_is_time(store: Store, job_id: JobId) -> None:
+    parked(store, job_id)
+    assert A not in store.jobs.sweep().due.get(job_id, [])
 
 
 def test_when_it_is_time_it_is_found_and_goes_on_after_its_last_turn(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    parked(ledger, job_id)
-    time_is_over(ledger, job_id)
-    assert ledger.jobs.sweep().due == {job_id: [A]}
-    standing = ledger.jobs.handoffs(job_id, [A])[A]
+    parked(store, job_id)
+    time_is_over(store, job_id)
+    assert store.jobs.sweep().due == {job_id: [A]}
+    standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.lost, standing.held, standing.parked_until) == (True, False, None)
-    again = granted(ledger, job_id, "a.1")
+    again = granted(store, job_id, "a.1")
     assert again.so_far() == (replied(),)
-    assert ledger.jobs.handoffs(job_id, [A])[A].claims == 1
+    assert store.jobs.handoffs(job_id, [A])[A].claims == 1
 
 
-def test_its_chord_waits_for_it(ledger: Ledger, job_id: JobId) -> None:
-    parked(ledger, job_id)
-    assert finish(granted(ledger, job_id, "b.1")) == 1
+def test_its_chord_waits_for_it(store: Store, job_id: JobId) -> None:
+    parked(store, job_id)
+    assert finish(granted(store, job_id, "b.1")) == 1
 
 
-def test_it_keeps_its_place_in_the_line(ledger: Ledger, job_id: JobId) -> None:
-    parked(ledger, job_id)
-    later = granted(ledger, job_id, "b.1")
+def test_it_keeps_its_place_in_the_line(store: Store, job_id: JobId) -> None:
+    parked(store, job_id)
+    later = granted(store, job_id, "b.1")
     assert later.reserve(WORST, EXPECTED) is not None
-    time_is_over(ledger, job_id)
-    again = granted(ledger, job_id, "a.1")
+    time_is_over(store, job_id)
+    again = granted(store, job_id, "a.1")
     assert again.reserve(WORST, EXPECTED) is not None
-    assert line(ledger) == [f"{job_id}/a.1".encode(), f"{job_id}/b.1".encode()]
+    assert line(store) == [f"{job_id}/a.1".encode(), f"{job_id}/b.1".encode()]
 
 
-def test_whose_job_ends_leaves_the_line(ledger: Ledger, job_id: JobId) -> None:
-    parked(ledger, job_id)
-    assert line(ledger) == [f"{job_id}/a.1".encode()]
+def test_whose_job_ends_leaves_the_line(store: Store, job_id: JobId) -> None:
+    parked(store, job_id)
+    assert line(store) == [f"{job_id}/a.1".encode()]
     ended = JobEnded(status=JobStatus.CANCELLED, answer=None, reason="cancelled by the user")
-    ledger.journal.commit(
-        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[ended], drop=[A])
+    store.journal.commit(
+        Commit(job_id=job_id, expected=version_of(store, job_id), events=[ended], drop=[A])
     )
-    assert line(ledger) == []
+    assert line(store) == []

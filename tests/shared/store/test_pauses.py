@@ -15,7 +15,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Paused
 from handoff_queue.shared.types.events import CancelRequested
@@ -40,16 +40,16 @@ WORST = WorstCase(input_tokens=10, output_tokens=10, microusd=10)
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1", "look.1")
+def job_id(store: Store) -> JobId:
+    job_id = a_job(store)
+    issue(store, job_id, "find.1", "look.1")
     return job_id
 
 
 def standing_of(
-    ledger: Ledger, job_id: JobId, handoff_id: str = "find.1"
+    store: Store, job_id: JobId, handoff_id: str = "find.1"
 ) -> tuple[str, int, bool, bool]:
-    one = ledger.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
+    one = store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
     return one.state, one.claims, one.held, one.lost
 
 
@@ -58,144 +58,142 @@ def take_a_turn(claimed: Claim) -> None:
     claimed.reserve(WORST)
 
 
-def test_no_claim_is_granted_and_the_handoff_is_held(ledger: Ledger, job_id: JobId) -> None:
-    ledger.pauses.pause("researcher", "it cites nonsense")
+def test_no_claim_is_granted_and_the_handoff_is_held(store: Store, job_id: JobId) -> None:
+    store.pauses.pause("researcher", "it cites nonsense")
 
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.PAUSED
-    assert standing_of(ledger, job_id) == ("issued", 0, True, False)
-
-
-def test_other_roles_go_on(ledger: Ledger, job_id: JobId) -> None:
-    ledger.pauses.pause("writer", "")
-
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.PAUSED
+    assert standing_of(store, job_id) == ("issued", 0, True, False)
 
 
-def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    ledger.pauses.pause("planner", "")
+def test_other_roles_go_on(store: Store, job_id: JobId) -> None:
+    store.pauses.pause("writer", "")
+
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
+
+
+def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(store: Store) -> None:
+    job_id = a_job(store)
+    store.pauses.pause("planner", "")
     event = issued("planner.1", "planner", None)
     wanted = ClaimRequest(job_id, event.handoff_id, digest_of(text_of("planner.1")), "s1")
 
-    recorded, claimed = ledger.claims.commit_and_claim(
-        Commit(job_id=job_id, expected=version_of(ledger, job_id), events=[event]), wanted
+    recorded, claimed = store.claims.commit_and_claim(
+        Commit(job_id=job_id, expected=version_of(store, job_id), events=[event]), wanted
     )
 
     assert [one.event for one in recorded] == [event]
     assert claimed.verdict is ClaimVerdict.PAUSED
-    assert standing_of(ledger, job_id, "planner.1") == ("issued", 0, True, False)
+    assert standing_of(store, job_id, "planner.1") == ("issued", 0, True, False)
 
 
 def test_what_is_running_keeps_its_turn_makes_no_other_and_has_not_been_claimed(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    claimed = granted(ledger, job_id, "find.1")
+    claimed = granted(store, job_id, "find.1")
     claimed.reserve(WORST)
-    ledger.pauses.pause("researcher", "")
+    store.pauses.pause("researcher", "")
 
     with pytest.raises(Paused):
         take_a_turn(claimed)
 
-    assert standing_of(ledger, job_id) == ("issued", 0, True, False)
-    assert (books(ledger, job_id)["turns"], books(ledger, job_id)["reserved_turns"]) == (1, 0)
-    ledger.pauses.resume("researcher")
-    assert len(granted(ledger, job_id, "find.1").checkpoints) == 1
+    assert standing_of(store, job_id) == ("issued", 0, True, False)
+    assert (books(store, job_id)["turns"], books(store, job_id)["reserved_turns"]) == (1, 0)
+    store.pauses.resume("researcher")
+    assert len(granted(store, job_id, "find.1").checkpoints) == 1
 
 
-def test_what_was_paused_cannot_be_written_to_by_its_old_claim(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    claimed, other = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
-    ledger.pauses.pause("researcher", "")
+def test_what_was_paused_cannot_be_written_to_by_its_old_claim(store: Store, job_id: JobId) -> None:
+    claimed, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
+    store.pauses.pause("researcher", "")
     with pytest.raises(Paused):
         take_a_turn(claimed)
-    ledger.pauses.resume("researcher")
+    store.pauses.resume("researcher")
 
     assert claimed.connection.script("renew", *claimed.renewal()) == b"lost"
     assert other.connection.script("renew", *other.renewal()) == b"ok"
 
 
 def test_while_it_is_paused_no_sweep_finds_it_and_after_it_one_does(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    ledger.pauses.pause("researcher", "")
+    store.pauses.pause("researcher", "")
     for handoff_id in ("find.1", "look.1"):
-        claim(ledger, job_id, handoff_id)
+        claim(store, job_id, handoff_id)
 
-    assert ledger.jobs.sweep().due == {}
-    assert ledger.pauses.resume("researcher") == 2
-    assert {job: sorted(found) for job, found in ledger.jobs.sweep().due.items()} == {
+    assert store.jobs.sweep().due == {}
+    assert store.pauses.resume("researcher") == 2
+    assert {job: sorted(found) for job, found in store.jobs.sweep().due.items()} == {
         job_id: ["find.1", "look.1"]
     }
-    assert ledger.jobs.sweep().due == {}
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.GRANTED
+    assert store.jobs.sweep().due == {}
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
 def test_what_waits_in_the_queue_of_a_paused_role_is_not_published_again(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    ledger.pauses.pause("researcher", "")
-    published(ledger, "find.1", "look.1")
-    issued_ago(ledger, job_id, 3_600, "find.1", "look.1")
+    store.pauses.pause("researcher", "")
+    published(store, "find.1", "look.1")
+    issued_ago(store, job_id, 3_600, "find.1", "look.1")
 
-    assert ledger.jobs.sweep().due == {}
-    ledger.connection.redis.delete(QUEUE)
+    assert store.jobs.sweep().due == {}
+    store.connection.redis.delete(QUEUE)
 
 
 def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    let_lease_run_out(ledger, granted(ledger, job_id, "find.1"))
-    ledger.pauses.pause("researcher", "")
+    let_lease_run_out(store, granted(store, job_id, "find.1"))
+    store.pauses.pause("researcher", "")
 
-    assert ledger.jobs.sweep().due == {job_id: ["find.1"]}
-    assert claim(ledger, job_id, "find.1").verdict is ClaimVerdict.PAUSED
-    assert standing_of(ledger, job_id) == ("issued", 1, True, False)
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {job_id: ["find.1"]}
+    assert claim(store, job_id, "find.1").verdict is ClaimVerdict.PAUSED
+    assert standing_of(store, job_id) == ("issued", 1, True, False)
+    assert store.jobs.sweep().due == {}
 
 
 def test_what_is_dropped_while_it_is_held_leaves_nothing_behind(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    ledger.pauses.pause("researcher", "")
-    claim(ledger, job_id, "find.1")
+    store.pauses.pause("researcher", "")
+    claim(store, job_id, "find.1")
     dropped = [HandoffId("find.1")]
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id,
-            expected=version_of(ledger, job_id),
+            expected=version_of(store, job_id),
             events=[CancelRequested()],
             drop=dropped,
         )
     )
 
-    assert ledger.connection.redis.zcard(keys.HELD + "researcher") == 0
-    assert ledger.pauses.resume("researcher") == 0
+    assert store.connection.redis.zcard(keys.HELD + "researcher") == 0
+    assert store.pauses.resume("researcher") == 0
 
 
 def test_who_looks_is_told_who_is_paused_why_and_what_waits_for_it(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    ledger.pauses.pause("researcher", "it cites nonsense")
-    claim(ledger, job_id, "find.1")
+    store.pauses.pause("researcher", "it cites nonsense")
+    claim(store, job_id, "find.1")
 
     for there in (
-        ledger.roles.presence([job_id]),
-        ledger.roles.presence(handoffs=[(job_id, HandoffId(i)) for i in ("find.1", "look.1")]),
+        store.roles.presence([job_id]),
+        store.roles.presence(handoffs=[(job_id, HandoffId(i)) for i in ("find.1", "look.1")]),
     ):
         assert there.unclaimed == {job_id: {"find.1": "researcher", "look.1": "researcher"}}
         assert there.paused["researcher"].reason == "it cites nonsense"
 
 
-def test_a_role_that_is_not_paused_cannot_be_resumed(ledger: Ledger) -> None:
-    assert ledger.pauses.resume("researcher") is None
+def test_a_role_that_is_not_paused_cannot_be_resumed(store: Store) -> None:
+    assert store.pauses.resume("researcher") is None
 
 
 def test_a_pause_outlives_its_redis(tmp_path: Path, processes: Processes) -> None:
-    ledger = open_ledger(PrivateRedis(processes, tmp_path, append_only=True).start(), Settings())
-    ledger.pauses.pause("researcher", "it cites nonsense")
+    store = open_store(PrivateRedis(processes, tmp_path, append_only=True).start(), Settings())
+    store.pauses.pause("researcher", "it cites nonsense")
 
     kill_redis(processes)
 
-    assert [pause.reason for pause in ledger.pauses.all().values()] == ["it cites nonsense"]
-    ledger.connection.close()
+    assert [pause.reason for pause in store.pauses.all().values()] == ["it cites nonsense"]
+    store.connection.close()

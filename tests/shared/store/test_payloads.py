@@ -15,8 +15,8 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.payloads import COMPRESS_FROM, packed, unpacked
-from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.errors import LedgerError, UnreadablePayload
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.handoff import Document, ref
 from handoff_queue.shared.types.ids import JobId
@@ -28,10 +28,10 @@ WORK_S = 600
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-def store(ledger: Ledger, job_id: JobId, texts: list[str]) -> None:
+def store_text(store: Store, job_id: JobId, texts: list[str]) -> None:
     """As a decision that refers to them does."""
-    version = ledger.journal.read(job_id)[-1].version
-    ledger.journal.commit(
+    version = store.journal.read(job_id)[-1].version
+    store.journal.commit(
         Commit(job_id=job_id, expected=version, events=[CancelRequested()], payloads=texts)
     )
 
@@ -41,105 +41,105 @@ def test_every_text_comes_back_as_it_was(text: str) -> None:
     assert unpacked(packed(text)) == text
 
 
-def test_long_texts_are_stored_small(ledger: Ledger) -> None:
-    job_id, text = a_job(ledger), "The same again. " * 10_000
-    store(ledger, job_id, [text])
+def test_long_texts_are_stored_small(store: Store) -> None:
+    job_id, text = a_job(store), "The same again. " * 10_000
+    store_text(store, job_id, [text])
 
-    assert ledger.connection.redis.hstrlen(keys.blobs(job_id), digest_of(text)) < len(text) / 20
+    assert store.connection.redis.hstrlen(keys.blobs(job_id), digest_of(text)) < len(text) / 20
     assert len(packed("x" * (COMPRESS_FROM - 1))) == COMPRESS_FROM
 
 
-def test_payloads_come_back_by_digest_in_one_go(ledger: Ledger) -> None:
-    job_id, texts = a_job(ledger), ["one", "two", "drei: ü"]
-    store(ledger, job_id, texts)
+def test_payloads_come_back_by_digest_in_one_go(store: Store) -> None:
+    job_id, texts = a_job(store), ["one", "two", "drei: ü"]
+    store_text(store, job_id, texts)
 
-    assert ledger.blobs.get(job_id, [digest_of(text) for text in texts]) == {
+    assert store.blobs.get(job_id, [digest_of(text) for text in texts]) == {
         digest_of(text): text for text in texts
     }
-    assert ledger.blobs.get(job_id, []) == {}
+    assert store.blobs.get(job_id, []) == {}
 
 
-def test_a_payload_that_is_gone_is_named(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    store(ledger, job_id, ["one"])
+def test_a_payload_that_is_gone_is_named(store: Store) -> None:
+    job_id = a_job(store)
+    store_text(store, job_id, ["one"])
 
-    with pytest.raises(LedgerError, match=digest_of("two")[:12]):
-        ledger.blobs.get(job_id, [digest_of("one"), digest_of("two")])
+    with pytest.raises(StoreError, match=digest_of("two")[:12]):
+        store.blobs.get(job_id, [digest_of("one"), digest_of("two")])
 
 
-def test_a_result_that_is_gone_or_damaged_comes_back_as_an_empty_text(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    store(ledger, job_id, ["whole", "damaged"])
-    ledger.connection.redis.hset(keys.blobs(job_id), digest_of("damaged"), b"=another text")
+def test_a_result_that_is_gone_or_damaged_comes_back_as_an_empty_text(store: Store) -> None:
+    job_id = a_job(store)
+    store_text(store, job_id, ["whole", "damaged"])
+    store.connection.redis.hset(keys.blobs(job_id), digest_of("damaged"), b"=another text")
     results = [digest_of(text) for text in ("whole", "damaged", "gone")]
 
-    assert list(ledger.blobs.get(job_id, [], results=results).values()) == ["whole", "", ""]
+    assert list(store.blobs.get(job_id, [], results=results).values()) == ["whole", "", ""]
     with pytest.raises(UnreadablePayload):
-        ledger.blobs.get(job_id, [digest_of("damaged")], results=results)
+        store.blobs.get(job_id, [digest_of("damaged")], results=results)
 
 
-def test_a_reference_tells_the_size(ledger: Ledger) -> None:
+def test_a_reference_tells_the_size(store: Store) -> None:
     assert (ref("drei: ü").digest, ref("drei: ü").size) == (digest_of("drei: ü"), 7)
 
 
-def test_documents_are_asked_for_before_they_are_sent(ledger: Ledger) -> None:
-    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+def test_documents_are_asked_for_before_they_are_sent(store: Store) -> None:
+    store.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
 
-    assert ledger.blobs.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {
+    assert store.blobs.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {
         digest_of("two")
     }
-    assert ledger.blobs.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
+    assert store.blobs.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
 
 
-def test_a_document_that_is_used_again_stays_for_another_while(ledger: Ledger) -> None:
-    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
-    ledger.connection.redis.expire(keys.document(digest_of("one")), 5)
-    ledger.blobs.missing_documents([digest_of("one")], WORK_S)
+def test_a_document_that_is_used_again_stays_for_another_while(store: Store) -> None:
+    store.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+    store.connection.redis.expire(keys.document(digest_of("one")), 5)
+    store.blobs.missing_documents([digest_of("one")], WORK_S)
 
-    assert ledger.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
+    assert store.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
 
 
 def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retention(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    ledger.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+    store.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
 
     assert (
         Settings().retention_s + WORK_S - 5
-        < ledger.connection.redis.ttl(keys.document(digest_of("one")))
+        < store.connection.redis.ttl(keys.document(digest_of("one")))
         <= Settings().retention_s + WORK_S
     )
 
 
-def test_a_short_job_does_not_take_a_document_from_a_long_one(ledger: Ledger) -> None:
+def test_a_short_job_does_not_take_a_document_from_a_long_one(store: Store) -> None:
     digest = digest_of("one")
-    ledger.blobs.put_documents({digest: "one"}, 100 * WORK_S)
-    ledger.blobs.missing_documents([digest], WORK_S)
-    ledger.blobs.put_documents({digest: "one"}, WORK_S)
+    store.blobs.put_documents({digest: "one"}, 100 * WORK_S)
+    store.blobs.missing_documents([digest], WORK_S)
+    store.blobs.put_documents({digest: "one"}, WORK_S)
 
-    assert ledger.connection.redis.ttl(keys.document(digest)) > Settings().retention_s + 99 * WORK_S
+    assert store.connection.redis.ttl(keys.document(digest)) > Settings().retention_s + 99 * WORK_S
 
 
-def test_thousands_of_documents_are_asked_for_in_parts(ledger: Ledger) -> None:
+def test_thousands_of_documents_are_asked_for_in_parts(store: Store) -> None:
     digests = [digest_of(str(n)) for n in range(2_500)]
 
-    assert ledger.blobs.missing_documents(digests, WORK_S) == set(digests)
+    assert store.blobs.missing_documents(digests, WORK_S) == set(digests)
 
 
-def test_a_fetched_page_belongs_to_its_job(ledger: Ledger) -> None:
-    job_id, other = a_job(ledger), a_job(ledger)
+def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
+    job_id, other = a_job(store), a_job(store)
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    ledger.blobs.put_fetched(job_id, page, "text", WORK_S)
+    store.blobs.put_fetched(job_id, page, "text", WORK_S)
 
-    assert ledger.blobs.fetched(job_id) == [page]
-    assert ledger.blobs.fetched(other) == []
-    assert ledger.blobs.documents([page.digest]) == {page.digest: "text"}
+    assert store.blobs.fetched(job_id) == [page]
+    assert store.blobs.fetched(other) == []
+    assert store.blobs.documents([page.digest]) == {page.digest: "text"}
 
 
-def _poison(ledger: Ledger, job_id: JobId, digest: str, stored: bytes) -> None:
-    ledger.connection.redis.hset(keys.blobs(job_id), digest, stored)
+def _poison(store: Store, job_id: JobId, digest: str, stored: bytes) -> None:
+    store.connection.redis.hset(keys.blobs(job_id), digest, stored)
 
 
 @pytest.mark.parametrize(
@@ -154,33 +154,33 @@ def _poison(ledger: Ledger, job_id: JobId, digest: str, stored: bytes) -> None:
     ids=["another text", "cut off", "no zlib", "no UTF-8", "nothing"],
 )
 def test_a_payload_that_is_not_the_text_of_its_digest_is_never_used(
-    ledger: Ledger, stored: bytes, why: str
+    store: Store, stored: bytes, why: str
 ) -> None:
-    job_id, digest = a_job(ledger), digest_of("the text")
-    _poison(ledger, job_id, digest, stored)
+    job_id, digest = a_job(store), digest_of("the text")
+    _poison(store, job_id, digest, stored)
 
     with pytest.raises(UnreadablePayload, match=f"payload {digest[:12]} cannot be read.*{why}"):
-        PayloadCache(ledger).payloads(job_id, [digest])
-    assert ledger.blobs.short(job_id, [digest], 1_000) == {}
+        PayloadCache(store).payloads(job_id, [digest])
+    assert store.blobs.short(job_id, [digest], 1_000) == {}
 
 
-def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(ledger: Ledger) -> None:
-    first, second, digest = a_job(ledger), a_job(ledger), digest_of("the text")
-    store(ledger, second, ["the text"])
-    _poison(ledger, first, digest, packed("another text"))
-    library = PayloadCache(ledger)
+def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(store: Store) -> None:
+    first, second, digest = a_job(store), a_job(store), digest_of("the text")
+    store_text(store, second, ["the text"])
+    _poison(store, first, digest, packed("another text"))
+    library = PayloadCache(store)
 
     with pytest.raises(UnreadablePayload):
         library.payloads(first, [digest])
     assert library.payloads(second, [digest]) == {digest: "the text"}
 
 
-def test_a_poisoned_document_is_told_to_the_tool_that_reads_it(ledger: Ledger) -> None:
+def test_a_poisoned_document_is_told_to_the_tool_that_reads_it(store: Store) -> None:
     digest = digest_of("the text")
-    ledger.connection.redis.set(keys.document(digest), packed("another text"), ex=60)
+    store.connection.redis.set(keys.document(digest), packed("another text"), ex=60)
 
     with pytest.raises(ToolFailed, match="damaged"):
-        PayloadCache(ledger).text_of(digest)
+        PayloadCache(store).text_of(digest)
 
 
 def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:
@@ -196,12 +196,12 @@ def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:
     assert peak < 5_000_000
 
 
-def test_an_unreadable_entry_among_fetched_pages_is_skipped(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_an_unreadable_entry_among_fetched_pages_is_skipped(store: Store) -> None:
+    job_id = a_job(store)
     page = Document(
         path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
     )
-    ledger.blobs.put_fetched(job_id, page, "t", WORK_S)
-    ledger.connection.redis.hset(keys.fetched(job_id), "https://example.com/2", '{"path": NaN')
+    store.blobs.put_fetched(job_id, page, "t", WORK_S)
+    store.connection.redis.hset(keys.fetched(job_id), "https://example.com/2", '{"path": NaN')
 
-    assert ledger.blobs.fetched(job_id) == [page]
+    assert store.blobs.fetched(job_id) == [page]

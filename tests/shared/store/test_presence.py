@@ -16,15 +16,15 @@ from handoff_queue.shared.store.presence import (
     LiveProcess,
     PresenceStore,
 )
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_spec
 
 
 @pytest.fixture
-def roles(ledger: Ledger) -> PresenceStore:
-    return PresenceStore(ledger.connection)
+def roles(store: Store) -> PresenceStore:
+    return PresenceStore(store.connection)
 
 
 def says(
@@ -33,11 +33,11 @@ def says(
     return Announcement(worker=worker, specialists=specs, slots=slots, model=model)
 
 
-def test_what_workers_announce_is_served(ledger: Ledger, roles: PresenceStore) -> None:
+def test_what_workers_announce_is_served(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher"), a_spec(name="writer")))
     roles.announce(says("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
 
-    served = ledger.roles.served()
+    served = store.roles.served()
     assert sorted(served) == ["researcher", "writer"]
     assert served["researcher"].workers == ("w1", "w2")
     assert (served["researcher"].slots, served["researcher"].models) == (
@@ -47,102 +47,102 @@ def test_what_workers_announce_is_served(ledger: Ledger, roles: PresenceStore) -
     assert served["writer"].digest == a_spec(name="writer").content_digest
 
 
-def test_queued_messages_are_counted(ledger: Ledger, roles: PresenceStore) -> None:
+def test_queued_messages_are_counted(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher")))
-    ledger.connection.redis.lpush("researcher", "one", "two")
+    store.connection.redis.lpush("researcher", "one", "two")
 
-    assert ledger.roles.served()["researcher"].queued == 2
+    assert store.roles.served()["researcher"].queued == 2
 
 
-def test_an_announcement_holds_for_a_while_only(ledger: Ledger, roles: PresenceStore) -> None:
+def test_an_announcement_holds_for_a_while_only(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec()))
-    assert 0 < ledger.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
+    assert 0 < store.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
 
-    ledger.connection.redis.delete(keys.worker("w1"))  # what its TTL does
-    assert ledger.roles.served() == {}
+    store.connection.redis.delete(keys.worker("w1"))  # what its TTL does
+    assert store.roles.served() == {}
 
 
 def test_workers_that_are_long_gone_are_not_even_looked_for(
-    ledger: Ledger, roles: PresenceStore
+    store: Store, roles: PresenceStore
 ) -> None:
     roles.announce(says("w1", a_spec()))
-    ledger.connection.redis.zadd(keys.SERVING, {f"{a_spec().name}/w1": 1})
+    store.connection.redis.zadd(keys.SERVING, {f"{a_spec().name}/w1": 1})
     roles.announce(says("w2", a_spec()))
 
-    assert ledger.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{a_spec().name}/w2".encode()]
+    assert store.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{a_spec().name}/w2".encode()]
 
 
-def test_a_worker_that_leaves_takes_its_word_back(ledger: Ledger, roles: PresenceStore) -> None:
+def test_a_worker_that_leaves_takes_its_word_back(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec()))
     roles.withdraw(says("w1", a_spec()))
 
-    assert ledger.roles.served() == {}
+    assert store.roles.served() == {}
 
 
-def test_where_workers_differ_most_of_them_decide(ledger: Ledger, roles: PresenceStore) -> None:
+def test_where_workers_differ_most_of_them_decide(store: Store, roles: PresenceStore) -> None:
     old, new = a_spec(name="researcher"), a_spec("search_documents", name="researcher")
     roles.announce(says("w1", old))
     roles.announce(says("w2", new))
     roles.announce(says("w3", new))
 
-    assert ledger.roles.served()["researcher"].digest == new.content_digest
-    assert ledger.roles.served()["researcher"].workers == ("w1", "w2", "w3")
+    assert store.roles.served()["researcher"].digest == new.content_digest
+    assert store.roles.served()["researcher"].workers == ("w1", "w2", "w3")
 
 
 def test_a_worker_of_another_version_does_not_hide_the_rest(
-    ledger: Ledger, roles: PresenceStore
+    store: Store, roles: PresenceStore
 ) -> None:
     roles.announce(says("w1", a_spec()))
     roles.announce(says("w2", a_spec()))
-    ledger.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
+    store.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
 
-    assert ledger.roles.served()["researcher"].workers == ("w1",)
+    assert store.roles.served()["researcher"].workers == ("w1",)
 
 
-def test_fields_of_a_later_version_are_ignored(ledger: Ledger, roles: PresenceStore) -> None:
+def test_fields_of_a_later_version_are_ignored(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher")))
     text = json.loads(says("w1", a_spec(name="researcher")).to_json()) | {"colour": "blue"}
-    ledger.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
+    store.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
 
-    assert ledger.roles.served()["researcher"].workers == ("w1",)
+    assert store.roles.served()["researcher"].workers == ("w1",)
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"\xff", b"[]", b'{"slots": "many"}', b"x" * (MOST_ANNOUNCED_BYTES + 1)]
 )
 def test_a_live_process_with_an_unreadable_announcement_is_still_told(
-    ledger: Ledger, roles: PresenceStore, text: bytes
+    store: Store, roles: PresenceStore, text: bytes
 ) -> None:
     roles.announce(says("w1", a_spec()))
     roles.announce_supervisor("s1", Node(node="s@h"))
     for key in (keys.worker("w1"), keys.supervisor("s1")):
-        ledger.connection.redis.set(key, text, ex=10)
+        store.connection.redis.set(key, text, ex=10)
 
-    assert ledger.roles.processes() == [
+    assert store.roles.processes() == [
         LiveProcess("supervisor", "s1", None),
         LiveProcess("worker", "w1", None),
     ]
-    assert ledger.roles.served() == {}
+    assert store.roles.served() == {}
 
 
-def test_names_that_are_no_text_stop_no_reader(ledger: Ledger, roles: PresenceStore) -> None:
+def test_names_that_are_no_text_stop_no_reader(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher")))
-    in_an_hour_ms = (ledger.connection.now() + 3_600) * 1_000
-    ledger.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": in_an_hour_ms, b"": in_an_hour_ms})
-    ledger.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
+    in_an_hour_ms = (store.connection.now() + 3_600) * 1_000
+    store.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": in_an_hour_ms, b"": in_an_hour_ms})
+    store.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
 
-    assert "researcher" in ledger.roles.presence().queues
-    assert sorted(ledger.roles.served()) == ["researcher"]
-    assert len(ledger.roles.processes()) == 3
-    ledger.connection.redis.delete(keys.SERVING, keys.PAUSED)
+    assert "researcher" in store.roles.presence().queues
+    assert sorted(store.roles.served()) == ["researcher"]
+    assert len(store.roles.processes()) == 3
+    store.connection.redis.delete(keys.SERVING, keys.PAUSED)
 
 
-def test_a_pause_that_cannot_be_read_still_holds(ledger: Ledger, roles: PresenceStore) -> None:
+def test_a_pause_that_cannot_be_read_still_holds(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher")))
-    ledger.connection.redis.hset(keys.PAUSED, "researcher", b"\xff")
+    store.connection.redis.hset(keys.PAUSED, "researcher", b"\xff")
 
     assert list(roles.presence().paused) == ["researcher"]
     assert roles.served()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
-    assert ledger.pauses.all()["researcher"].reason == UNREADABLE
-    ledger.pauses.resume("researcher")
+    assert store.pauses.all()["researcher"].reason == UNREADABLE
+    store.pauses.resume("researcher")
     assert roles.presence().paused == {}

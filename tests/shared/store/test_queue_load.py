@@ -1,4 +1,4 @@
-"""What the fleet has to do at one moment, read off the ledger."""
+"""What the fleet has to do at one moment, read off the store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store import queue_load as load
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.presence import Announcement
@@ -20,10 +20,10 @@ EXPECTED = Expected("account:some-model", 400, 500)
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1", "c.1")
-    ledger.roles.announce(
+def job_id(store: Store) -> JobId:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1", "c.1")
+    store.roles.announce(
         Announcement(
             worker="w1", specialists=(a_spec(name="researcher"),), slots=4, model="offline"
         )
@@ -31,11 +31,11 @@ def job_id(ledger: Ledger) -> JobId:
     return job_id
 
 
-def test_what_has_a_slot_is_at_work_and_nothing_else(ledger: Ledger, job_id: JobId) -> None:
-    granted(ledger, job_id, "a.1", worker="host:1")
-    finish(granted(ledger, job_id, "b.1"))
+def test_what_has_a_slot_is_at_work_and_nothing_else(store: Store, job_id: JobId) -> None:
+    granted(store, job_id, "a.1", worker="host:1")
+    finish(granted(store, job_id, "b.1"))
 
-    load = ledger.loads.now()
+    load = store.loads.now()
 
     (one,) = load.at_work
     assert (one.job_id, one.handoff_id, one.role, one.worker) == (
@@ -48,43 +48,41 @@ def test_what_has_a_slot_is_at_work_and_nothing_else(ledger: Ledger, job_id: Job
 
 
 def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     """A webhook that nobody takes is tried for hours."""
-    ended = a_job(ledger)
-    ledger.connection.redis.hset(keys.job(ended), "status", "ok")
-    make_due(ledger, ended)
+    ended = a_job(store)
+    store.connection.redis.hset(keys.job(ended), "status", "ok")
+    make_due(store, ended)
 
-    assert ledger.loads.now().open_jobs == 1
+    assert store.loads.now().open_jobs == 1
 
 
-def test_what_waits_for_its_provider_is_parked_and_has_no_slot(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    claimed = granted(ledger, job_id, "a.1")
+def test_what_waits_for_its_provider_is_parked_and_has_no_slot(store: Store, job_id: JobId) -> None:
+    claimed = granted(store, job_id, "a.1")
     assert claimed.park(60, "rate limit")
 
-    load = ledger.loads.now()
+    load = store.loads.now()
 
     assert (load.busy("researcher"), load.throttled("researcher")) == (0, 1)
     assert [one.doing for one in load.at_work] == ["rate limit"]
 
 
 def test_a_claim_whose_lease_is_over_still_has_its_slot_until_a_sweep_has_found_it(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
-    before = ledger.loads.now().busy("researcher")
-    ledger.jobs.sweep()
+    let_lease_run_out(store, granted(store, job_id, "a.1"))
+    before = store.loads.now().busy("researcher")
+    store.jobs.sweep()
 
-    assert (before, ledger.loads.now().busy("researcher")) == (1, 0)
+    assert (before, store.loads.now().busy("researcher")) == (1, 0)
 
 
-def test_queues_tell_how_many_wait_and_since_when(ledger: Ledger, job_id: JobId) -> None:
-    issued_ago(ledger, job_id, 30, "a.1")
-    granted(ledger, job_id, "c.1")
+def test_queues_tell_how_many_wait_and_since_when(store: Store, job_id: JobId) -> None:
+    issued_ago(store, job_id, 30, "a.1")
+    granted(store, job_id, "c.1")
 
-    load = ledger.loads.now()
+    load = store.loads.now()
 
     found = load.waiting["researcher"]
     assert found.handoffs == 2
@@ -92,46 +90,46 @@ def test_queues_tell_how_many_wait_and_since_when(ledger: Ledger, job_id: JobId)
     assert 29 < load.at - found.since < 40
 
 
-def test_a_paused_roles_handoffs_wait_too(ledger: Ledger, job_id: JobId) -> None:
-    ledger.connection.redis.zadd(keys.HELD + "researcher", {f"{job_id}/held.1": 1})
+def test_a_paused_roles_handoffs_wait_too(store: Store, job_id: JobId) -> None:
+    store.connection.redis.zadd(keys.HELD + "researcher", {f"{job_id}/held.1": 1})
 
-    assert ledger.loads.now().waiting["researcher"].handoffs == 4
-
-
-def test_a_job_that_was_woken_and_not_looked_at_is_open_too(ledger: Ledger, job_id: JobId) -> None:
-    make_due(ledger, job_id)
-    make_due(ledger, a_job(ledger))
-    ledger.jobs.sweep()
-
-    assert ledger.loads.now().open_jobs == 2
+    assert store.loads.now().waiting["researcher"].handoffs == 4
 
 
-def test_open_jobs_that_wait_for_a_person_are_counted(ledger: Ledger, job_id: JobId) -> None:
-    for waiting in (job_id, a_job(ledger)):
-        ledger.connection.redis.hset(
+def test_a_job_that_was_woken_and_not_looked_at_is_open_too(store: Store, job_id: JobId) -> None:
+    make_due(store, job_id)
+    make_due(store, a_job(store))
+    store.jobs.sweep()
+
+    assert store.loads.now().open_jobs == 2
+
+
+def test_open_jobs_that_wait_for_a_person_are_counted(store: Store, job_id: JobId) -> None:
+    for waiting in (job_id, a_job(store)):
+        store.connection.redis.hset(
             keys.job(waiting), mapping={"asked_last": "7", "approval:7": "plan"}
         )
-        make_due(ledger, waiting)
-    make_due(ledger, a_job(ledger))
+        make_due(store, waiting)
+    make_due(store, a_job(store))
 
-    load = ledger.loads.now()
+    load = store.loads.now()
 
     assert (load.open_jobs, load.waiting_jobs) == (3, 2)
 
 
-def test_supervisors_are_counted(ledger: Ledger) -> None:
-    ledger.roles.announce_supervisor("s1")
-    ledger.roles.announce_supervisor("s2")
+def test_supervisors_are_counted(store: Store) -> None:
+    store.roles.announce_supervisor("s1")
+    store.roles.announce_supervisor("s2")
 
-    assert ledger.loads.now().supervisors == 2
+    assert store.loads.now().supervisors == 2
 
 
-def test_a_lane_tells_what_its_provider_has_left(ledger: Ledger, job_id: JobId) -> None:
-    claimed = granted(ledger, job_id, "a.1")
+def test_a_lane_tells_what_its_provider_has_left(store: Store, job_id: JobId) -> None:
+    claimed = granted(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
     claimed.heard(RateLimits(requests=Allowance(600, 100), output_tokens=Allowance(10_000, 9_000)))
 
-    (lane,) = ledger.loads.now().lanes
+    (lane,) = store.loads.now().lanes
 
     assert (lane.account, lane.model, lane.refused_until) == ("account", "some-model", None)
     assert lane.limits["requests"].limit == 600
@@ -139,12 +137,12 @@ def test_a_lane_tells_what_its_provider_has_left(ledger: Ledger, job_id: JobId) 
     assert "input" not in lane.limits
 
 
-def test_a_lane_that_was_refused_tells_until_when_and_why(ledger: Ledger, job_id: JobId) -> None:
-    claimed = granted(ledger, job_id, "a.1")
+def test_a_lane_that_was_refused_tells_until_when_and_why(store: Store, job_id: JobId) -> None:
+    claimed = granted(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
     claimed.refused("rate limit", 30)
 
-    load = ledger.loads.now()
+    load = store.loads.now()
 
     (lane,) = load.lanes
     assert lane.refused_until is not None
@@ -152,30 +150,30 @@ def test_a_lane_that_was_refused_tells_until_when_and_why(ledger: Ledger, job_id
     assert lane.why == "rate limit"
 
 
-def dumps(ledger: Ledger) -> dict[bytes, bytes]:
-    redis = ledger.connection.redis
+def dumps(store: Store) -> dict[bytes, bytes]:
+    redis = store.connection.redis
     return {key: redis.dump(key) for key in redis.scan_iter()}
 
 
-def test_looking_changes_nothing(ledger: Ledger, job_id: JobId) -> None:
-    granted(ledger, job_id, "a.1")
-    before = dumps(ledger)
+def test_looking_changes_nothing(store: Store, job_id: JobId) -> None:
+    granted(store, job_id, "a.1")
+    before = dumps(store)
 
-    ledger.loads.now()
+    store.loads.now()
 
-    assert dumps(ledger) == before
+    assert dumps(store) == before
 
 
 def test_no_more_handoffs_are_read_than_that_whatever_becomes_of_them(
-    ledger: Ledger, job_id: JobId, monkeypatch: pytest.MonkeyPatch
+    store: Store, job_id: JobId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "MOST_AT_WORK", 2)
-    granted(ledger, job_id, "a.1")
-    redis = ledger.connection.redis
+    granted(store, job_id, "a.1")
+    redis = store.connection.redis
     redis.zadd(keys.DUE, {f"{job_id}/lost.{n}": n for n in range(1, 20)})
     before = redis.info("commandstats").get("cmdstat_hmget", {}).get("calls", 0)
 
-    assert ledger.loads.now().at_work == ()
+    assert store.loads.now().at_work == ()
 
     calls = redis.info("commandstats")["cmdstat_hmget"]["calls"] - before
     assert calls == 3, "two handoffs, and the job"

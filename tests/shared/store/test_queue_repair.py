@@ -43,12 +43,12 @@ def deleted(shell: Shell, *jobs: JobId) -> None:
     for job_id in jobs:
         shell.jobs.cancel(job_id)
         shell.advance(job_id)
-        delete_job(shell.ledger, job_id)
+        delete_job(shell.store, job_id)
 
 
 def waiting(shell: Shell) -> list[str]:
     """Whose messages there are, over all queues of specialists."""
-    redis = shell.ledger.connection.redis
+    redis = shell.store.connection.redis
     frames = [
         frame.decode() for name in redis.hkeys(keys.QUEUES) for frame in redis.lrange(name, 0, -1)
     ]
@@ -70,12 +70,12 @@ def test_a_message_goes_with_its_job_where_nobody_serves_its_queue_and_the_other
     deleted(shell, gone, gone_too)
     assert waiting(shell) == sorted([gone, stays, gone_too])
 
-    assert shell.ledger.queues.drop_orphans() > 0
+    assert shell.store.queues.drop_orphans() > 0
     assert waiting(shell) == [stays]
-    assert shell.ledger.queues.drop_orphans() == 0
+    assert shell.store.queues.drop_orphans() == 0
     deleted(shell, stays)
-    shell.ledger.queues.drop_orphans()
-    redis = shell.ledger.connection.redis
+    shell.store.queues.drop_orphans()
+    redis = shell.store.connection.redis
     assert not any(redis.keys(f"{keys.FAIR}{name.decode()}*") for name in redis.hkeys(keys.QUEUES))
 
 
@@ -83,16 +83,16 @@ def test_a_queue_that_is_served_is_left_to_its_workers(shell: Shell) -> None:
     (job_id,) = published(shell, 1)
     deleted(shell, job_id)
 
-    assert shell.ledger.queues.drop_orphans() == 0
+    assert shell.store.queues.drop_orphans() == 0
     assert waiting(shell) == [job_id]
 
 
 def test_what_retention_has_removed_leaves_no_message_either(shell: Shell) -> None:
     (job_id,) = published(shell, 1)
     shell.leave()
-    shell.ledger.connection.redis.delete(keys.job(job_id))
+    shell.store.connection.redis.delete(keys.job(job_id))
 
-    shell.ledger.queues.drop_orphans()
+    shell.store.queues.drop_orphans()
 
     assert waiting(shell) == []
 
@@ -110,11 +110,11 @@ def test_what_retention_has_removed_leaves_no_message_either(shell: Shell) -> No
 def test_what_is_no_message_of_a_job_stays_for_people_to_see(shell: Shell, strange: str) -> None:
     published(shell, 1)
     shell.leave()
-    redis = shell.ledger.connection.redis
+    redis = shell.store.connection.redis
     queue = redis.hkeys(keys.QUEUES)[0].decode()
     redis.rpush(queue, strange)
 
-    shell.ledger.queues.drop_orphans()
+    shell.store.queues.drop_orphans()
 
     assert redis.lindex(queue, -1).decode() == strange
 
@@ -137,7 +137,7 @@ class Counting:
 
 def stood(shell: Shell, *of_jobs: JobId) -> None:
     """These jobs' messages in a queue that nobody serves, the first of them the next to be taken."""
-    redis = shell.ledger.connection.redis
+    redis = shell.store.connection.redis
     redis.hset(keys.QUEUES, "oracle", 0)
     redis.lpush(
         "oracle",
@@ -151,7 +151,7 @@ def gone(*numbers: int) -> list[JobId]:
 
 def calls_of(shell: Shell, *commands: str) -> list[int]:
     """How often Redis has run each of these."""
-    found = shell.ledger.connection.redis.info("commandstats")
+    found = shell.store.connection.redis.info("commandstats")
     return [int(found.get(f"cmdstat_{command}", {}).get("calls", 0)) for command in commands]
 
 
@@ -161,22 +161,22 @@ def test_a_queue_is_walked_through_once_a_piece_however_many_of_it_go(shell: She
     pieces = 0
     before = calls_of(shell, "lrem")[0]
 
-    while not pieces or shell.ledger.queues.has_more:
-        shell.ledger.queues.drop_orphans()
+    while not pieces or shell.store.queues.has_more:
+        shell.store.queues.drop_orphans()
         pieces += 1
 
-    assert shell.ledger.connection.redis.llen("oracle") == 600
+    assert shell.store.connection.redis.llen("oracle") == 600
     assert pieces == 1_500 // queues.LOOKED_AT + 1
     assert calls_of(shell, "lrem")[0] - before <= pieces
 
 
 def test_what_stands_elsewhere_by_now_stays(shell: Shell) -> None:
     stood(shell, *gone(1, 2, 3))
-    redis = shell.ledger.connection.redis
+    redis = shell.store.connection.redis
     (last, *_), first = redis.lrange("oracle", 0, -1), redis.rpop("oracle")
 
     assert (
-        shell.ledger.connection.script(
+        shell.store.connection.script(
             "orphans", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]
         )
         == 1
@@ -190,17 +190,17 @@ def test_one_supervisor_at_a_time_goes_through_them(
     monkeypatch.setattr(queues, "LOOKED_AT", 1)
     stood(shell, *gone(1, 2, 3))
     other = shell.another()
-    shell.ledger.queues.drop_orphans()
+    shell.store.queues.drop_orphans()
     before = calls_of(shell, "lrange")
 
-    assert other.ledger.queues.drop_orphans() == 0
-    assert (other.ledger.queues.has_more, calls_of(shell, "lrange")) == (False, before)
-    assert 0 < shell.ledger.connection.redis.ttl(keys.ORPHANS) <= queues.MINE_FOR_S
-    assert shell.ledger.queues.drop_orphans() == 1
+    assert other.store.queues.drop_orphans() == 0
+    assert (other.store.queues.has_more, calls_of(shell, "lrange")) == (False, before)
+    assert 0 < shell.store.connection.redis.ttl(keys.ORPHANS) <= queues.MINE_FOR_S
+    assert shell.store.queues.drop_orphans() == 1
 
-    shell.ledger.connection.redis.delete(keys.ORPHANS)
-    assert other.ledger.queues.drop_orphans() == 1
-    assert shell.ledger.queues.drop_orphans() == 0
+    shell.store.connection.redis.delete(keys.ORPHANS)
+    assert other.store.queues.drop_orphans() == 1
+    assert shell.store.queues.drop_orphans() == 0
     other.close()
 
 
@@ -209,7 +209,7 @@ def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(
 ) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 4)
     stays = JobId("j-000000000001")
-    redis = shell.ledger.connection.redis
+    redis = shell.store.connection.redis
     redis.hset(keys.QUEUES, "oracle", 0)
     redis.hset(keys.job(stays), "status", "running")
     redis.expire(keys.job(stays), 60)
@@ -218,12 +218,12 @@ def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(
         "oracle",
         *(f'{{"headers": {{"id": "{job_id}:a.1"}}, "n": {n}}}' for n, job_id in enumerate(of_jobs)),
     )
-    counting = Counting(shell.ledger.connection)
-    monkeypatch.setattr(shell.ledger.connection, "redis", counting)
+    counting = Counting(shell.store.connection)
+    monkeypatch.setattr(shell.store.connection, "redis", counting)
 
-    dropped = shell.ledger.queues.drop_orphans()
-    while shell.ledger.queues.has_more:
-        dropped += shell.ledger.queues.drop_orphans()
+    dropped = shell.store.queues.drop_orphans()
+    while shell.store.queues.has_more:
+        dropped += shell.store.queues.drop_orphans()
 
     assert dropped == 10
     assert (redis.llen("oracle"), max(counting.read), sum(counting.read)) == (20, 4, 30)
@@ -236,7 +236,7 @@ def test_every_supervisor_looks_when_it_starts_and_goes_on_where_there_is_more(
     jobs = published(shell, 3)
     shell.leave()
     deleted(shell, *jobs)
-    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
+    sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
 
     wait_until(lambda: not waiting(shell), what="messages without a job to go")

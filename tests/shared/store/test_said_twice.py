@@ -10,9 +10,9 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import ClaimRequest
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import a_job, finish, granted, issue, replied, result_of, text_of
@@ -29,20 +29,20 @@ class LosesAnswers(Connection):
         answer = super().script(name, keys, args)
         if self.loses:
             self.loses -= 1
-            raise LedgerUnavailable("the answer was lost")
+            raise StoreUnavailable("the answer was lost")
         return answer
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    job_id = a_job(ledger, max_turns=10)
-    issue(ledger, job_id, ONE)
+def job_id(store: Store) -> JobId:
+    job_id = a_job(store, max_turns=10)
+    issue(store, job_id, ONE)
     return job_id
 
 
-def books(ledger: Ledger, job_id: JobId) -> list[int]:
+def books(store: Store, job_id: JobId) -> list[int]:
     """Turns used and set aside, claims, checkpoints, events."""
-    redis = ledger.connection.redis
+    redis = store.connection.redis
     job = redis.hmget(keys.job(job_id), "turns", "reserved_turns")
     claims = redis.hget(keys.handoff(job_id, ONE), "claims")
     return [
@@ -56,45 +56,45 @@ def books(ledger: Ledger, job_id: JobId) -> list[int]:
     ]
 
 
-def losing(ledger: Ledger, claim: Claim) -> Claim:
+def losing(store: Store, claim: Claim) -> Claim:
     """The next answer to this claim is lost."""
-    claim.connection = LosesAnswers(ledger.connection.url)
+    claim.connection = LosesAnswers(store.connection.url)
     return claim
 
 
-def test_a_claim_said_twice_is_one(ledger: Ledger, job_id: JobId) -> None:
+def test_a_claim_said_twice_is_one(store: Store, job_id: JobId) -> None:
     wanted = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", WorstCase(10, 10, 0))
-    first = ledger.claims.claim(wanted)
-    again = ledger.claims.claim(wanted)
+    first = store.claims.claim(wanted)
+    again = store.claims.claim(wanted)
 
     assert (again.verdict, again.reserved, again.fence) == (ClaimVerdict.GRANTED, True, first.fence)
-    assert books(ledger, job_id) == [0, 1, 1, 0, 2]
+    assert books(store, job_id) == [0, 1, 1, 0, 2]
 
 
-def test_a_checkpoint_said_twice_is_stored_and_paid_once(ledger: Ledger, job_id: JobId) -> None:
-    held = granted(ledger, job_id, ONE)
+def test_a_checkpoint_said_twice_is_stored_and_paid_once(store: Store, job_id: JobId) -> None:
+    held = granted(store, job_id, ONE)
     held.reserve(WorstCase(10, 10, 0))
-    losing(ledger, held).checkpoint(replied())
+    losing(store, held).checkpoint(replied())
 
-    assert books(ledger, job_id) == [1, 0, 1, 1, 2]
+    assert books(store, job_id) == [1, 0, 1, 1, 2]
 
 
-def test_a_reservation_said_twice_is_made_once(ledger: Ledger, job_id: JobId) -> None:
-    held = losing(ledger, granted(ledger, job_id, ONE))
+def test_a_reservation_said_twice_is_made_once(store: Store, job_id: JobId) -> None:
+    held = losing(store, granted(store, job_id, ONE))
     held.reserve(WorstCase(10, 10, 0))
 
-    assert books(ledger, job_id) == [0, 1, 1, 0, 2]
+    assert books(store, job_id) == [0, 1, 1, 0, 2]
 
 
-def test_an_end_said_twice_is_one_end(ledger: Ledger, job_id: JobId) -> None:
-    held = granted(ledger, job_id, ONE)
+def test_an_end_said_twice_is_one_end(store: Store, job_id: JobId) -> None:
+    held = granted(store, job_id, ONE)
     held.reserve(WorstCase(10, 10, 0))
     held.checkpoint(replied())
-    parts_left = finish(losing(ledger, held))
+    parts_left = finish(losing(store, held))
 
     assert parts_left == 0
-    assert books(ledger, job_id) == [1, 0, 1, 0, 3]
+    assert books(store, job_id) == [1, 0, 1, 0, 3]
     assert (
         result_of(held).to_json()
-        in ledger.blobs.get(job_id, [result_of(held).content_digest]).values()
+        in store.blobs.get(job_id, [result_of(held).content_digest]).values()
     )

@@ -12,9 +12,9 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.jobs import SWEEP_AT_MOST
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.errors import LedgerRefuses
+from handoff_queue.shared.types.errors import StoreRefuses
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
@@ -31,79 +31,77 @@ from tests.waiting import wait_until
 
 LEASE_S = 0.6
 SILENCE_S = 2 * 3_600.0
-"""Of any ledger here: longer than its leases."""
+"""Of any store here: longer than its leases."""
 FOUND = [HandoffId("a.1")]
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
+def job_id(store: Store) -> JobId:
     """A job with three handoffs on the researchers' queue."""
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1", "c.1")
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1", "c.1")
     return job_id
 
 
 @pytest.fixture
-def quick(redis_url: str, ledger: Ledger) -> Iterator[Ledger]:
+def quick(redis_url: str, store: Store) -> Iterator[Store]:
     """Whose leases are short."""
-    ledger = open_ledger(redis_url, Settings(lease_s=LEASE_S))
-    yield ledger
-    ledger.connection.close()
+    store = open_store(redis_url, Settings(lease_s=LEASE_S))
+    yield store
+    store.connection.close()
 
 
-def held_through_a_silence(ledger: Ledger, job_id: JobId) -> Claim:
+def held_through_a_silence(store: Store, job_id: JobId) -> Claim:
     """Its lease ran out a second ago, and nobody has spoken to Redis for two hours."""
     held = claim(
-        ledger, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7)
+        store, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7)
     )
-    let_lease_run_out(ledger, held)
-    silent_for(ledger, SILENCE_S)
+    let_lease_run_out(store, held)
+    silent_for(store, SILENCE_S)
     return held
 
 
 def test_who_could_not_renew_because_redis_was_silent_keeps_its_handoff(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    held = held_through_a_silence(ledger, job_id)
+    held = held_through_a_silence(store, job_id)
 
-    assert ledger.jobs.sweep().due == {}
-    assert claim(ledger, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
+    assert store.jobs.sweep().due == {}
+    assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
     held.renew()
     held.checkpoint(replied())
-    assert books(ledger, job_id)["turns"] == 1
-    assert ledger.jobs.sweep().due == {}
+    assert books(store, job_id)["turns"] == 1
+    assert store.jobs.sweep().due == {}
 
 
-FIRST: dict[str, Callable[[Ledger, JobId, Claim], object]] = {
-    "a sweep": lambda ledger, job_id, other: ledger.jobs.sweep(),
-    "another's renewal": lambda ledger, job_id, other: other.renew(),
-    "another's turn": lambda ledger, job_id, other: verdict(
+FIRST: dict[str, Callable[[Store, JobId, Claim], object]] = {
+    "a sweep": lambda store, job_id, other: store.jobs.sweep(),
+    "another's renewal": lambda store, job_id, other: other.renew(),
+    "another's turn": lambda store, job_id, other: verdict(
         other, WorstCase(input_tokens=1, output_tokens=1, microusd=1)
     ),
-    "a claim of another": lambda ledger, job_id, other: granted(ledger, job_id, "c.1"),
-    "a second copy of its message": lambda ledger, job_id, other: claim(
-        ledger, job_id, "a.1", "w2"
-    ),
+    "a claim of another": lambda store, job_id, other: granted(store, job_id, "c.1"),
+    "a second copy of its message": lambda store, job_id, other: claim(store, job_id, "a.1", "w2"),
 }
 
 
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST.keys())
 def test_whoever_speaks_first_nobody_takes_it_over(
-    ledger: Ledger, job_id: JobId, first: Callable[[Ledger, JobId, Claim], object]
+    store: Store, job_id: JobId, first: Callable[[Store, JobId, Claim], object]
 ) -> None:
     """Somebody who knows of no silence, for example a supervisor that has just been started."""
-    other = granted(ledger, job_id, "b.1")
-    held = held_through_a_silence(ledger, job_id)
+    other = granted(store, job_id, "b.1")
+    held = held_through_a_silence(store, job_id)
 
-    first(ledger, job_id, other)
+    first(store, job_id, other)
 
-    assert ledger.jobs.sweep().due == {}
-    assert claim(ledger, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
+    assert store.jobs.sweep().due == {}
+    assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
     held.renew()
 
 
 def test_who_does_not_renew_when_redis_is_back_is_found_half_a_lease_later(
-    quick: Ledger, job_id: JobId
+    quick: Store, job_id: JobId
 ) -> None:
     held_through_a_silence(quick, job_id)
     assert quick.jobs.sweep().due == {}
@@ -117,66 +115,66 @@ def test_who_does_not_renew_when_redis_is_back_is_found_half_a_lease_later(
     assert swept == {job_id: FOUND}
 
 
-def test_who_was_dead_before_the_silence_is_found_at_once(ledger: Ledger, job_id: JobId) -> None:
-    let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
-    silent_for(ledger, SILENCE_S)
-    before_ms = int((ledger.connection.now() - 2 * SILENCE_S) * 1000)
-    ledger.connection.redis.hset(keys.handoff(job_id, HandoffId("a.1")), "lease", before_ms)
+def test_who_was_dead_before_the_silence_is_found_at_once(store: Store, job_id: JobId) -> None:
+    let_lease_run_out(store, granted(store, job_id, "a.1"))
+    silent_for(store, SILENCE_S)
+    before_ms = int((store.connection.now() - 2 * SILENCE_S) * 1000)
+    store.connection.redis.hset(keys.handoff(job_id, HandoffId("a.1")), "lease", before_ms)
 
-    assert ledger.jobs.sweep().due == {job_id: FOUND}
+    assert store.jobs.sweep().due == {job_id: FOUND}
 
 
 def test_one_silence_after_the_other_is_one_and_three_are_the_most(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     """Each before the living had the time to renew. A Redis that is asked too rarely does not
     keep the dead for ever.
     """
-    held = held_through_a_silence(ledger, job_id)
-    ended_ms = int((ledger.connection.now() - SILENCE_S / 2) * 1000)
-    ledger.connection.redis.hset(keys.handoff(job_id, held.handoff_id), "lease", ended_ms)
+    held = held_through_a_silence(store, job_id)
+    ended_ms = int((store.connection.now() - SILENCE_S / 2) * 1000)
+    store.connection.redis.hset(keys.handoff(job_id, held.handoff_id), "lease", ended_ms)
 
     found = []
     for _ in range(4):
-        ledger.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": ended_ms})
-        found.append(ledger.jobs.sweep().due)
-        silent_for(ledger, SILENCE_S / 4)
+        store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": ended_ms})
+        found.append(store.jobs.sweep().due)
+        silent_for(store, SILENCE_S / 4)
 
     assert found == [{}, {}, {}, {job_id: FOUND}]
 
 
 def test_of_hundreds_that_could_not_renew_none_is_taken_for_dead(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     many = [f"many-{number}.1" for number in range(SWEEP_AT_MOST + 20)]
-    issue(ledger, job_id, *many)
+    issue(store, job_id, *many)
     for handoff_id in many:
-        let_lease_run_out(ledger, granted(ledger, job_id, handoff_id))
-    silent_for(ledger, SILENCE_S)
+        let_lease_run_out(store, granted(store, job_id, handoff_id))
+    silent_for(store, SILENCE_S)
 
-    sweeps = [ledger.jobs.sweep() for _ in range(3)]
+    sweeps = [store.jobs.sweep() for _ in range(3)]
 
     assert [(swept.due, swept.more) for swept in sweeps] == [({}, True), ({}, False), ({}, False)]
 
 
-def test_a_role_is_not_run_twice_either(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "planner.1", role="planner", group=None)
-    let_lease_run_out(ledger, granted(ledger, job_id, "planner.1"))
-    silent_for(ledger, SILENCE_S)
-    looked_at(ledger, job_id)
+def test_a_role_is_not_run_twice_either(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "planner.1", role="planner", group=None)
+    let_lease_run_out(store, granted(store, job_id, "planner.1"))
+    silent_for(store, SILENCE_S)
+    looked_at(store, job_id)
 
-    assert claim(ledger, job_id, "planner.1", "s2").verdict is ClaimVerdict.BUSY
+    assert claim(store, job_id, "planner.1", "s2").verdict is ClaimVerdict.BUSY
 
 
-def test_a_redis_that_took_no_writes_was_silent(ledger: Ledger, job_id: JobId) -> None:
-    held = granted(ledger, job_id, "a.1")
-    redis = ledger.connection.redis
+def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> None:
+    held = granted(store, job_id, "a.1")
+    redis = store.connection.redis
     heard = redis.hget(keys.SILENCE, "heard")
     redis.config_set("maxmemory", 1)
     try:
-        for speak in (ledger.jobs.sweep, held.renew):
-            with pytest.raises(LedgerRefuses):
+        for speak in (store.jobs.sweep, held.renew):
+            with pytest.raises(StoreRefuses):
                 speak()
     finally:
         redis.config_set("maxmemory", 0)

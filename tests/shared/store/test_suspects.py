@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import ACTED_WITHIN_S, LOST_AFTER_S
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, THINK_QUEUE
 from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
@@ -18,126 +18,124 @@ SUSPECT = HandoffId("a.1")
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
+def job_id(store: Store) -> JobId:
     """A job whose first handoff was with a worker that has died. Thousands of messages wait in
     its queue.
     """
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1", "c.1")
-    published(ledger, *(f"message {number}" for number in range(10_000)))
-    let_lease_run_out(ledger, granted(ledger, job_id, "a.1"))
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1", "c.1")
+    published(store, *(f"message {number}" for number in range(10_000)))
+    let_lease_run_out(store, granted(store, job_id, "a.1"))
     return job_id
 
 
 def test_a_sweeper_that_died_before_its_wake_up_left_is_replaced_by_the_next_sweep(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    assert ledger.jobs.sweep().due == {job_id: [SUSPECT]}
-    time_passes(ledger, ACTED_WITHIN_S - 0.5)
-    assert ledger.jobs.sweep().due == {}
-    time_passes(ledger, 0.6)
+    assert store.jobs.sweep().due == {job_id: [SUSPECT]}
+    time_passes(store, ACTED_WITHIN_S - 0.5)
+    assert store.jobs.sweep().due == {}
+    time_passes(store, 0.6)
 
-    assert ledger.jobs.sweep().due == {job_id: [SUSPECT]}
-
-
-def test_so_is_who_took_the_wake_up_and_died_before_he_acted(ledger: Ledger, job_id: JobId) -> None:
-    ledger.jobs.sweep()
-    looked_at(ledger, job_id)
-    time_passes(ledger, ACTED_WITHIN_S + 0.1)
-
-    assert ledger.jobs.sweep().due == {job_id: [SUSPECT]}
+    assert store.jobs.sweep().due == {job_id: [SUSPECT]}
 
 
-def test_while_the_wake_up_waits_in_its_queue_no_other_is_sent(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    ledger.jobs.sweep()
-    published(ledger, "the wake-up", queue=SUPERVISOR_QUEUE)
+def test_so_is_who_took_the_wake_up_and_died_before_he_acted(store: Store, job_id: JobId) -> None:
+    store.jobs.sweep()
+    looked_at(store, job_id)
+    time_passes(store, ACTED_WITHIN_S + 0.1)
+
+    assert store.jobs.sweep().due == {job_id: [SUSPECT]}
+
+
+def test_while_the_wake_up_waits_in_its_queue_no_other_is_sent(store: Store, job_id: JobId) -> None:
+    store.jobs.sweep()
+    published(store, "the wake-up", queue=SUPERVISOR_QUEUE)
     for _ in range(3):
-        time_passes(ledger, 600)
+        time_passes(store, 600)
 
-        assert ledger.jobs.sweep().due == {}
+        assert store.jobs.sweep().due == {}
 
 
 def test_who_has_sent_it_again_ends_the_search_and_the_10_000_before_it_are_waited_for(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    ledger.jobs.sweep()
-    ledger.jobs.sent(job_id, [SUSPECT])
-    looked_at(ledger, job_id)
+    store.jobs.sweep()
+    store.jobs.sent(job_id, [SUSPECT])
+    looked_at(store, job_id)
     for _ in range(3):
-        time_passes(ledger, 600)
+        time_passes(store, 600)
 
-        assert ledger.jobs.sweep().due == {}
-    assert not ledger.jobs.handoffs(job_id, [SUSPECT])[SUSPECT].lost
+        assert store.jobs.sweep().due == {}
+    assert not store.jobs.handoffs(job_id, [SUSPECT])[SUSPECT].lost
 
 
 def test_who_goes_ahead_of_the_10_000_does_not_make_them_look_lost(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    time_passes(ledger, 600)
-    ledger.jobs.sweep()
-    ledger.jobs.sent(job_id, [SUSPECT])
-    looked_at(ledger, job_id)
-    granted(ledger, job_id, "a.1")
+    time_passes(store, 600)
+    store.jobs.sweep()
+    store.jobs.sent(job_id, [SUSPECT])
+    looked_at(store, job_id)
+    granted(store, job_id, "a.1")
 
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {}
 
 
 def test_what_was_claimed_before_its_sender_could_say_so_keeps_its_lease(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    ledger.jobs.sweep()
-    claimed = granted(ledger, job_id, "a.1")
-    due_ms = ledger.connection.redis.zscore(keys.DUE, f"{job_id}/a.1")
+    store.jobs.sweep()
+    claimed = granted(store, job_id, "a.1")
+    due_ms = store.connection.redis.zscore(keys.DUE, f"{job_id}/a.1")
 
-    ledger.jobs.sent(job_id, [SUSPECT])
+    store.jobs.sent(job_id, [SUSPECT])
 
-    assert ledger.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") == due_ms
-    assert ledger.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/a.1") is None
-    let_lease_run_out(ledger, claimed)
-    looked_at(ledger, job_id)
-    assert ledger.jobs.sweep().due == {job_id: [SUSPECT]}
+    assert store.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") == due_ms
+    assert store.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/a.1") is None
+    let_lease_run_out(store, claimed)
+    looked_at(store, job_id)
+    assert store.jobs.sweep().due == {job_id: [SUSPECT]}
 
 
 def test_nothing_comes_back_of_a_job_that_was_deleted_meanwhile(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    ledger.jobs.sweep()
-    ledger.jobs.delete(job_id, [SUSPECT])
+    store.jobs.sweep()
+    store.jobs.delete(job_id, [SUSPECT])
 
-    ledger.jobs.sent(job_id, [SUSPECT])
+    store.jobs.sent(job_id, [SUSPECT])
 
-    assert not ledger.connection.redis.exists(keys.job(job_id), keys.handoff(job_id, SUSPECT))
+    assert not store.connection.redis.exists(keys.job(job_id), keys.handoff(job_id, SUSPECT))
 
 
 def test_a_message_that_was_lost_in_its_queue_is_found_until_it_is_sent(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    ledger.jobs.sweep()
-    ledger.jobs.sent(job_id, [SUSPECT])
-    looked_at(ledger, job_id)
-    taken_ago(ledger, job_id, 2 * LOST_AFTER_S, "a.1")
+    store.jobs.sweep()
+    store.jobs.sent(job_id, [SUSPECT])
+    looked_at(store, job_id)
+    taken_ago(store, job_id, 2 * LOST_AFTER_S, "a.1")
 
     for _ in range(2):
-        assert ledger.jobs.sweep().due == {job_id: [SUSPECT]}
-        looked_at(ledger, job_id)
-        time_passes(ledger, ACTED_WITHIN_S + 0.1)
-    ledger.jobs.sent(job_id, [SUSPECT])
-    assert ledger.jobs.sweep().due == {}
+        assert store.jobs.sweep().due == {job_id: [SUSPECT]}
+        looked_at(store, job_id)
+        time_passes(store, ACTED_WITHIN_S + 0.1)
+    store.jobs.sent(job_id, [SUSPECT])
+    assert store.jobs.sweep().due == {}
 
 
-def test_a_roles_handoff_that_was_to_be_sent_is_found_until_it_is(ledger: Ledger) -> None:
-    job_id, planner = a_job(ledger), HandoffId("planner.1")
-    issue(ledger, job_id, planner, role="planner", group=None)
-    ledger.connection.redis.lpush(THINK_QUEUE, *(f"message {number}" for number in range(100)))
-    assert ledger.jobs.queue(job_id, planner, THINK_QUEUE)
-    time_passes(ledger, ACTED_WITHIN_S + 0.1)
+def test_a_roles_handoff_that_was_to_be_sent_is_found_until_it_is(store: Store) -> None:
+    job_id, planner = a_job(store), HandoffId("planner.1")
+    issue(store, job_id, planner, role="planner", group=None)
+    store.connection.redis.lpush(THINK_QUEUE, *(f"message {number}" for number in range(100)))
+    assert store.jobs.queue(job_id, planner, THINK_QUEUE)
+    time_passes(store, ACTED_WITHIN_S + 0.1)
 
-    assert ledger.jobs.sweep().due == {job_id: [planner]}
-    assert ledger.jobs.queue(job_id, planner, THINK_QUEUE)
-    ledger.jobs.sent(job_id, [planner])
-    looked_at(ledger, job_id)
-    time_passes(ledger, 600)
-    assert ledger.jobs.sweep().due == {}
-    assert not ledger.jobs.queue(job_id, planner, THINK_QUEUE)
+    assert store.jobs.sweep().due == {job_id: [planner]}
+    assert store.jobs.queue(job_id, planner, THINK_QUEUE)
+    store.jobs.sent(job_id, [planner])
+    looked_at(store, job_id)
+    time_passes(store, 600)
+    assert store.jobs.sweep().due == {}
+    assert not store.jobs.queue(job_id, planner, THINK_QUEUE)

@@ -10,7 +10,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import MAX_CLAIMS
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
@@ -21,9 +21,9 @@ LANE = "account:some-model"
 
 
 @pytest.fixture
-def job_id(ledger: Ledger) -> JobId:
-    job_id = a_job(ledger, max_turns=10)
-    issue(ledger, job_id, ONE)
+def job_id(store: Store) -> JobId:
+    job_id = a_job(store, max_turns=10)
+    issue(store, job_id, ONE)
     return job_id
 
 
@@ -33,114 +33,112 @@ def with_a_waiting_reply(claimed: Claim) -> Claim:
     return claimed
 
 
-def input_level(ledger: Ledger) -> float:
-    return float(ledger.connection.redis.hget(keys.pace(LANE), "input_level"))
+def input_level(store: Store) -> float:
+    return float(store.connection.redis.hget(keys.pace(LANE), "input_level"))
 
 
-def turns(ledger: Ledger, job_id: JobId) -> list[int]:
+def turns(store: Store, job_id: JobId) -> list[int]:
     """Used, and set aside."""
     return [
         int(value or 0)
-        for value in ledger.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns")
+        for value in store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns")
     ]
 
 
-def test_it_costs_no_round_trip_of_its_own(ledger: Ledger, job_id: JobId) -> None:
-    with_a_waiting_reply(granted(ledger, job_id, ONE))
+def test_it_costs_no_round_trip_of_its_own(store: Store, job_id: JobId) -> None:
+    with_a_waiting_reply(granted(store, job_id, ONE))
 
-    assert turns(ledger, job_id) == [0, 1]
-
-
-def test_its_result_settles_it(ledger: Ledger, job_id: JobId) -> None:
-    finish(with_a_waiting_reply(granted(ledger, job_id, ONE)))
-
-    assert turns(ledger, job_id) == [1, 0]
-    assert int(ledger.connection.redis.hget(keys.handoff(job_id, ONE), "turns")) == 1
+    assert turns(store, job_id) == [0, 1]
 
 
-def test_the_next_checkpoint_stands_behind_it(ledger: Ledger, job_id: JobId) -> None:
-    claimed = with_a_waiting_reply(granted(ledger, job_id, ONE))
+def test_its_result_settles_it(store: Store, job_id: JobId) -> None:
+    finish(with_a_waiting_reply(granted(store, job_id, ONE)))
+
+    assert turns(store, job_id) == [1, 0]
+    assert int(store.connection.redis.hget(keys.handoff(job_id, ONE), "turns")) == 1
+
+
+def test_the_next_checkpoint_stands_behind_it(store: Store, job_id: JobId) -> None:
+    claimed = with_a_waiting_reply(granted(store, job_id, ONE))
     claimed.checkpoint(AgentPrompted(text="once more"))
-    let_lease_run_out(ledger, claimed)
+    let_lease_run_out(store, claimed)
 
-    assert granted(ledger, job_id, ONE).so_far() == (replied(), AgentPrompted(text="once more"))
-    assert turns(ledger, job_id) == [1, 0]
-
-
-def test_the_next_reservation_takes_it_along(ledger: Ledger, job_id: JobId) -> None:
-    with_a_waiting_reply(claimed := granted(ledger, job_id, ONE)).reserve(WorstCase(10, 10, 0))
-
-    assert turns(ledger, job_id) == [1, 1]
-    let_lease_run_out(ledger, claimed)
-    assert granted(ledger, job_id, ONE).so_far() == (replied(),)
+    assert granted(store, job_id, ONE).so_far() == (replied(), AgentPrompted(text="once more"))
+    assert turns(store, job_id) == [1, 0]
 
 
-def test_who_hands_the_handoff_back_leaves_it_to_the_next_one(
-    ledger: Ledger, job_id: JobId
-) -> None:
-    with_a_waiting_reply(granted(ledger, job_id, ONE)).release()
+def test_the_next_reservation_takes_it_along(store: Store, job_id: JobId) -> None:
+    with_a_waiting_reply(claimed := granted(store, job_id, ONE)).reserve(WorstCase(10, 10, 0))
 
-    assert granted(ledger, job_id, ONE).so_far() == (replied(),)
-    assert turns(ledger, job_id) == [1, 0]
+    assert turns(store, job_id) == [1, 1]
+    let_lease_run_out(store, claimed)
+    assert granted(store, job_id, ONE).so_far() == (replied(),)
 
 
-def test_after_a_claim_that_was_lost_nothing_waits(ledger: Ledger, job_id: JobId) -> None:
+def test_who_hands_the_handoff_back_leaves_it_to_the_next_one(store: Store, job_id: JobId) -> None:
+    with_a_waiting_reply(granted(store, job_id, ONE)).release()
+
+    assert granted(store, job_id, ONE).so_far() == (replied(),)
+    assert turns(store, job_id) == [1, 0]
+
+
+def test_after_a_claim_that_was_lost_nothing_waits(store: Store, job_id: JobId) -> None:
     """What a reply leads to may be what took down the process before: the next one is to find
     it, and not to pay again.
     """
-    let_lease_run_out(ledger, granted(ledger, job_id, ONE))
-    with_a_waiting_reply(granted(ledger, job_id, ONE))
+    let_lease_run_out(store, granted(store, job_id, ONE))
+    with_a_waiting_reply(granted(store, job_id, ONE))
 
-    assert ledger.connection.redis.llen(keys.turns(job_id, ONE)) == 1
+    assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
 
 
 def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
     """To read it may be what takes processes down: each of them counts."""
     for _ in range(MAX_CLAIMS):
-        claimed = granted(ledger, job_id, ONE)
+        claimed = granted(store, job_id, ONE)
         if not claimed.so_far():
             with_a_waiting_reply(claimed)
-        let_lease_run_out(ledger, claimed)
+        let_lease_run_out(store, claimed)
 
-    assert claim(ledger, job_id, ONE).verdict is ClaimVerdict.EXHAUSTED
+    assert claim(store, job_id, ONE).verdict is ClaimVerdict.EXHAUSTED
 
 
 def test_what_its_call_took_of_the_pace_and_did_not_use_flows_back_with_the_result(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    claimed = granted(ledger, job_id, ONE)
+    claimed = granted(store, job_id, ONE)
     assert claimed.reserve(WorstCase(10, 10, 0), Expected(LANE, 1_000, 0)) is None
     claimed.heard(RateLimits(input_tokens=Allowance(10_000, 9_000)))
-    before = input_level(ledger)
+    before = input_level(store)
     claimed.checkpoint(replied(), may_wait=True)
     finish(claimed)
 
-    assert input_level(ledger) >= before + 1_000 - replied().usage.input_tokens
+    assert input_level(store) >= before + 1_000 - replied().usage.input_tokens
 
 
 def test_kept_alone_it_stays_no_longer_than_its_job(redis_url: str) -> None:
-    ledger = open_ledger(redis_url, Settings(lease_s=3_600, keep_turns=True))
-    job_id = a_job(ledger)
-    issue(ledger, job_id, ONE)
-    finish(with_a_waiting_reply(granted(ledger, job_id, ONE)))
+    store = open_store(redis_url, Settings(lease_s=3_600, keep_turns=True))
+    job_id = a_job(store)
+    issue(store, job_id, ONE)
+    finish(with_a_waiting_reply(granted(store, job_id, ONE)))
 
-    assert ledger.claims.turns(job_id, [ONE]) == {ONE: (replied(),)}
-    assert ledger.connection.redis.ttl(keys.turns(job_id, ONE)) > 0
-    ledger.connection.close()
+    assert store.claims.turns(job_id, [ONE]) == {ONE: (replied(),)}
+    assert store.connection.redis.ttl(keys.turns(job_id, ONE)) > 0
+    store.connection.close()
 
 
 @pytest.mark.parametrize("keep_turns", [False, True])
 def test_it_is_kept_with_the_other_turns_where_these_are(
     redis_url: str, *, keep_turns: bool
 ) -> None:
-    ledger = open_ledger(redis_url, Settings(lease_s=3_600, keep_turns=keep_turns))
-    job_id = a_job(ledger)
-    issue(ledger, job_id, ONE)
-    claimed = granted(ledger, job_id, ONE)
+    store = open_store(redis_url, Settings(lease_s=3_600, keep_turns=keep_turns))
+    job_id = a_job(store)
+    issue(store, job_id, ONE)
+    claimed = granted(store, job_id, ONE)
     claimed.checkpoint(first := AgentPrompted(text="at first"))
     finish(with_a_waiting_reply(claimed))
 
-    assert ledger.claims.turns(job_id, [ONE]) == ({ONE: (first, replied())} if keep_turns else {})
-    ledger.connection.close()
+    assert store.claims.turns(job_id, [ONE]) == ({ONE: (first, replied())} if keep_turns else {})
+    store.connection.close()

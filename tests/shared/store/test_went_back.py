@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LeaseLost, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested, RetryRequested
@@ -19,11 +19,11 @@ from tests.shared.store.conftest import ONE
 from tests.waiting import wait_until
 
 
-def test_two_claims_of_one_handoff_never_have_the_same_fence(ledger: Ledger, job_id: JobId) -> None:
-    go_back = snapshot(ledger.connection.redis)
-    lost = granted(ledger, job_id, ONE)
+def test_two_claims_of_one_handoff_never_have_the_same_fence(store: Store, job_id: JobId) -> None:
+    go_back = snapshot(store.connection.redis)
+    lost = granted(store, job_id, ONE)
     go_back()
-    holder = granted(ledger, job_id, ONE, "w2")
+    holder = granted(store, job_id, ONE, "w2")
 
     with pytest.raises(LeaseLost):
         lost.reserve(WorstCase(1, 1, 1))
@@ -32,39 +32,39 @@ def test_two_claims_of_one_handoff_never_have_the_same_fence(ledger: Ledger, job
 
 
 def test_a_claim_whose_checkpoints_are_gone_adds_none_after_the_hole(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    held = granted(ledger, job_id, ONE)
+    held = granted(store, job_id, ONE)
     held.checkpoint(replied())
-    go_back = snapshot(ledger.connection.redis)
+    go_back = snapshot(store.connection.redis)
     held.checkpoint(replied())
     go_back()
 
     with pytest.raises(LeaseLost):
         held.checkpoint(replied())
-    assert ledger.connection.redis.llen(keys.turns(job_id, ONE)) == 1
+    assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
 
 
-def redis_time(ledger: Ledger) -> float:
+def redis_time(store: Store) -> float:
     """As the scripts see it: `Connection.now` is off by up to half of the round trip in which
     it asked.
     """
-    seconds, micros = ledger.connection.redis.time()
+    seconds, micros = store.connection.redis.time()
     return float(seconds) + float(micros) / 1e6
 
 
 def test_a_decision_on_a_history_that_is_gone_is_refused_also_where_another_has_grown_as_long(
-    ledger: Ledger, job_id: JobId
+    store: Store, job_id: JobId
 ) -> None:
-    go_back = snapshot(ledger.connection.redis)
-    ledger.journal.append(job_id, CancelRequested())
-    read = ledger.journal.read(job_id)[-1]
+    go_back = snapshot(store.connection.redis)
+    store.journal.append(job_id, CancelRequested())
+    read = store.journal.read(job_id)[-1]
     go_back()
-    wait_until(lambda: redis_time(ledger) > read.at + 0.005, what="another millisecond")
-    ledger.journal.append(job_id, RetryRequested())
-    assert ledger.journal.read(job_id)[-1].version == read.version
+    wait_until(lambda: redis_time(store) > read.at + 0.005, what="another millisecond")
+    store.journal.append(job_id, RetryRequested())
+    assert store.journal.read(job_id)[-1].version == read.version
 
     with pytest.raises(VersionConflict):
-        ledger.journal.commit(
+        store.journal.commit(
             Commit(job_id=job_id, expected=read.version, tip=read.at, events=[RetryRequested()])
         )

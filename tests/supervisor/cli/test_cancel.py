@@ -43,7 +43,7 @@ def submitted(jobs: Client, count: int, tenant: str = "default") -> list[JobId]:
 
 
 def end(jobs: Client, job_id: JobId) -> None:
-    jobs.ledger.connection.redis.hset(keys.job(job_id), "status", JobStatus.OK.value)
+    jobs.store.connection.redis.hset(keys.job(job_id), "status", JobStatus.OK.value)
 
 
 def cancelled(jobs: Client) -> set[JobId]:
@@ -95,7 +95,7 @@ def test_only_jobs_of_the_named_status_and_age_are_cancelled(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new, running = submitted(broker, 3)
-    redis = broker.ledger.connection.redis
+    redis = broker.store.connection.redis
     redis.zadd(keys.JOBS, {old: 1_000.0, running: 1_001.0})
     redis.hset(keys.job(running), "status", JobStatus.RUNNING.value)
 
@@ -107,7 +107,7 @@ def test_only_jobs_of_the_named_status_and_age_are_cancelled(
 
 def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_no_error(broker: Client) -> None:
     gone, ended, open_ = submitted(broker, 3)
-    broker.ledger.jobs.delete(gone, [])
+    broker.store.jobs.delete(gone, [])
     end(broker, ended)
 
     outcomes = cancel_each(broker, [gone, ended, open_], lambda *_: None)

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.daily_budget import DailyCaps, DaySpending, TodaysBudgets
 from handoff_queue.shared.store.health import QueueDepth, RedisFacts
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.supervisor.cli.doctor import (
     budgets,
@@ -102,10 +102,10 @@ def found_in(redis_url: str) -> dict[str, Finding]:
 
 @pytest.mark.slow
 def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announced_their_queue(
-    ledger: Ledger, redis_url: str
+    store: Store, redis_url: str
 ) -> None:
-    issue(ledger, a_job(ledger), "a.1", role="poet")
-    ledger.connection.redis.lpush("poet", "a.1")
+    issue(store, a_job(store), "a.1", role="poet")
+    store.connection.redis.lpush("poet", "a.1")
 
     finding = found_in(redis_url)["queue poet"]
 
@@ -114,9 +114,9 @@ def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announ
 
 @pytest.mark.slow
 def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(
-    ledger: Ledger, redis_url: str
+    store: Store, redis_url: str
 ) -> None:
-    ledger.dead.add("researcher", "no handoff", "{}")
+    store.dead.add("researcher", "no handoff", "{}")
 
     finding = found_in(redis_url)["dead letters"]
 
@@ -171,8 +171,8 @@ def test_a_day_with_too_little_left_to_begin_anything_is_said_to_be_spent_and_wh
 
 
 @pytest.mark.slow
-def test_the_budget_of_the_day_is_read_from_the_ledger(ledger: Ledger, redis_url: str) -> None:
-    ledger.days.set_caps(DailyCaps(day_usd=3_000_000))
+def test_the_budget_of_the_day_is_read_from_the_store(store: Store, redis_url: str) -> None:
+    store.days.set_caps(DailyCaps(day_usd=3_000_000))
 
     assert found_in(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
 
@@ -188,10 +188,10 @@ def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> Non
     assert ok == Finding(Level.OK, "broker of processes", "redis://:**@a:6379/0")
 
 
-def test_supervisors_and_workers_announce_their_brokers(ledger: Ledger) -> None:
+def test_supervisors_and_workers_announce_their_brokers(store: Store) -> None:
     supervisor = Node(node="supervisor@h", broker="redis://b:6379/1")
-    ledger.roles.announce_supervisor("h:2", supervisor)
-    ledger.roles.announce(
+    store.roles.announce_supervisor("h:2", supervisor)
+    store.roles.announce(
         Announcement(
             worker="h:1",
             specialists=(a_spec(name="writer"),),
@@ -202,14 +202,14 @@ def test_supervisors_and_workers_announce_their_brokers(ledger: Ledger) -> None:
         )
     )
 
-    first, second = ledger.roles.processes()
+    first, second = store.roles.processes()
     assert (first.kind, first.name, first.node) == ("supervisor", "h:2", supervisor)
     assert (second.kind, second.name) == ("worker", "h:1")
     assert second.node is not None
     assert (second.node.node, second.node.broker) == ("workers@h", "redis://a:6379/0")
 
-    ledger.roles.withdraw_supervisor("h:2")
-    assert [one.name for one in ledger.roles.processes()] == ["h:1"]
+    store.roles.withdraw_supervisor("h:2")
+    assert [one.name for one in store.roles.processes()] == ["h:1"]
 
 
 def test_a_variable_that_names_a_broker_for_others_is_said_to_be_ignored() -> None:

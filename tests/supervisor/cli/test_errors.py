@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable, UserError
+from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, exit_code_of, guarded
 from handoff_queue.supervisor.cli.main import app
@@ -31,8 +31,8 @@ def raising(error: BaseException) -> Callable[[], object]:
     ("error", "code"),
     [
         (UserError("wrong"), 2),
-        (LedgerUnavailable("gone"), 3),
-        (LedgerError("odd"), 1),
+        (StoreUnavailable("gone"), 3),
+        (StoreError("odd"), 1),
         (KeyboardInterrupt(), 130),
         (PermissionError(13, "Permission denied", "/x"), 1),
         (RuntimeError("a\nb"), 70),

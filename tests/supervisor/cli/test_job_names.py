@@ -83,7 +83,7 @@ def test_a_job_follows_on_the_job_whose_id_begins_so(broker: Client) -> None:
 
 
 def test_a_whole_id_is_not_looked_up(broker: Client) -> None:
-    assert job_named(broker.ledger, "j-0123456789ab") == "j-0123456789ab"
+    assert job_named(broker.store, "j-0123456789ab") == "j-0123456789ab"
 
 
 @pytest.mark.parametrize("text", ["", "j-", "j", "0123", "j-xyz", "j-0123456789abc", "J-01", "j-*"])
@@ -91,7 +91,7 @@ def test_what_begins_no_id_is_refused_with_an_example(broker: Client, text: str)
     submitted(broker, 1)
 
     with pytest.raises(UnknownJob, match="is no job id: they look like j-0123456789ab"):
-        job_named(broker.ledger, text)
+        job_named(broker.store, text)
 
 
 def test_a_beginning_that_no_id_has_is_refused(broker: Client) -> None:
@@ -99,14 +99,14 @@ def test_a_beginning_that_no_id_has_is_refused(broker: Client) -> None:
     other = "j-1" if job_id[2] == "0" else "j-0"
 
     with pytest.raises(UnknownJob, match=f"no job has an id that begins with {other}"):
-        job_named(broker.ledger, other)
+        job_named(broker.store, other)
 
 
 def test_of_many_candidates_some_are_named(broker: Client) -> None:
     prefix, same = shared_beginning(submitted(broker, DIGITS * MOST_CANDIDATES + 1))
 
     with pytest.raises(UserError, match="and others") as caught:
-        job_named(broker.ledger, prefix)
+        job_named(broker.store, prefix)
 
     assert sum(job_id in str(caught.value) for job_id in same) == MOST_CANDIDATES
 

@@ -38,7 +38,7 @@ def lived(seed: int, retries: int) -> World:
 
 
 def begun(world: World) -> JobView:
-    """Before any event, with what the ledger says now, and all words."""
+    """Before any event, with what the store says now, and all words."""
     first, last = world.journal[0], world.journal[-1]
     books = JobStanding(
         JobId(JOB),

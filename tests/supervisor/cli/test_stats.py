@@ -1,9 +1,9 @@
-"""What `handoff stats` makes of what is in a real ledger."""
+"""What `handoff stats` makes of what is in a real store."""
 
 from __future__ import annotations
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from handoff_queue.shared.types.usage import Usage
@@ -15,17 +15,17 @@ A_LONG_CALL_MS = 101_000
 USED = Usage(input_tokens=10_000, output_tokens=100)
 
 
-def have_done(ledger: Ledger, role: str, model: str, limits: RateLimits) -> None:
+def have_done(store: Store, role: str, model: str, limits: RateLimits) -> None:
     """One call to this model took a handoff a good hundred seconds, and told the limits;
     thirty more of this role wait.
     """
-    job_id, expected = a_job(ledger), Expected(f"account:{model}", 400, 500)
-    issue(ledger, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
-    claimed = granted(ledger, job_id, "a.1")
+    job_id, expected = a_job(store), Expected(f"account:{model}", 400, 500)
+    issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
+    claimed = granted(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
     claimed.heard(limits)
     claimed.checkpoint(replied())
-    ledger.connection.redis.hincrby(
+    store.connection.redis.hincrby(
         keys.handoff(job_id, claimed.handoff_id), "started_at", -A_LONG_CALL_MS
     )
     result = result_of(claimed).model_copy(update={"usage": USED})
@@ -33,19 +33,19 @@ def have_done(ledger: Ledger, role: str, model: str, limits: RateLimits) -> None
 
 
 def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_have_called(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
     """A slot makes hardly a call in a good hundred seconds, of 10,000 tokens."""
-    have_done(ledger, "researcher", "narrow", RateLimits(requests=Allowance(6, 0)))
+    have_done(store, "researcher", "narrow", RateLimits(requests=Allowance(6, 0)))
     have_done(
-        ledger,
+        store,
         "writer",
         "wide",
         RateLimits(requests=Allowance(6_000, 0), input_tokens=Allowance(120_000, 0)),
     )
-    have_done(ledger, "critic", "unknown", RateLimits())
+    have_done(store, "critic", "unknown", RateLimits())
 
-    found = stats_now(ledger, ledger.loads.now())
+    found = stats_now(store, store.loads.now())
 
     assert {one.role: one.wanted_slots for one in found.roles} == {
         "critic": 30,
@@ -55,15 +55,15 @@ def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_hav
 
 
 def test_a_fleet_that_is_refused_from_its_first_call_on_wants_no_more_slots_and_knows_the_limits(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    job_id, expected = a_job(ledger), Expected("account:narrow", 400, 500)
-    issue(ledger, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role="researcher")
-    claimed = granted(ledger, job_id, "a.1")
+    job_id, expected = a_job(store), Expected("account:narrow", 400, 500)
+    issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role="researcher")
+    claimed = granted(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
     claimed.refused("rate limit", 120, RateLimits(requests=Allowance(5, 0)))
 
-    found = stats_now(ledger, ledger.loads.now())
+    found = stats_now(store, store.loads.now())
 
     assert [(one.role, one.busy, one.queued, one.wanted_slots) for one in found.roles] == [
         ("researcher", 1, 30, 1)

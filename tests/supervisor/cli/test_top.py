@@ -204,16 +204,16 @@ def test_where_there_is_room_every_role_has_its_row() -> None:
 
 def test_a_job_that_was_deleted_while_it_was_open_is_said_to_be_gone(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True, lease_s=3_600))
-    job_id = a_job(jobs.ledger)
-    issue(jobs.ledger, job_id, "planner.1", role="planner", group=None)
-    granted(jobs.ledger, job_id, "planner.1")
+    job_id = a_job(jobs.store)
+    issue(jobs.store, job_id, "planner.1", role="planner", group=None)
+    granted(jobs.store, job_id, "planner.1")
     screen = FleetScreen(jobs)
     screen.draw()
     screen.press("1")
     assert f"{job_id}  running" in text(screen.draw())
 
-    jobs.ledger.connection.redis.flushall()
+    jobs.store.connection.redis.flushall()
 
     assert f"{job_id} is not there any more" in text(screen.draw())
     assert "Esc: back" in text(screen.draw())
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()

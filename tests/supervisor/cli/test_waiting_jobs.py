@@ -30,7 +30,7 @@ def waiting(broker: Client) -> JobId:
     """A job with a plan that waits for an approval."""
     job_id = broker.submit(Request("Compare Qdrant and Milvus."))
     fields = {"status": "running", "asked_last": 4, "approval:4": "plan", "asked_at": SINCE_MS}
-    broker.ledger.connection.redis.hset(keys.job(job_id), mapping=fields)
+    broker.store.connection.redis.hset(keys.job(job_id), mapping=fields)
     return job_id
 
 
@@ -83,7 +83,7 @@ def test_json_has_the_status_and_the_time(waiting: JobId, printed: Printed) -> N
 
 
 def test_stats_counts_it(broker: Client, waiting: JobId, printed: Printed) -> None:
-    broker.ledger.connection.redis.zadd(keys.DUE, {waiting: SINCE_MS})
+    broker.store.connection.redis.zadd(keys.DUE, {waiting: SINCE_MS})
     broker.submit(Request("Another one."))
 
     assert "2 open jobs (1 waiting for a person)" in printed("stats")

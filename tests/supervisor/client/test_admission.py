@@ -55,15 +55,15 @@ def test_it_is_refused_before_any_line_of_a_file_is_submitted(shell: Shell) -> N
 def test_one_that_was_served_once_is_taken(shell: Shell) -> None:
     shell.serve("researcher")
     sample = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "lane": null}'
-    shell.ledger.connection.redis.lpush(keys.history("legal"), sample)
-    shell.ledger.connection.redis.expire(keys.history("legal"), 60)
+    shell.store.connection.redis.lpush(keys.history("legal"), sample)
+    shell.store.connection.redis.expire(keys.history("legal"), 60)
 
     assert shell.jobs.standing(shell.jobs.submit(ASKED)).status is JobStatus.QUEUED
 
 
 def test_one_that_was_only_asked_for_is_refused(shell: Shell) -> None:
     shell.serve("researcher")
-    shell.ledger.connection.redis.hset(keys.QUEUES, "legal", 0)
+    shell.store.connection.redis.hset(keys.QUEUES, "legal", 0)
 
     with pytest.raises(UserError, match="no worker serves or has served 'legal'"):
         shell.jobs.submit(ASKED)

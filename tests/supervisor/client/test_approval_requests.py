@@ -1,4 +1,4 @@
-"""A person's answer on a real ledger: what is checked, what is kept, and what a job that waits
+"""A person's answer on a real store: what is checked, what is kept, and what a job that waits
 holds of the system.
 """
 
@@ -83,9 +83,9 @@ def work(shell: Shell, job_id: JobId) -> None:
 
 
 def due_in_s(shell: Shell, job_id: JobId) -> float:
-    score = shell.ledger.connection.redis.zscore(keys.DUE, job_id)
+    score = shell.store.connection.redis.zscore(keys.DUE, job_id)
     assert score is not None
-    return float(score) / 1000 - shell.ledger.connection.now()
+    return float(score) / 1000 - shell.store.connection.now()
 
 
 def test_a_job_that_waits_holds_nothing_and_says_how_it_goes_on(shell: Shell) -> None:
@@ -107,7 +107,7 @@ def test_a_job_is_waiting_from_the_question_to_the_answer(shell: Shell) -> None:
 
     asked_at = shell.jobs.standing(job_id).asked_at
     assert asked_at is not None
-    assert abs(asked_at - shell.ledger.journal.read(job_id)[-1].at) < 1
+    assert abs(asked_at - shell.store.journal.read(job_id)[-1].at) < 1
     assert statuses(shell, job_id) == {JobStatus.WAITING}
     assert shell.jobs.result(job_id).waiting_since == asked_at
     shell.jobs.approve(job_id)
@@ -123,7 +123,7 @@ def test_a_job_that_is_cancelled_while_it_waits_is_waiting_no_more(shell: Shell)
 
     assert statuses(shell, job_id) == {JobStatus.CANCELLED}
     assert shell.jobs.standing(job_id).asked_at is None
-    assert shell.ledger.loads.now().waiting_jobs == 0
+    assert shell.store.loads.now().waiting_jobs == 0
 
 
 def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:
@@ -135,7 +135,7 @@ def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:
     standing = shell.jobs.standing(job_id)
     assert (standing.status, standing.approval) == (JobStatus.WAITING, "answer")
     assert standing.asked_at is not None
-    assert standing.asked_at > shell.ledger.journal.read(job_id)[0].at
+    assert standing.asked_at > shell.store.journal.read(job_id)[0].at
     assert "an approval of its answer by a person since" in standing.waiting_for
 
 
@@ -145,7 +145,7 @@ def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
     by_status = [
         status
         for status in JobStatus
-        if job_id in shell.ledger.jobs.newest(9, JobFilter(frozenset({status})))
+        if job_id in shell.store.jobs.newest(9, JobFilter(frozenset({status})))
     ]
     return {
         standing.status,
@@ -159,7 +159,7 @@ def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
 def test_all_that_it_is_made_of_stays_as_long_as_it_may_wait(shell: Shell) -> None:
     job_id = waits(shell, ApprovalOf.ANSWER)
     work(shell, job_id)
-    redis = shell.ledger.connection.redis
+    redis = shell.store.connection.redis
     needed_ms = 1000 * (SETTINGS.retention_s + 30 * 24 * 3_600 - 60)
 
     assert shell.jobs.standing(job_id).approval == "answer"

@@ -1,4 +1,4 @@
-"""Single steps and rows that wait for a person, and steps with conditions, on a real ledger."""
+"""Single steps and rows that wait for a person, and steps with conditions, on a real store."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.store import Ledger, open_ledger
-from handoff_queue.shared.types.errors import HandoffError, LedgerUnavailable, UnknownJob, UserError
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable, UnknownJob, UserError
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.supervisor.client import event_hub
@@ -26,8 +26,8 @@ FOLLOWERS = 200
 
 
 @asynccontextmanager
-async def client_of(ledger: Ledger) -> AsyncIterator[AsyncClient]:
-    async with connect_async(ledger.connection.url, Settings(offline=True)) as jobs:
+async def client_of(store: Store) -> AsyncIterator[AsyncClient]:
+    async with connect_async(store.connection.url, Settings(offline=True)) as jobs:
         yield jobs
 
 
@@ -41,12 +41,12 @@ async def kinds_of(jobs: AsyncClient, job_id: JobId, after: int = 0) -> list[str
     return [recorded.event.type async for recorded in jobs.events(job_id, after)]
 
 
-def cancel(ledger: Ledger, job_id: JobId) -> None:
-    ledger.journal.append(job_id, CancelRequested())
+def cancel(store: Store, job_id: JobId) -> None:
+    store.journal.append(job_id, CancelRequested())
 
 
-def end(ledger: Ledger, job_id: JobId) -> None:
-    ledger.journal.append(job_id, ENDED, {"status": "ok"})
+def end(store: Store, job_id: JobId) -> None:
+    store.journal.append(job_id, ENDED, {"status": "ok"})
 
 
 def test_the_async_client_has_the_methods_of_the_sync_client() -> None:
@@ -63,95 +63,95 @@ def test_methods_take_the_same_arguments_as_those_of_the_sync_client(name: str) 
     assert inspect.signature(asynchronous).parameters == inspect.signature(synchronous).parameters
 
 
-def test_stored_events_come_before_new_events_and_the_end_ends_the_stream(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    cancel(ledger, job_id)
+def test_stored_events_come_before_new_events_and_the_end_ends_the_stream(store: Store) -> None:
+    job_id = a_job(store)
+    cancel(store, job_id)
 
     async def follow() -> list[str]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id))
             await until_followed(jobs, 1)
-            end(ledger, job_id)
+            end(store, job_id)
             return await following
 
     assert asyncio.run(follow()) == ["job_submitted", "cancel_requested", "job_ended"]
 
 
-def test_a_follower_that_comes_back_gets_only_the_events_after_its_last(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    cancel(ledger, job_id)
-    end(ledger, job_id)
+def test_a_follower_that_comes_back_gets_only_the_events_after_its_last(store: Store) -> None:
+    job_id = a_job(store)
+    cancel(store, job_id)
+    end(store, job_id)
 
     async def follow() -> list[str]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             return await kinds_of(jobs, job_id, after=2)
 
     assert asyncio.run(follow()) == ["job_ended"]
 
 
-def test_following_an_ended_job_from_its_last_event_ends_at_once(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    end(ledger, job_id)
+def test_following_an_ended_job_from_its_last_event_ends_at_once(store: Store) -> None:
+    job_id = a_job(store)
+    end(store, job_id)
 
     async def follow() -> list[str]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             return await kinds_of(jobs, job_id, after=2)
 
     assert asyncio.run(follow()) == []
 
 
-def test_a_job_that_is_retried_is_followed_to_its_next_end(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    end(ledger, job_id)
-    ledger.journal.append(job_id, RetryRequested(), {"status": "running"})
+def test_a_job_that_is_retried_is_followed_to_its_next_end(store: Store) -> None:
+    job_id = a_job(store)
+    end(store, job_id)
+    store.journal.append(job_id, RetryRequested(), {"status": "running"})
 
     async def follow() -> list[str]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id, after=1))
             await until_followed(jobs, 1)
-            end(ledger, job_id)
+            end(store, job_id)
             return await following
 
     assert asyncio.run(follow()) == ["job_ended", "retry_requested", "job_ended"]
 
 
 def test_a_job_whose_end_is_only_seen_in_its_status_ends_the_stream(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower that starts between the last event and a change of the status must not wait."""
     monkeypatch.setattr(event_hub, "CHECK_EVERY_S", 0.0)
-    job_id = a_job(ledger)
+    job_id = a_job(store)
 
     async def follow() -> list[str]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id, after=1))
             await until_followed(jobs, 1)
-            ledger.connection.redis.hset(f"handoff:{{{job_id}}}", "status", "ok")
+            store.connection.redis.hset(f"handoff:{{{job_id}}}", "status", "ok")
             return await following
 
     assert asyncio.run(follow()) == []
 
 
 def test_a_job_that_is_deleted_while_it_is_followed_is_an_unknown_job(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_hub, "CHECK_EVERY_S", 0.0)
-    job_id = a_job(ledger)
+    job_id = a_job(store)
 
     async def follow() -> None:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id))
             await until_followed(jobs, 1)
-            ledger.jobs.delete(job_id, [])
+            store.jobs.delete(job_id, [])
             await following
 
     with pytest.raises(UnknownJob, match=job_id):
         asyncio.run(follow())
 
 
-def test_an_unknown_job_cannot_be_followed(ledger: Ledger) -> None:
+def test_an_unknown_job_cannot_be_followed(store: Store) -> None:
     async def follow() -> None:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             await kinds_of(jobs, new_job_id())
 
     with pytest.raises(UnknownJob):
@@ -159,52 +159,52 @@ def test_an_unknown_job_cannot_be_followed(ledger: Ledger) -> None:
 
 
 def test_a_follower_that_reads_slowly_loses_no_event(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_hub, "BACKLOG", 3)
-    job_id = a_job(ledger)
+    job_id = a_job(store)
 
     async def follow() -> list[int]:
         versions = []
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             async for recorded in jobs.events(job_id):
                 versions.append(recorded.version)
                 if len(versions) == 1:
                     for _ in range(20):
-                        cancel(ledger, job_id)
-                    end(ledger, job_id)
+                        cancel(store, job_id)
+                    end(store, job_id)
         return versions
 
     assert asyncio.run(follow()) == list(range(1, 23))
 
 
-def test_followers_of_one_job_share_one_read(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_followers_of_one_job_share_one_read(store: Store) -> None:
+    job_id = a_job(store)
 
     async def follow() -> list[list[str]]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             following = [asyncio.create_task(kinds_of(jobs, job_id)) for _ in range(5)]
             await until_followed(jobs, 5)
             assert len(jobs._hub._positions) == 1
-            end(ledger, job_id)
+            end(store, job_id)
             return await asyncio.gather(*following)
 
     assert asyncio.run(follow()) == [["job_submitted", "job_ended"]] * 5
 
 
-def test_followers_cost_neither_threads_nor_connections(ledger: Ledger) -> None:
-    job_ids = [a_job(ledger) for _ in range(FOLLOWERS)]
+def test_followers_cost_neither_threads_nor_connections(store: Store) -> None:
+    job_ids = [a_job(store) for _ in range(FOLLOWERS)]
 
     async def follow() -> tuple[int, int, list[list[str]]]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             threads = threading.active_count()
-            connections = len(ledger.connection.redis.client_list())
+            connections = len(store.connection.redis.client_list())
             following = [asyncio.create_task(kinds_of(jobs, job_id)) for job_id in job_ids]
             await until_followed(jobs, FOLLOWERS)
             more_threads = threading.active_count() - threads
-            more_connections = len(ledger.connection.redis.client_list()) - connections
+            more_connections = len(store.connection.redis.client_list()) - connections
             for job_id in job_ids:
-                end(ledger, job_id)
+                end(store, job_id)
             return more_threads, more_connections, await asyncio.gather(*following)
 
     threads, connections, kinds = asyncio.run(follow())
@@ -214,11 +214,11 @@ def test_followers_cost_neither_threads_nor_connections(ledger: Ledger) -> None:
     assert kinds == [["job_submitted", "job_ended"]] * FOLLOWERS
 
 
-def test_a_follower_that_leaves_is_forgotten(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_a_follower_that_leaves_is_forgotten(store: Store) -> None:
+    job_id = a_job(store)
 
     async def follow() -> int:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id))
             await until_followed(jobs, 1)
             following.cancel()
@@ -228,11 +228,11 @@ def test_a_follower_that_leaves_is_forgotten(ledger: Ledger) -> None:
     assert asyncio.run(follow()) == 0
 
 
-def test_a_quiet_stream_sends_heartbeats(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_a_quiet_stream_sends_heartbeats(store: Store) -> None:
+    job_id = a_job(store)
 
     async def follow() -> list[str]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             stream = jobs.event_stream(job_id, heartbeat_s=0.05)
             return [await anext(stream) for _ in range(3)]
 
@@ -241,42 +241,42 @@ def test_a_quiet_stream_sends_heartbeats(ledger: Ledger) -> None:
     assert silence == [": heartbeat\n\n"] * 2
 
 
-def test_wait_returns_the_status_at_the_job_s_end(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_wait_returns_the_status_at_the_job_s_end(store: Store) -> None:
+    job_id = a_job(store)
 
     async def follow() -> JobStatus:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             waiting = asyncio.create_task(jobs.wait(job_id, 60))
             await until_followed(jobs, 1)
-            end(ledger, job_id)
+            end(store, job_id)
             return await waiting
 
     assert asyncio.run(follow()) is JobStatus.OK
 
 
 @pytest.mark.parametrize("wait_s", [float("nan"), -1.0, "soon"])
-def test_a_wait_has_the_bounds_of_the_sync_client(ledger: Ledger, wait_s: float) -> None:
+def test_a_wait_has_the_bounds_of_the_sync_client(store: Store, wait_s: float) -> None:
     async def ask() -> None:
-        async with client_of(ledger) as jobs:
-            await jobs.result(a_job(ledger), wait_s=wait_s)
+        async with client_of(store) as jobs:
+            await jobs.result(a_job(store), wait_s=wait_s)
 
     with pytest.raises(UserError, match="wait_s must be a number"):
         asyncio.run(ask())
 
 
-def test_wait_returns_the_status_when_its_time_is_over(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_wait_returns_the_status_when_its_time_is_over(store: Store) -> None:
+    job_id = a_job(store)
 
     async def follow() -> JobStatus:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             return await jobs.wait(job_id, 0.05)
 
     assert asyncio.run(follow()) is JobStatus.RUNNING
 
 
-def test_a_job_is_submitted_read_and_cancelled(ledger: Ledger) -> None:
+def test_a_job_is_submitted_read_and_cancelled(store: Store) -> None:
     async def use() -> tuple[bool, str]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             job_id = await jobs.submit(Request("Compare Qdrant and Milvus"))
             is_cancelled = await jobs.cancel(job_id)
             return is_cancelled, (await jobs.result(job_id)).job_id
@@ -286,11 +286,11 @@ def test_a_job_is_submitted_read_and_cancelled(ledger: Ledger) -> None:
     assert job_id.startswith("j-")
 
 
-def test_many_jobs_are_submitted_in_order(ledger: Ledger) -> None:
+def test_many_jobs_are_submitted_in_order(store: Store) -> None:
     requests = [Request(f"Compare {number} things") for number in range(3)]
 
     async def use() -> list[str]:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             return [
                 (await jobs.standing(job_id)).title async for job_id in jobs.submit_each(requests)
             ]
@@ -298,11 +298,11 @@ def test_many_jobs_are_submitted_in_order(ledger: Ledger) -> None:
     assert asyncio.run(use()) == [request.text for request in requests]
 
 
-def test_followers_of_a_closed_client_get_an_error(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
+def test_followers_of_a_closed_client_get_an_error(store: Store) -> None:
+    job_id = a_job(store)
 
     async def follow() -> None:
-        async with client_of(ledger) as jobs:
+        async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id))
             await until_followed(jobs, 1)
         await following
@@ -323,13 +323,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
 def test_a_redis_that_restarts_costs_a_follower_nothing(own: OwnRedis) -> None:
     async def follow() -> list[str]:
         async with connect_async(own.url, Settings(offline=True)) as jobs:
-            ledger = jobs._client.ledger
-            job_id = a_job(ledger)
+            store = jobs._client.store
+            job_id = a_job(store)
             following = asyncio.create_task(kinds_of(jobs, job_id))
             await until_followed(jobs, 1)
             await asyncio.to_thread(own.kill)
             await asyncio.to_thread(own.start)
-            another = open_ledger(own.url, Settings())
+            another = open_store(own.url, Settings())
             end(another, job_id)
             another.connection.close()
             return await following
@@ -347,14 +347,14 @@ def test_a_redis_that_stays_away_is_an_error_of_every_follower(
 
     async def follow() -> list[BaseException | list[str]]:
         async with connect_async(own.url, Settings(offline=True)) as jobs:
-            job_ids = [a_job(jobs._client.ledger) for _ in range(2)]
+            job_ids = [a_job(jobs._client.store) for _ in range(2)]
             following = [asyncio.create_task(kinds_of(jobs, job_id)) for job_id in job_ids]
             await until_followed(jobs, 2)
             await asyncio.to_thread(own.kill)
             return await asyncio.gather(*following, return_exceptions=True)
 
-    assert [type(outcome) for outcome in asyncio.run(follow())] == [LedgerUnavailable] * 2
+    assert [type(outcome) for outcome in asyncio.run(follow())] == [StoreUnavailable] * 2
 
 
-def _refuse(_: object, error: LedgerUnavailable) -> None:
+def _refuse(_: object, error: StoreUnavailable) -> None:
     raise error

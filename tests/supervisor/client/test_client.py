@@ -21,8 +21,8 @@ from handoff_queue.shared.types.errors import (
     BudgetSpent,
     Conflict,
     InvalidDocuments,
-    LedgerUnavailable,
     LimitReached,
+    StoreUnavailable,
     UnknownJob,
     UserError,
 )
@@ -38,11 +38,11 @@ from tests.doubles.jobs import finish, granted, issue, replied
 
 
 def end(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> None:
-    jobs.ledger.journal.append(job_id, JobEnded(status=status), {"status": status.value})
+    jobs.store.journal.append(job_id, JobEnded(status=status), {"status": status.value})
 
 
 def messages(jobs: Client, queue: str) -> int:
-    return int(jobs.ledger.connection.redis.llen(queue))
+    return int(jobs.store.connection.redis.llen(queue))
 
 
 def test_a_job_is_taken_and_announced_at_once(jobs: Client) -> None:
@@ -65,16 +65,14 @@ def test_a_job_that_says_no_priority_has_that_of_the_settings(
     jobs = client.connect(redis_url, Settings(offline=True, priority=priority))
     job_id = jobs.submit(Request("Compare."))
 
-    assert (
-        jobs.ledger.connection.redis.hget(keys.job(job_id), "priority") == priority.value.encode()
-    )
-    jobs.ledger.connection.close()
+    assert jobs.store.connection.redis.hget(keys.job(job_id), "priority") == priority.value.encode()
+    jobs.store.connection.close()
 
 
-def test_the_jobs_budget_is_in_the_ledger_from_the_start(jobs: Client) -> None:
+def test_the_jobs_budget_is_in_the_store_from_the_start(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare.", limits=JobLimits(max_turns=1)))
-    issue(jobs.ledger, job_id, "a.1")
-    claimed = granted(jobs.ledger, job_id, "a.1")
+    issue(jobs.store, job_id, "a.1")
+    claimed = granted(jobs.store, job_id, "a.1")
     claimed.reserve(WorstCase(1, 1, 1))
     claimed.checkpoint(replied())
 
@@ -93,9 +91,9 @@ def test_the_same_key_gives_the_same_job_and_announces_it_once(jobs: Client) -> 
 
 def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: Client) -> None:
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
-    jobs.ledger.days.set_caps(DailyCaps(day_tokens=100))
-    issue(jobs.ledger, known, "a.1")
-    claimed = granted(jobs.ledger, known, "a.1")
+    jobs.store.days.set_caps(DailyCaps(day_tokens=100))
+    issue(jobs.store, known, "a.1")
+    claimed = granted(jobs.store, known, "a.1")
     claimed.reserve(WorstCase(80, 20, 1))
     claimed.checkpoint(replied(80, 20, 1))
 
@@ -111,11 +109,11 @@ def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: 
 def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_there_is_more(
     jobs: Client,
 ) -> None:
-    jobs.ledger.days.set_caps(DailyCaps(day_usd=100))
+    jobs.store.days.set_caps(DailyCaps(day_usd=100))
     failing = jobs.submit(Request("Compare."))
-    issue(jobs.ledger, failing, "planner.1", role="planner", group=None)
+    issue(jobs.store, failing, "planner.1", role="planner", group=None)
     with pytest.raises(LimitReached):
-        granted(jobs.ledger, failing, "planner.1").reserve(WorstCase(80, 20, 101))
+        granted(jobs.store, failing, "planner.1").reserve(WorstCase(80, 20, 101))
 
     with pytest.raises(
         BudgetSpent,
@@ -123,7 +121,7 @@ def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_the
     ):
         jobs.submit(Request("Compare."))
 
-    jobs.ledger.days.set_caps(DailyCaps(day_usd=101))
+    jobs.store.days.set_caps(DailyCaps(day_usd=101))
     jobs.submit(Request("Compare."))
 
 
@@ -252,7 +250,7 @@ def test_what_cannot_be_done_is_refused_in_one_line_and_nothing_is_stored(
 
 
 def test_without_redis_it_says_so() -> None:
-    with pytest.raises(LedgerUnavailable, match="is it running"):
+    with pytest.raises(StoreUnavailable, match="is it running"):
         client.connect("redis://127.0.0.1:1/0", Settings(offline=True)).submit(Request("x"))
 
 
@@ -282,7 +280,7 @@ def test_events_come_in_order_and_end_with_the_job(jobs: Client) -> None:
 def test_what_a_webhook_adds_after_the_end_keeps_nobody_waiting(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     end(jobs, job_id)
-    jobs.ledger.journal.append(job_id, WebhookTried(attempt=1, delivered=False, under_way=True))
+    jobs.store.journal.append(job_id, WebhookTried(attempt=1, delivered=False, under_way=True))
 
     assert [one.event.type for one in jobs.events(job_id)] == [
         "job_submitted",
@@ -306,7 +304,7 @@ def test_waiting_for_a_job_that_does_not_end_comes_back_in_time(jobs: Client) ->
     assert jobs.result(jobs.submit(Request("Compare.")), wait_s=0.05).status is JobStatus.QUEUED
 
 
-def test_a_cancel_reaches_the_ledger_and_wakes_a_supervisor(jobs: Client) -> None:
+def test_a_cancel_reaches_the_store_and_wakes_a_supervisor(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
 
     assert jobs.cancel(job_id)
@@ -353,11 +351,11 @@ def test_of_many_retries_at_once_one_is_in_the_journal_and_the_books_are_its_own
         (done,) = (turns for turns in pool.map(retry, range(10, 18)) if turns is not None)
     retries = [
         one.event
-        for one in jobs.ledger.journal.read(job_id)
+        for one in jobs.store.journal.read(job_id)
         if isinstance(one.event, RetryRequested)
     ]
     assert [event.max_turns for event in retries] == [done]
-    assert jobs.ledger.connection.redis.hget(keys.job(job_id), "max_turns") == str(done).encode()
+    assert jobs.store.connection.redis.hget(keys.job(job_id), "max_turns") == str(done).encode()
 
 
 def test_a_retry_takes_back_the_cancel(jobs: Client) -> None:
@@ -367,18 +365,18 @@ def test_a_retry_takes_back_the_cancel(jobs: Client) -> None:
     jobs.retry(job_id)
 
     assert (jobs.standing(job_id).status, jobs.standing(job_id).cancelled) == ("queued", False)
-    assert jobs.ledger.journal.read(job_id)[-1].event == RetryRequested(holds=True)
+    assert jobs.store.journal.read(job_id)[-1].event == RetryRequested(holds=True)
 
 
 def test_nothing_stays_of_a_job_that_was_deleted(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
-    issue(jobs.ledger, job_id, "a.1", "b.1")
-    finish(granted(jobs.ledger, job_id, "a.1"))
+    issue(jobs.store, job_id, "a.1", "b.1")
+    finish(granted(jobs.store, job_id, "a.1"))
     end(jobs, job_id)
 
     jobs.delete(job_id)
 
-    redis = jobs.ledger.connection.redis
+    redis = jobs.store.connection.redis
     assert [name for name in redis.scan_iter() if job_id.encode() in name] == []
     assert redis.zscore("handoff:due", job_id) is None
     with pytest.raises(UnknownJob):
@@ -402,7 +400,7 @@ def test_a_retry_gives_the_books_the_new_limits(jobs: Client) -> None:
     end(jobs, job_id, JobStatus.PARTIAL)
     jobs.retry(job_id, limits=NewLimits(max_turns=7, max_microusd=9))
 
-    assert jobs.ledger.connection.redis.hmget(keys.job(job_id), "max_turns", "max_usd") == [
+    assert jobs.store.connection.redis.hmget(keys.job(job_id), "max_turns", "max_usd") == [
         b"7",
         b"9",
     ]
@@ -412,7 +410,7 @@ def test_a_retry_needs_the_jobs_documents_and_has_them_stay(jobs: Client, tmp_pa
     (tmp_path / "a.md").write_text("A fact.")
     job_id = jobs.submit(Request("Compare.", documents=tmp_path))
     end(jobs, job_id, JobStatus.PARTIAL)
-    name, redis = keys.document(digest_of("A fact.")), jobs.ledger.connection.redis
+    name, redis = keys.document(digest_of("A fact.")), jobs.store.connection.redis
     redis.expire(name, 5)
     jobs.retry(job_id)
     assert redis.ttl(name) > Settings().retention_s

@@ -121,7 +121,7 @@ def test_the_texts_of_documents_are_there_if_asked_for(shell: Shell, tmp_path: P
 
 def test_an_export_changes_nothing(shell: Shell) -> None:
     job_id = a_whole_job(shell)
-    before = shell.ledger.connection.redis.dump(keys.job(job_id))
+    before = shell.store.connection.redis.dump(keys.job(job_id))
     shell.jobs.export(job_id)
 
-    assert shell.ledger.connection.redis.dump(keys.job(job_id)) == before
+    assert shell.store.connection.redis.dump(keys.job(job_id)) == before

@@ -10,8 +10,8 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger, open_ledger
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.supervisor.client.journal_follower import ReconnectLimit, wait_for_end
 from tests.doubles.jobs import a_job
@@ -29,7 +29,7 @@ class Watched(ReconnectLimit):
         self.clock = 0.0
         self.borne = 0
 
-    def bear(self, error: LedgerUnavailable) -> None:
+    def bear(self, error: StoreUnavailable) -> None:
         super().bear(error)
         self.borne += 1
 
@@ -48,18 +48,18 @@ def own(tmp_path: Path) -> Iterator[OwnRedis]:
 
 
 @pytest.fixture
-def there(own: OwnRedis) -> Iterator[Ledger]:
-    opened = open_ledger(own.url, Settings(lease_s=3_600))
+def there(own: OwnRedis) -> Iterator[Store]:
+    opened = open_store(own.url, Settings(lease_s=3_600))
     yield opened
     opened.connection.close()
 
 
-def somebody_waits(ledger: Ledger) -> bool:
-    return any("b" in one["flags"] for one in ledger.connection.redis.client_list())
+def somebody_waits(store: Store) -> bool:
+    return any("b" in one["flags"] for one in store.connection.redis.client_list())
 
 
 def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_time(
-    own: OwnRedis, there: Ledger
+    own: OwnRedis, there: Store
 ) -> None:
     job_id, patience = a_job(there), Watched()
     with ThreadPoolExecutor(1) as pool:
@@ -83,18 +83,18 @@ def test_an_outage_is_over_when_redis_has_answered_and_the_next_one_has_all_the_
 
 
 def test_who_runs_out_of_time_while_redis_is_away_is_told_so_and_no_status_that_is_old(
-    own: OwnRedis, there: Ledger
+    own: OwnRedis, there: Store
 ) -> None:
     job_id, patience = a_job(there), Watched()
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(wait_for_end, there, job_id, 3.0, patience)
         wait_until(lambda: somebody_waits(there), what="a look that blocks")
         own.kill()
-        with pytest.raises(LedgerUnavailable, match="cannot be reached"):
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
             waits.result(30)
 
 
-def test_who_has_borne_enough_is_told_so(own: OwnRedis, there: Ledger) -> None:
+def test_who_has_borne_enough_is_told_so(own: OwnRedis, there: Store) -> None:
     job_id, patience = a_job(there), Watched()
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(wait_for_end, there, job_id, 60.0, patience)
@@ -102,5 +102,5 @@ def test_who_has_borne_enough_is_told_so(own: OwnRedis, there: Ledger) -> None:
         own.kill()
         patience.bears_on()
         patience.clock += PATIENCE_S + 1
-        with pytest.raises(LedgerUnavailable):
+        with pytest.raises(StoreUnavailable):
             waits.result(30)

@@ -66,7 +66,7 @@ def worked(shell: Shell, job_id: JobId) -> None:
 def counted(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
     """Commands, bytes in, bytes out."""
     ask()  # connections, scripts
-    redis, found = shell.ledger.connection.redis, []
+    redis, found = shell.store.connection.redis, []
     for what in (lambda: None, ask):
         before = redis.info("stats")
         what()
@@ -85,7 +85,7 @@ def test_what_is_read_does_not_grow_with_the_number_of_steps(shell: Shell, tmp_p
     for job_id in (few, many):
         worked(shell, job_id)
 
-    costs = [counted(shell, partial(outline_on, shell.ledger, job_id)) for job_id in (few, many)]
+    costs = [counted(shell, partial(outline_on, shell.store, job_id)) for job_id in (few, many)]
 
     assert costs[1][0] <= costs[0][0]
     assert costs[1][1] <= 1.05 * costs[0][1]
@@ -101,7 +101,7 @@ def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(
     wanted = [HandoffId("look_0051.1"), HandoffId("look_0003.1")]
     whole = shell.jobs.result(few)
 
-    found = handoffs_on(shell.ledger, few, wanted)
+    found = handoffs_on(shell.store, few, wanted)
 
     handoffs = {one["handoff_id"]: one for one in json.loads(whole.to_json())["handoffs"]}
     assert [json.loads(one.to_json())["handoff"] for one in found] == [
@@ -111,7 +111,7 @@ def test_one_handoff_is_read_alone_and_is_what_all_of_them_say_of_it(
         next(said for said in whole.results if said["handoff_id"] == one) for one in wanted
     ]
     costs = [
-        counted(shell, partial(handoffs_on, shell.ledger, job_id, wanted)) for job_id in (few, many)
+        counted(shell, partial(handoffs_on, shell.store, job_id, wanted)) for job_id in (few, many)
     ]
     assert costs[0][0] == costs[1][0]
     assert costs[1][2] <= 1.05 * costs[0][2]
@@ -121,7 +121,7 @@ def test_its_figures_are_those_of_the_handoffs(shell: Shell, tmp_path: Path) -> 
     job_id = begun(shell, tmp_path, FEW)
     worked(shell, job_id)
 
-    found = outline_on(shell.ledger, job_id)
+    found = outline_on(shell.store, job_id)
 
     assert found.counts == {
         "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0, "failed": 3, "dropped": 0, "open": 10
@@ -148,7 +148,7 @@ def test_what_failed_is_named_with_its_task_and_why_the_newest_first(
     job_id = begun(shell, tmp_path, FEW)
     worked(shell, job_id)
 
-    found = outline_on(shell.ledger, job_id)
+    found = outline_on(shell.store, job_id)
 
     assert [one["handoff_id"] for one in found.failed] == [
         "look_0101.1",
@@ -168,7 +168,7 @@ def test_what_was_dropped_is_counted_and_named(shell: Shell, tmp_path: Path) -> 
     while not shell.jobs.standing(job_id).status.ended:
         shell.advance(job_id)
 
-    found = outline_on(shell.ledger, job_id)
+    found = outline_on(shell.store, job_id)
 
     assert found.status is JobStatus.CANCELLED
     assert found.counts is not None
@@ -180,12 +180,12 @@ def test_what_was_dropped_is_counted_and_named(shell: Shell, tmp_path: Path) -> 
 def test_nothing_is_counted_where_a_version_that_does_not_count_has_written(
     shell: Shell, tmp_path: Path
 ) -> None:
-    job_id, redis = begun(shell, tmp_path, FEW), shell.ledger.connection.redis
+    job_id, redis = begun(shell, tmp_path, FEW), shell.store.connection.redis
     redis.hdel(keys.job(job_id), "tally", "plan_short")  # as it was left by one
     for event in shell.open(job_id):
         shell.do(job_id, event)
 
-    found = outline_on(shell.ledger, job_id)
+    found = outline_on(shell.store, job_id)
 
     assert (found.counts, found.plan) == (None, None)
     assert "does not count" in found.left_out[0]
@@ -215,7 +215,7 @@ def test_who_is_not_there_is_named_with_a_few_of_those_that_wait_for_them_and_th
     job_id = begun(shell, tmp_path, FEW)
     shell.leave()
 
-    notes = outline_on(shell.ledger, job_id).notes
+    notes = outline_on(shell.store, job_id).notes
 
     waits = next(one for one in notes if "a worker of `researcher`" in one)
     assert f"look_0004, look_0005 and {FEW - 5} more wait" in waits

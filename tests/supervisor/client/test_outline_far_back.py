@@ -43,7 +43,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
 def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: Path) -> None:
     job_id = begun(shell, tmp_path, FEW, f"{A_ROW}, on_failure: ask")
     first, *others = shell.open(job_id)
-    text = shell.ledger.blobs.get(job_id, [first.handoff.digest])[first.handoff.digest]
+    text = shell.store.blobs.get(job_id, [first.handoff.digest])[first.handoff.digest]
     result = failed(AgentHandoff.from_json(text), "it is not done", GIVES_UP)
     claim = shell.claim(job_id, first)
     claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
@@ -51,7 +51,7 @@ def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: 
     for event in others[:-1]:
         shell.do(job_id, event)
 
-    found = outline_on(shell.ledger, job_id)
+    found = outline_on(shell.store, job_id)
 
     assert not any(event.type == "approval_asked" for event in shell.events(job_id)[-TAIL_EVENTS:])
     assert any("handoff approve" in note for note in found.notes)
@@ -67,7 +67,7 @@ def test_a_result_that_is_too_long_to_be_read_still_says_how_it_ended(
 
     (last,) = [
         one
-        for one in outline_on(shell.ledger, job_id).newest
+        for one in outline_on(shell.store, job_id).newest
         if one["handoff_id"] == event.handoff_id
     ]
 
@@ -85,7 +85,7 @@ class OneByOne(PersistentMap[StepId, StepState]):
 def test_whether_the_plan_may_be_another_is_not_asked_of_all_steps(
     shell: Shell, tmp_path: Path
 ) -> None:
-    state = fold(job_id := begun(shell, tmp_path, FEW), None, shell.ledger.journal.read(job_id))
+    state = fold(job_id := begun(shell, tmp_path, FEW), None, shell.store.journal.read(job_id))
     assert state is not None
 
     assert plan_fields(state.model_copy(update={"steps": OneByOne(state.steps)}), state, ()) == {}
@@ -102,7 +102,7 @@ def test_a_team_is_at_work_from_its_beginning_on(shell: Shell, tmp_path: Path) -
     )
     shell.advance(job_id)
 
-    found = outline_on(shell.ledger, job_id)
+    found = outline_on(shell.store, job_id)
 
     assert found.at_work == {"running": 2, "throttled": 0, "at_least": False}
     assert len(found.running) == 2

@@ -27,7 +27,7 @@ def test_a_mistyped_role_is_answered_with_the_closest_one(shell: Shell, role: st
     for command in (shell.jobs.pause, shell.jobs.resume):
         with pytest.raises(UserError, match=rf"^no worker .* '{role}': did you mean researcher\?$"):
             command(role)
-    assert shell.ledger.pauses.all() == {}
+    assert shell.store.pauses.all() == {}
 
 
 def test_a_role_that_is_like_none_is_answered_with_all_roles(shell: Shell) -> None:
@@ -42,7 +42,7 @@ def test_a_resume_with_a_mistyped_name_names_the_paused_role_and_resumes_nothing
 
     with pytest.raises(UserError, match=r"^'reseacher' is not paused: did you mean researcher\?$"):
         shell.jobs.resume("reseacher")
-    assert list(shell.ledger.pauses.all()) == ["researcher"]
+    assert list(shell.store.pauses.all()) == ["researcher"]
 
 
 def test_a_known_role_that_is_not_paused_stays_as_it_is(shell: Shell) -> None:

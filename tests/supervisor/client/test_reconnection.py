@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.supervisor.client.journal_follower import ReconnectLimit
 
-AWAY = LedgerUnavailable("Redis cannot be reached")
+AWAY = StoreUnavailable("Redis cannot be reached")
 
 
 def test_a_redis_that_stays_away_is_waited_for_until_its_time_is_over() -> None:
@@ -17,7 +17,7 @@ def test_a_redis_that_stays_away_is_waited_for_until_its_time_is_over() -> None:
     for clock[0] in (100.0, 110.0, 130.0):
         patience.bear(AWAY)
     clock[0] = 130.1
-    with pytest.raises(LedgerUnavailable) as raised:
+    with pytest.raises(StoreUnavailable) as raised:
         patience.bear(AWAY)
     assert raised.value is AWAY
 
@@ -38,5 +38,5 @@ def test_no_patience_bears_the_first_moment_alone() -> None:
 
     patience.bear(AWAY)
     clock[0] = 100.1
-    with pytest.raises(LedgerUnavailable):
+    with pytest.raises(StoreUnavailable):
         patience.bear(AWAY)

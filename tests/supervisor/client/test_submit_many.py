@@ -15,8 +15,8 @@ from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.redis.connection import READ_ONLY
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
-    LedgerRefuses,
-    LedgerUnavailable,
+    StoreRefuses,
+    StoreUnavailable,
     UserError,
 )
 from handoff_queue.shared.types.events import JobStatus
@@ -32,12 +32,12 @@ MANY = [Request(f"Compare {number}.") for number in range(2 * SLICE + 1)]
 
 
 def announced(jobs: Client) -> int:
-    return int(jobs.ledger.connection.redis.llen(SUBMISSIONS_QUEUE))
+    return int(jobs.store.connection.redis.llen(SUBMISSIONS_QUEUE))
 
 
 def asked(jobs: Client, command: str) -> int:
     return int(
-        jobs.ledger.connection.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})[
+        jobs.store.connection.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})[
             "calls"
         ]
     )
@@ -45,21 +45,21 @@ def asked(jobs: Client, command: str) -> int:
 
 def client_without_a_mark(jobs: Client) -> Client:
     """It fills Redis to the brim."""
-    return client.connect(jobs.ledger.connection.url, Settings(offline=True, memory_mark=1.0))
+    return client.connect(jobs.store.connection.url, Settings(offline=True, memory_mark=1.0))
 
 
 def spend_the_day_of(jobs: Client, tenant: str) -> JobId:
     job_id = jobs.submit(Request("Compare.", tenant=tenant))
-    jobs.ledger.days.set_caps(DailyCaps(tenant_day_tokens=100))
-    issue(jobs.ledger, job_id, "a.1")
-    granted(jobs.ledger, job_id, "a.1").checkpoint(replied(80, 20, 1))
+    jobs.store.days.set_caps(DailyCaps(tenant_day_tokens=100))
+    issue(jobs.store, job_id, "a.1")
+    granted(jobs.store, job_id, "a.1").checkpoint(replied(80, 20, 1))
     return job_id
 
 
 def test_each_has_its_place_and_is_announced(jobs: Client) -> None:
     found = list(jobs.submit_each(MANY))
 
-    assert [one.title for one in jobs.ledger.jobs.standings(found)] == [one.text for one in MANY]
+    assert [one.title for one in jobs.store.jobs.standings(found)] == [one.text for one in MANY]
     assert {jobs.standing(one).status for one in (found[0], found[-1])} == {JobStatus.QUEUED}
     assert announced(jobs) == len(MANY)
 
@@ -165,13 +165,13 @@ def test_what_redis_has_no_room_for_is_the_end_of_what_is_enqueued(jobs: Client)
     """What was sent together takes room, too, which comes back as it is worked off: a later
     job may fit where one did not.
     """
-    redis, found = jobs.ledger.connection.redis, list[JobId]()
+    redis, found = jobs.store.connection.redis, list[JobId]()
     texts = [Random(number).randbytes(20_000 if number % 2 else 20).hex() for number in range(120)]
     many = [Request(text, idempotency_key=str(number)) for number, text in enumerate(texts)]
     list(jobs.submit_each([Request("The scripts are there now.")]))
     redis.config_set("maxmemory", redis.info("memory")["used_memory"] + 400_000)
     try:
-        with pytest.raises(LedgerUnavailable):
+        with pytest.raises(StoreUnavailable):
             found.extend(client_without_a_mark(jobs).submit_each(many))
     finally:
         redis.config_set("maxmemory", 0)
@@ -180,10 +180,10 @@ def test_what_redis_has_no_room_for_is_the_end_of_what_is_enqueued(jobs: Client)
 
 
 def test_what_redis_refuses_to_write_is_not_enqueued(jobs: Client) -> None:
-    redis = jobs.ledger.connection.redis
+    redis = jobs.store.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
-        with pytest.raises(LedgerRefuses, match=f"^{READ_ONLY}$"):
+        with pytest.raises(StoreRefuses, match=f"^{READ_ONLY}$"):
             list(jobs.submit_each(MANY[:3]))
     finally:
         redis.execute_command("REPLICAOF", "NO", "ONE")

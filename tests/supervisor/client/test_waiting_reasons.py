@@ -11,7 +11,7 @@ from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import HandoffIssued, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import Announcement
@@ -111,102 +111,102 @@ def test_an_ended_job_waits_for_nobody(status: JobStatus) -> None:
     assert said(replace(JOB, status=status), there(a_1="poet")) == []
 
 
-# On a real ledger
+# On a real store
 
 
-def serve(ledger: Ledger, *names: str) -> Announcement:
+def serve(store: Store, *names: str) -> Announcement:
     announcement = Announcement(
         worker="w1",
         specialists=tuple(a_spec(name=name) for name in names),
         slots=1,
         model="offline",
     )
-    ledger.roles.announce(announcement)
-    ledger.roles.announce_supervisor("s1")
+    store.roles.announce(announcement)
+    store.roles.announce_supervisor("s1")
     return announcement
 
 
-def waited_for(ledger: Ledger, job_id: JobId) -> list[str]:
+def waited_for(store: Store, job_id: JobId) -> list[str]:
     """As one who watches the job is told, and as the list of all jobs tells it: the same."""
-    (job,) = ledger.jobs.standings([job_id])
+    (job,) = store.jobs.standings([job_id])
     out = [
         one.event.handoff_id
-        for one in ledger.journal.read(job_id)
+        for one in store.journal.read(job_id)
         if isinstance(one.event, HandoffIssued)
     ]
-    found = missing_for(ledger, job, out)
-    assert [one.waiting_for for one in with_waiting(ledger, [job])] == ["; ".join(map(str, found))]
+    found = missing_for(store, job, out)
+    assert [one.waiting_for for one in with_waiting(store, [job])] == ["; ".join(map(str, found))]
     return [f"{one.whom}: {', '.join(one.steps)}" for one in found]
 
 
-def a_claim(ledger: Ledger) -> Claim:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1", "b.1")
-    return granted(ledger, job_id, "a.1")
+def a_claim(store: Store) -> Claim:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1")
+    return granted(store, job_id, "a.1")
 
 
 def test_what_was_claimed_does_not_wait_and_what_was_not_does_as_soon_as_the_last_worker_has_gone(
-    ledger: Ledger,
+    store: Store,
 ) -> None:
-    announced = serve(ledger, "researcher")
-    claimed = a_claim(ledger)
-    assert waited_for(ledger, claimed.job_id) == []
+    announced = serve(store, "researcher")
+    claimed = a_claim(store)
+    assert waited_for(store, claimed.job_id) == []
 
-    ledger.roles.withdraw(announced)
+    store.roles.withdraw(announced)
 
-    assert waited_for(ledger, claimed.job_id) == ["a worker of `researcher`: b"]
-
-
-def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(ledger: Ledger) -> None:
-    announced = serve(ledger, "researcher")
-    claimed = a_claim(ledger)
-    ledger.roles.withdraw(announced)
-
-    let_lease_run_out(ledger, claimed)
-    ledger.jobs.sweep()
-    ledger.jobs.sent(claimed.job_id, [claimed.handoff_id])
-
-    assert waited_for(ledger, claimed.job_id) == ["a worker of `researcher`: a, b"]
-    serve(ledger, "researcher")
-    assert waited_for(ledger, claimed.job_id) == []
+    assert waited_for(store, claimed.job_id) == ["a worker of `researcher`: b"]
 
 
-def test_the_handoffs_of_other_jobs_are_not_taken_for_its_own(ledger: Ledger) -> None:
-    serve(ledger, "writer")
-    mine, other = a_job(ledger), a_job(ledger)
-    issue(ledger, other, "x.1")
+def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(store: Store) -> None:
+    announced = serve(store, "researcher")
+    claimed = a_claim(store)
+    store.roles.withdraw(announced)
 
-    assert waited_for(ledger, mine) == []
+    let_lease_run_out(store, claimed)
+    store.jobs.sweep()
+    store.jobs.sent(claimed.job_id, [claimed.handoff_id])
+
+    assert waited_for(store, claimed.job_id) == ["a worker of `researcher`: a, b"]
+    serve(store, "researcher")
+    assert waited_for(store, claimed.job_id) == []
+
+
+def test_the_handoffs_of_other_jobs_are_not_taken_for_its_own(store: Store) -> None:
+    serve(store, "writer")
+    mine, other = a_job(store), a_job(store)
+    issue(store, other, "x.1")
+
+    assert waited_for(store, mine) == []
     assert [
-        job.waiting_for for job in with_waiting(ledger, ledger.jobs.standings([mine, other]))
+        job.waiting_for for job in with_waiting(store, store.jobs.standings([mine, other]))
     ] == [
         "",
         "step x waits for a worker of `researcher`: start one with `handoff worker researcher`",
     ]
 
 
-def test_a_supervisor_that_withdraws_is_missed(ledger: Ledger) -> None:
-    serve(ledger, "researcher")
-    claimed = a_claim(ledger)
+def test_a_supervisor_that_withdraws_is_missed(store: Store) -> None:
+    serve(store, "researcher")
+    claimed = a_claim(store)
 
-    ledger.roles.withdraw_supervisor("s1")
+    store.roles.withdraw_supervisor("s1")
 
-    assert waited_for(ledger, claimed.job_id) == ["a supervisor: "]
+    assert waited_for(store, claimed.job_id) == ["a supervisor: "]
 
 
 def test_a_client_is_told_wherever_it_asks_how_a_job_stands(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("Compare.", specialists=("poet",)))
-    jobs.ledger.roles.announce_supervisor("s1")
+    jobs.store.roles.announce_supervisor("s1")
     waits = "the job waits for a worker of `poet`: start one with `handoff worker poet`"
 
     assert jobs.standing(job_id).waiting_for == waits
     assert [one.waiting_for for one in jobs.newest()] == [waits]
     assert jobs.result(job_id).notes == (waits,)
 
-    jobs.ledger.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
+    jobs.store.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
     assert (jobs.standing(job_id).waiting_for, jobs.result(job_id).notes) == ("", ())
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
 
 
 def test_a_job_that_is_retried_before_it_had_a_plan_waits_for_the_same_again(
@@ -214,15 +214,15 @@ def test_a_job_that_is_retried_before_it_had_a_plan_waits_for_the_same_again(
 ) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("Compare."))
-    jobs.ledger.roles.announce_supervisor("s1")
+    jobs.store.roles.announce_supervisor("s1")
     before = jobs.standing(job_id).waiting_for
-    jobs.ledger.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
+    jobs.store.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
 
     jobs.retry(job_id)
 
     assert before
     assert jobs.standing(job_id).waiting_for == before
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
 
 
 def test_where_not_all_were_looked_for_the_rest_is_at_least_so_many() -> None:

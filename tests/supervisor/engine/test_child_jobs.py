@@ -52,7 +52,7 @@ def run_all(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK)
     for _ in range(40):
         shell.advance(job_id)
         for child in children(shell, job_id):
-            if shell.ledger.jobs.standings([child]):
+            if shell.store.jobs.standings([child]):
                 run_all(shell, child, status) if not shell.jobs.standing(
                     child
                 ).status.ended else shell.advance(child)
@@ -86,7 +86,7 @@ def test_steps_of_sub_supervisors_are_jobs_and_their_answers_are_results(
 
 def whose(shell: Shell, job_id: JobId) -> list[bytes]:
     """What its messages get their places in queues by."""
-    found: list[bytes] = shell.ledger.connection.redis.hmget(keys.job(job_id), "tenant", "priority")
+    found: list[bytes] = shell.store.connection.redis.hmget(keys.job(job_id), "tenant", "priority")
     return found
 
 
@@ -183,13 +183,13 @@ def test_what_dies_before_its_children_have_begun_is_taken_up_by_another(
     shell.dispatcher.dies_waking = True
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
-    begun = [child for child in children(shell, job_id) if shell.ledger.jobs.standings([child])]
+    begun = [child for child in children(shell, job_id) if shell.store.jobs.standings([child])]
     shell.dispatcher.dies_waking = False
     assert len(begun) == 1, "the second had no turn"
 
     shell.another().advance(job_id)
 
-    assert all(shell.ledger.jobs.standings([child]) for child in children(shell, job_id))
+    assert all(shell.store.jobs.standings([child]) for child in children(shell, job_id))
     assert run_all(shell, job_id) is JobStatus.OK
     assert all(
         sum(kind == "job_submitted" for kind in shell.kinds(child)) == 1
@@ -240,10 +240,10 @@ def test_who_deletes_a_job_deletes_what_is_below_it(shell: Shell, tmp_path: Path
 
     shell.jobs.delete(job_id)
 
-    assert shell.ledger.jobs.standings([job_id, *made]) == []
+    assert shell.store.jobs.standings([job_id, *made]) == []
     left = [
         name.decode()
-        for name in shell.ledger.connection.redis.scan_iter("handoff:*")
+        for name in shell.store.connection.redis.scan_iter("handoff:*")
         if any(one in name.decode() for one in (job_id, *made))
     ]
     assert left == []

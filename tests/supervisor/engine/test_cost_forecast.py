@@ -37,7 +37,7 @@ SCHEMA = {
 
 
 def state_of(shell: Shell, job_id: JobId) -> JobState:
-    state = fold(job_id, None, shell.ledger.journal.read(job_id))
+    state = fold(job_id, None, shell.store.journal.read(job_id))
     assert state is not None
     return state
 
@@ -56,7 +56,7 @@ def set_aside(shell: Shell, job_id: JobId, role: str) -> int:
         for event in shell.events(job_id)
         if isinstance(event, HandoffIssued) and event.assigned_to == role
     )
-    text = shell.ledger.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
+    text = shell.store.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
     first = shell.thinker.ready(
         state_of(shell, job_id), AgentHandoff.from_json(text), text
     ).claiming.first
@@ -120,7 +120,7 @@ def test_a_small_budget_keeps_what_a_review_can_cost_with_its_default_model(shel
     (review,) = foreseen(shell, job_id)
 
     assert (review.microusd or 0) > 163_840, "what it may write alone costs that"
-    kept = shell.ledger.connection.redis.hmget(keys.job(job_id), "keep_usd", "keep_tokens")
+    kept = shell.store.connection.redis.hmget(keys.job(job_id), "keep_usd", "keep_tokens")
     assert kept == [b"100000", b"200000"], "of a model that is free, and of few tokens, a fifth"
 
 
@@ -140,17 +140,17 @@ def test_a_call_of_the_fact_checker_is_kept_too_and_it_alone_of_all_specialists_
 
     assert (check.microusd or 0) > 0
     assert check.output_tokens <= review.output_tokens
-    assert shell.ledger.connection.redis.hget(keys.job(job_id), "keep_turns") == b"2"
+    assert shell.store.connection.redis.hget(keys.job(job_id), "keep_turns") == b"2"
     while steps := [event for event in shell.open(job_id) if not event.is_fact_check]:
         for event in steps:
-            assert not shell.ledger.connection.redis.hexists(
+            assert not shell.store.connection.redis.hexists(
                 keys.handoff(job_id, event.handoff_id), "closes"
             )
             shell.do(job_id, event, ResultStatus.OK)
         shell.advance(job_id)
     (event,) = shell.open(job_id)
     assert (
-        shell.ledger.connection.redis.hget(keys.handoff(job_id, event.handoff_id), "closes") == b"1"
+        shell.store.connection.redis.hget(keys.handoff(job_id, event.handoff_id), "closes") == b"1"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store.claims import FinishedWithCommit
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, NeedsResolved
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import JobId, StepId
@@ -55,7 +55,7 @@ def test_a_plan_and_its_first_handoffs_stand_in_the_journal_at_once(shell: Shell
     job_id = shell.submit()
     shell.advance(job_id)
 
-    issued, *others = shell.ledger.journal.read(job_id)[1:]
+    issued, *others = shell.store.journal.read(job_id)[1:]
     assert issued.event.type == "handoff_issued"
     assert [one.event.type for one in others[:3]] == [
         "handoff_finished",
@@ -85,7 +85,7 @@ def test_what_came_meanwhile_is_decided_on_too(
     once_there_is_a_plan(
         monkeypatch,
         lambda job_id: (
-            [shell.ledger.journal.append(job_id, one, {"cancelled": 1}) for one in cancels] and None
+            [shell.store.journal.append(job_id, one, {"cancelled": 1}) for one in cancels] and None
         ),
     )
     job_id = shell.submit()
@@ -106,16 +106,16 @@ def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The script has done all of it: steps stand in the journal, and nobody has published them."""
-    said, answers = shell.ledger.claims.end_and_commit, [None]
+    said, answers = shell.store.claims.end_and_commit, [None]
 
     def loses_one(*order: Any) -> FinishedWithCommit:
         done = said(*order)
         if answers:
             answers.pop()
-            raise LedgerUnavailable("the answer was lost")
+            raise StoreUnavailable("the answer was lost")
         return done
 
-    monkeypatch.setattr(shell.ledger.claims, "end_and_commit", loses_one)
+    monkeypatch.setattr(shell.store.claims, "end_and_commit", loses_one)
     job_id = shell.submit()
 
     shell.advance(job_id)

@@ -15,7 +15,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.host_tasks import check_transport
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import EndTaskTried, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ref
@@ -31,11 +31,11 @@ SIGNATURE = {"task": "host.notify", "args": [7], "kwargs": {"order": "A"}}
 PASSWORD = "canary-of-a-broker-5519"
 
 
-def ended(ledger: Ledger, library: PayloadCache, **signature: Any) -> JobState:
+def ended(store: Store, library: PayloadCache, **signature: Any) -> JobState:
     """Return an ended job with this task."""
-    job_id = a_job(ledger)
-    ledger.journal.append(job_id, JobEnded(status=JobStatus.PARTIAL, reason="its time was over"))
-    state = StateCache(ledger.journal).load(job_id)
+    job_id = a_job(store)
+    store.journal.append(job_id, JobEnded(status=JobStatus.PARTIAL, reason="its time was over"))
+    state = StateCache(store.journal).load(job_id)
     assert state is not None
     text = end_task_of({**SIGNATURE, **signature}).to_json()
     library.remember([text])
@@ -44,23 +44,23 @@ def ended(ledger: Ledger, library: PayloadCache, **signature: Any) -> JobState:
 
 
 @pytest.fixture
-def library(ledger: Ledger) -> PayloadCache:
-    return PayloadCache(ledger)
+def library(store: Store) -> PayloadCache:
+    return PayloadCache(store)
 
 
 def end_tasks(
-    ledger: Ledger,
+    store: Store,
     library: PayloadCache,
     redis_url: str,
     broker: str | None,
     allowed: tuple[str, ...] = ("host.*",),
 ) -> EndTasks:
     app = make_app("supervisor", redis_url, SETTINGS, ())
-    return EndTasks(ledger, library, app, broker, allowed)
+    return EndTasks(store, library, app, broker, allowed)
 
 
-def tried(ledger: Ledger, state: JobState) -> EndTaskTried:
-    event = ledger.journal.read(state.job_id)[-1].event
+def tried(store: Store, state: JobState) -> EndTaskTried:
+    event = store.journal.read(state.job_id)[-1].event
     assert isinstance(event, EndTaskTried)
     return event
 
@@ -75,10 +75,10 @@ def messages(url: str, queue: str) -> Iterator[Any]:
 
 
 def test_the_message_is_one_of_stock_celery_with_the_end_before_the_arguments(
-    ledger: Ledger, library: PayloadCache, redis_url: str
+    store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(ledger, library)
-    end_tasks(ledger, library, redis_url, redis_url).send(state, 1)
+    state = ended(store, library)
+    end_tasks(store, library, redis_url, redis_url).send(state, 1)
 
     (message,) = messages(redis_url, "celery")
     args, kwargs, _ = message.decode()
@@ -86,14 +86,14 @@ def test_the_message_is_one_of_stock_celery_with_the_end_before_the_arguments(
     assert (args, kwargs) == ([end, 7], {"order": "A"})
     assert message.headers["task"] == "host.notify"
     assert message.headers["id"] == message.properties["correlation_id"]
-    assert tried(ledger, state) == EndTaskTried(attempt=1, delivered=True, end=2)
+    assert tried(store, state) == EndTaskTried(attempt=1, delivered=True, end=2)
 
 
 def test_repeats_carry_the_same_id_and_the_end_of_a_retry_another_one(
-    ledger: Ledger, library: PayloadCache, redis_url: str
+    store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(ledger, library)
-    sender = end_tasks(ledger, library, redis_url, redis_url)
+    state = ended(store, library)
+    sender = end_tasks(store, library, redis_url, redis_url)
     for attempt in (1, 2):
         sender.send(state, attempt)
     sender.send(state.model_copy(update={"ended_version": 9}), 1)
@@ -103,20 +103,20 @@ def test_repeats_carry_the_same_id_and_the_end_of_a_retry_another_one(
 
 
 def test_an_immutable_signature_gets_its_own_arguments_alone_and_goes_to_its_queue(
-    ledger: Ledger, library: PayloadCache, redis_url: str
+    store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(ledger, library, immutable=True, options={"queue": "billing"})
-    end_tasks(ledger, library, redis_url, redis_url).send(state, 1)
+    state = ended(store, library, immutable=True, options={"queue": "billing"})
+    end_tasks(store, library, redis_url, redis_url).send(state, 1)
 
-    raw = json.loads(ledger.connection.redis.lpop("billing"))
+    raw = json.loads(store.connection.redis.lpop("billing"))
     assert json.loads(base64.b64decode(raw["body"]))[:2] == [[7], {"order": "A"}]
 
 
 def test_another_kind_of_broker_takes_it_too(
-    ledger: Ledger, library: PayloadCache, redis_url: str
+    store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(ledger, library, options={"queue": "on-another-broker"})
-    end_tasks(ledger, library, redis_url, "memory://").send(state, 1)
+    state = ended(store, library, options={"queue": "on-another-broker"})
+    end_tasks(store, library, redis_url, "memory://").send(state, 1)
 
     (message,) = messages("memory://", "on-another-broker")
     assert message.headers["task"] == "host.notify"
@@ -131,49 +131,49 @@ def test_another_kind_of_broker_takes_it_too(
     ],
 )
 def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
-    ledger: Ledger, library: PayloadCache, redis_url: str, broker: str | None, why: str
+    store: Store, library: PayloadCache, redis_url: str, broker: str | None, why: str
 ) -> None:
-    state = ended(ledger, library)
+    state = ended(store, library)
     with capture_logs() as lines:
-        end_tasks(ledger, library, redis_url, broker).send(state, 2)
+        end_tasks(store, library, redis_url, broker).send(state, 2)
 
-    event = tried(ledger, state)
+    event = tried(store, state)
     assert (event.attempt, event.delivered) == (2, False)
     assert why in event.detail
     assert PASSWORD not in f"{lines}{event}"
-    assert ledger.dead.newest() == []
+    assert store.dead.newest() == []
 
 
 @pytest.mark.parametrize("allowed", [(), ("shop.*",), ("host.notif",), ("HOST.*",), ("notify",)])
 def test_a_task_that_the_supervisors_do_not_allow_is_never_sent(
-    ledger: Ledger, library: PayloadCache, redis_url: str, allowed: tuple[str, ...]
+    store: Store, library: PayloadCache, redis_url: str, allowed: tuple[str, ...]
 ) -> None:
-    state = ended(ledger, library)
-    end_tasks(ledger, library, redis_url, redis_url, allowed).send(state, 1)
+    state = ended(store, library)
+    end_tasks(store, library, redis_url, redis_url, allowed).send(state, 1)
 
-    event = tried(ledger, state)
+    event = tried(store, state)
     assert not event.delivered
     assert event.detail.startswith("HANDOFF_ON_END_TASKS does not allow the task 'host.notify'")
-    assert ledger.connection.redis.exists("celery") == 0
+    assert store.connection.redis.exists("celery") == 0
 
 
 @pytest.mark.parametrize("allowed", [("*",), ("shop.*", "host.n?tify"), ("host.notify",)])
 def test_a_task_that_a_pattern_allows_is_sent(
-    ledger: Ledger, library: PayloadCache, redis_url: str, allowed: tuple[str, ...]
+    store: Store, library: PayloadCache, redis_url: str, allowed: tuple[str, ...]
 ) -> None:
-    state = ended(ledger, library)
-    end_tasks(ledger, library, redis_url, redis_url, allowed).send(state, 1)
+    state = ended(store, library)
+    end_tasks(store, library, redis_url, redis_url, allowed).send(state, 1)
 
-    assert tried(ledger, state).delivered
+    assert tried(store, state).delivered
 
 
 def test_after_the_last_try_the_task_is_a_dead_letter(
-    ledger: Ledger, library: PayloadCache, redis_url: str
+    store: Store, library: PayloadCache, redis_url: str
 ) -> None:
-    state = ended(ledger, library)
-    end_tasks(ledger, library, redis_url, None).send(state, len(WEBHOOK_BACKOFF_S))
+    state = ended(store, library)
+    end_tasks(store, library, redis_url, None).send(state, len(WEBHOOK_BACKOFF_S))
 
-    (letter,) = ledger.dead.newest()
+    (letter,) = store.dead.newest()
     assert letter.queue == DEAD_LETTER_QUEUE
     assert letter.reason == f"the task host.notify of {state.job_id} was not sent: {NOT_SET}"
 

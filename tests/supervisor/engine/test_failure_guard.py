@@ -15,7 +15,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claims import MAX_LOOKS
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.types.errors import LedgerUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, Recorded
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
@@ -53,14 +53,14 @@ def never_comes_back(*_: Any, **__: Any) -> Any:
 
 
 def froze(shell: Shell, job_id: JobId) -> None:
-    looks_begun_ago(shell.ledger, job_id, *LONG_AGO)
+    looks_begun_ago(shell.store, job_id, *LONG_AGO)
     shell.advance(job_id)
 
 
 def test_looks_that_come_to_their_end_leave_nothing_noted(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)  # routes, plans, issues: roles run in it
-    after_the_plan = looks_noted(shell.ledger, job_id)
+    after_the_plan = looks_noted(shell.store, job_id)
     for event in shell.open(job_id):
         shell.do(job_id, event)
     shell.advance(job_id)
@@ -68,7 +68,7 @@ def test_looks_that_come_to_their_end_leave_nothing_noted(shell: Shell) -> None:
         shell.do(job_id, event)
     shell.advance(job_id)
 
-    assert (after_the_plan, looks_noted(shell.ledger, job_id)) == (0, 0)
+    assert (after_the_plan, looks_noted(shell.store, job_id)) == (0, 0)
 
 
 def test_a_look_that_dies_deciding_stays_noted(
@@ -80,7 +80,7 @@ def test_a_look_that_dies_deciding_stays_noted(
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
 
-    assert looks_noted(shell.ledger, job_id) == 1
+    assert looks_noted(shell.store, job_id) == 1
 
 
 def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +101,8 @@ def test_what_follows_from_a_roles_result_is_decided_under_its_claim(
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
 
-    assert shell.ledger.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "running"
-    assert looks_noted(shell.ledger, job_id) == 0, "the claim shows it"
+    assert shell.store.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "running"
+    assert looks_noted(shell.store, job_id) == 0, "the claim shows it"
 
 
 def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(
@@ -115,13 +115,13 @@ def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(
     dies_of_a_plan(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
-    run_out(shell.ledger, job_id, PLANNER)
+    run_out(shell.store, job_id, PLANNER)
 
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id, [PLANNER])
 
-    assert shell.ledger.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "done"
-    assert looks_noted(shell.ledger, job_id) == 1
+    assert shell.store.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "done"
+    assert looks_noted(shell.store, job_id) == 1
 
 
 def test_a_look_that_lost_redis_for_a_moment_does_not_stay_noted(
@@ -130,14 +130,14 @@ def test_a_look_that_lost_redis_for_a_moment_does_not_stay_noted(
     job_id = shell.submit()
 
     def is_away(*_: Any, **__: Any) -> Any:
-        raise LedgerUnavailable("for a moment")
+        raise StoreUnavailable("for a moment")
 
-    monkeypatch.setattr(shell.ledger.journal, "set_due", is_away)
-    monkeypatch.setattr(shell.ledger.claims, "commit_and_claim", is_away)
-    with pytest.raises(LedgerUnavailable):
+    monkeypatch.setattr(shell.store.journal, "set_due", is_away)
+    monkeypatch.setattr(shell.store.claims, "commit_and_claim", is_away)
+    with pytest.raises(StoreUnavailable):
         shell.advance(job_id)
 
-    assert looks_noted(shell.ledger, job_id) == 0
+    assert looks_noted(shell.store, job_id) == 0
 
 
 def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(
@@ -156,12 +156,12 @@ def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(
     assert "froze or died, 3 times in a row" in str(last.reason)
     assert fresh.jobs.standing(job_id).status is JobStatus.FAILED
     assert (
-        fresh.ledger.jobs.handoffs(job_id, [event.handoff_id for event in out])[
+        fresh.store.jobs.handoffs(job_id, [event.handoff_id for event in out])[
             out[0].handoff_id
         ].state
         == "dropped"
     )
-    assert looks_noted(fresh.ledger, job_id) == 0
+    assert looks_noted(fresh.store, job_id) == 0
 
 
 def test_what_is_left_to_do_about_it_another_look_does(shell: Shell) -> None:
@@ -170,9 +170,9 @@ def test_what_is_left_to_do_about_it_another_look_does(shell: Shell) -> None:
 
     froze(shell, job_id)
 
-    wait_until(lambda: job_id in shell.ledger.jobs.sweep().due, what="the job to be due")
+    wait_until(lambda: job_id in shell.store.jobs.sweep().due, what="the job to be due")
     shell.advance(job_id)
-    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
 
 
 def test_an_ended_job_at_which_looks_never_end_is_left_alone(shell: Shell) -> None:
@@ -184,7 +184,7 @@ def test_an_ended_job_at_which_looks_never_end_is_left_alone(shell: Shell) -> No
     froze(shell, job_id)
 
     assert shell.kinds(job_id) == kinds
-    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
 
 
 def test_a_job_that_was_ended_so_can_be_tried_again(shell: Shell) -> None:
@@ -203,14 +203,14 @@ def written_meanwhile(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int)
     """So often does somebody ask for the job's cancelling between the reading of its journal
     and the commit of its end.
     """
-    commit, left = shell.ledger.journal.commit, [CancelRequested()] * times
+    commit, left = shell.store.journal.commit, [CancelRequested()] * times
 
     def later(order: Commit) -> list[Recorded]:
         if left:
-            shell.ledger.journal.append(order.job_id, left.pop())
+            shell.store.journal.append(order.job_id, left.pop())
         return commit(order)
 
-    monkeypatch.setattr(shell.ledger.journal, "commit", later)
+    monkeypatch.setattr(shell.store.journal, "commit", later)
 
 
 def test_what_is_written_to_a_frozen_job_meanwhile_does_not_keep_it_from_its_end(
@@ -223,7 +223,7 @@ def test_what_is_written_to_a_frozen_job_meanwhile_does_not_keep_it_from_its_end
     froze(shell, job_id)
 
     assert shell.jobs.standing(job_id).status is JobStatus.FAILED
-    assert looks_noted(shell.ledger, job_id) == 0
+    assert looks_noted(shell.store, job_id) == 0
 
 
 @pytest.mark.slow
@@ -235,7 +235,7 @@ def test_the_same_of_a_job_at_which_our_code_fails(
     monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", lambda *_: 1 / 0)
     for _ in range(MOST_STUMBLES - 1):
         shell.advance(job_id)
-    commit = shell.ledger.journal.commit
+    commit = shell.store.journal.commit
     conflicts = iter([True])
 
     def stale_once(order: Commit) -> list[Recorded]:
@@ -243,7 +243,7 @@ def test_the_same_of_a_job_at_which_our_code_fails(
             replace(order, expected=order.expected - 1) if next(conflicts, False) else order
         )
 
-    monkeypatch.setattr(shell.ledger.journal, "commit", stale_once)
+    monkeypatch.setattr(shell.store.journal, "commit", stale_once)
     shell.advance(job_id)
 
     assert shell.jobs.standing(job_id).status is JobStatus.FAILED
@@ -259,14 +259,14 @@ def test_a_frozen_job_that_others_write_to_all_the_time_is_looked_at_again_later
     froze(shell, job_id)
 
     assert not shell.jobs.standing(job_id).status.ended
-    assert looks_noted(shell.ledger, job_id) == 0
-    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is not None
+    assert looks_noted(shell.store, job_id) == 0
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None
 
 
 def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    shell.ledger.connection.redis.xadd(
+    shell.store.connection.redis.xadd(
         keys.log(job_id),
         {"e": '{"type": "of_tomorrow"}', "t": 1},
         id=f"{len(shell.events(job_id)) + 1}-0",
@@ -274,6 +274,6 @@ def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell:
 
     froze(shell.another(), job_id)
 
-    assert looks_noted(shell.ledger, job_id) == 0
-    assert len(shell.ledger.dead.newest()) == 1
-    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is not None
+    assert looks_noted(shell.store, job_id) == 0
+    assert len(shell.store.dead.newest()) == 1
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None

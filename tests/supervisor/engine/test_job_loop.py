@@ -39,7 +39,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 
 def queued(shell: Shell) -> int:
-    return sum(int(shell.ledger.connection.redis.llen(name)) for name in SERVED)
+    return sum(int(shell.store.connection.redis.llen(name)) for name in SERVED)
 
 
 def run_to_the_end(
@@ -104,8 +104,8 @@ def test_a_job_goes_from_its_request_to_its_end(shell: Shell) -> None:
 
     assert run_to_the_end(shell, job_id).ended
     assert shell.kinds(job_id).count("job_ended") == 1
-    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
-    assert shell.ledger.connection.redis.zrange(keys.DUE, 0, -1) == []
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
+    assert shell.store.connection.redis.zrange(keys.DUE, 0, -1) == []
 
 
 def test_a_job_whose_every_step_fails_ends_and_says_why(shell: Shell) -> None:
@@ -122,7 +122,7 @@ def test_every_handoff_has_exactly_the_results_that_it_depends_on(shell: Shell) 
     issued = [
         event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.group
     ]
-    texts = shell.ledger.blobs.get(job_id, [event.handoff.digest for event in issued])
+    texts = shell.store.blobs.get(job_id, [event.handoff.digest for event in issued])
     handoffs = [AgentHandoff.from_json(text) for text in texts.values()]
     assert any(handoff.depends_on for handoff in handoffs)
     assert all(
@@ -133,10 +133,10 @@ def test_every_handoff_has_exactly_the_results_that_it_depends_on(shell: Shell) 
 
 def test_a_job_that_is_gone_is_no_longer_looked_after(shell: Shell) -> None:
     job_id = new_job_id()
-    shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
+    shell.store.connection.redis.zadd(keys.DUE, {job_id: 1})
     shell.advance(job_id)
 
-    assert shell.ledger.connection.redis.zscore(keys.DUE, job_id) is None
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
 
 
 def test_with_nobody_there_a_job_waits_and_is_looked_at_again_soon(shell: Shell) -> None:
@@ -145,8 +145,8 @@ def test_with_nobody_there_a_job_waits_and_is_looked_at_again_soon(shell: Shell)
     shell.advance(job_id)
 
     assert shell.kinds(job_id) == ["job_submitted"]
-    due_ms = shell.ledger.connection.redis.zscore(keys.DUE, job_id)
-    assert due_ms / 1000 - shell.ledger.connection.now() < 3
+    due_ms = shell.store.connection.redis.zscore(keys.DUE, job_id)
+    assert due_ms / 1000 - shell.store.connection.now() < 3
 
 
 def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: Shell) -> None:
@@ -159,7 +159,7 @@ def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: 
     let_time_pass(shell)
 
     other = shell.another()
-    suspects = other.ledger.jobs.sweep().due
+    suspects = other.store.jobs.sweep().due
     assert set(suspects[job_id]) == {event.handoff_id for event in out}
     other.advance(job_id, suspects[job_id])
 
@@ -170,7 +170,7 @@ def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: 
 
 def let_time_pass(shell: Shell) -> None:
     """As if the messages that nobody has claimed had been published a while ago."""
-    redis = shell.ledger.connection.redis
+    redis = shell.store.connection.redis
     for name in (*redis.keys(keys.WAITING + "*"), *redis.keys(keys.OUT + "*")):
         for member in redis.zrange(name, 0, -1):
             redis.zincrby(name, -(LOST_AFTER_S + 2) * 1000, member)
@@ -179,28 +179,28 @@ def let_time_pass(shell: Shell) -> None:
 def test_the_sweeper_wakes_a_supervisor_with_what_is_suspect(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    messages_vanish(shell.ledger, *SERVED)
+    messages_vanish(shell.store, *SERVED)
     let_time_pass(shell)
-    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
+    sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
 
     assert sweeper.sweep() == 1
     assert sweeper.sweep() == 0
-    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 1
+    assert shell.store.connection.redis.llen(SUPERVISOR_QUEUE) == 1
 
 
 def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) -> None:
     job_id = shell.submit()
-    messages_vanish(shell.ledger, SUBMISSIONS_QUEUE)
+    messages_vanish(shell.store, SUBMISSIONS_QUEUE)
     let_time_pass(shell)
-    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
+    sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
     wait_until(
-        lambda: shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement"
+        lambda: shell.store.connection.redis.llen(SUBMISSIONS_QUEUE) == 1, what="an announcement"
     )
     sweeper.stop()
-    assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id)
+    assert shell.store.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id)
     shell.advance(job_id)
-    assert shell.ledger.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id) is None
+    assert shell.store.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id) is None
 
 
 def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
@@ -208,15 +208,15 @@ def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
     job_ids = [shell.submit() for _ in range(20)]
     for job_id in job_ids:
         shell.advance(job_id)
-    messages_vanish(shell.ledger, SUBMISSIONS_QUEUE)
-    sweeper = Sweeper(shell.ledger, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
+    messages_vanish(shell.store, SUBMISSIONS_QUEUE)
+    sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
     for _ in range(5):
-        shell.ledger.connection.redis.zadd(keys.DUE, dict.fromkeys(job_ids, 1))
+        shell.store.connection.redis.zadd(keys.DUE, dict.fromkeys(job_ids, 1))
         sweeper.sweep()
         let_time_pass(shell)
 
-    assert shell.ledger.connection.redis.llen(SUBMISSIONS_QUEUE) == len(job_ids)
-    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 0
+    assert shell.store.connection.redis.llen(SUBMISSIONS_QUEUE) == len(job_ids)
+    assert shell.store.connection.redis.llen(SUPERVISOR_QUEUE) == 0
 
 
 def no_slot(shell: Shell) -> ExitStack:
@@ -230,16 +230,16 @@ def no_slot(shell: Shell) -> ExitStack:
 def test_a_role_that_finds_no_slot_is_sent_to_the_think_queue_once_however_often_the_job_is_looked_at(
     shell: Shell,
 ) -> None:
-    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    job_id, redis = shell.submit(), shell.store.connection.redis
     with no_slot(shell):
         for _ in range(3):
             shell.advance(job_id)
         shell.another().advance(job_id)
         assert redis.llen(THINK_QUEUE) == 1
 
-        messages_vanish(shell.ledger, THINK_QUEUE)
+        messages_vanish(shell.store, THINK_QUEUE)
         let_time_pass(shell)
-        assert shell.ledger.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
+        assert shell.store.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
         for _ in range(3):
             shell.advance(job_id)
         assert redis.llen(THINK_QUEUE) == 1
@@ -251,14 +251,14 @@ def test_what_comes_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell)
     with no_slot(shell):
         shell.advance(job_id)
         (event,) = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
-        text = shell.ledger.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        text = shell.store.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
         assert shell.advance.think(handoff, text).how is AttemptEnd.HANDED_BACK
     assert not shell.thinker.is_full
 
     assert shell.advance.think(handoff, text).how is AttemptEnd.FINISHED
     assert "plan_made" in shell.kinds(job_id)
-    assert not shell.ledger.connection.redis.exists(keys.WAITING + THINK_QUEUE)
+    assert not shell.store.connection.redis.exists(keys.WAITING + THINK_QUEUE)
 
 
 def test_who_finds_no_slot_waits_a_moment_for_one(shell: Shell) -> None:
@@ -280,7 +280,7 @@ def test_a_role_that_is_handed_back_at_a_drain_is_run_by_another_supervisor_at_o
     shell.advance(job_id)
     assert "plan_made" not in shell.kinds(job_id)
 
-    assert shell.ledger.connection.redis.llen(SUPERVISOR_QUEUE) == 1
+    assert shell.store.connection.redis.llen(SUPERVISOR_QUEUE) == 1
     other.advance(job_id)
     assert "plan_made" in shell.kinds(job_id)
     other.close()

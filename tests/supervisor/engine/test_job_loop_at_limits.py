@@ -32,8 +32,8 @@ def with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
 
 def test_at_its_deadline_a_job_ends_with_what_it_has(shell: Shell) -> None:
     job_id = with_one_step_done(shell, JobLimits(max_seconds=2))
-    until = shell.ledger.journal.read(job_id)[0].at + 2
-    wait_until(lambda: shell.ledger.connection.now() > until, what="the deadline")
+    until = shell.store.journal.read(job_id)[0].at + 2
+    wait_until(lambda: shell.store.connection.now() > until, what="the deadline")
     shell.another().advance(job_id)
 
     result = shell.jobs.result(job_id)
@@ -54,23 +54,23 @@ def test_at_its_limit_of_handoffs_a_job_ends_with_what_it_has(shell: Shell) -> N
 def looked_at_again(shell: Shell, job_id: JobId, times: int) -> None:
     """As often as the sweeper would, without the waiting."""
     for _ in range(times):
-        shell.ledger.connection.redis.zadd(keys.DUE, {job_id: 1})
+        shell.store.connection.redis.zadd(keys.DUE, {job_id: 1})
         shell.advance(job_id)
 
 
 def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_read_it(
     shell: Shell,
 ) -> None:
-    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    job_id, redis = shell.submit(), shell.store.connection.redis
     redis.xadd(keys.log(job_id), {"e": '{"type": "of_another_version"}', "t": 1}, id="2-0")
     redis.hset(keys.job(job_id), "version", 2)
     for times in range(1, MOST_STUMBLES + 3):
-        before = shell.ledger.connection.now()
+        before = shell.store.connection.now()
         looked_at_again(shell, job_id, 1)
         asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(2**times, STUMBLE_AT_MOST_MS / 1000)
-        assert before - 0.1 < asked_at < shell.ledger.connection.now() + 0.1, "ever more rarely"
+        assert before - 0.1 < asked_at < shell.store.connection.now() + 0.1, "ever more rarely"
 
-    (letter,) = shell.ledger.dead.newest()
+    (letter,) = shell.store.dead.newest()
     assert letter.body == job_id
     assert "cannot be carried on" in letter.reason
     assert shell.jobs.standing(job_id).status == "queued"
@@ -84,7 +84,7 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
     (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
     for event in shell.open(job_id):
         shell.do(job_id, event)
-    shell.ledger.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
+    shell.store.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
     looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES - 1)
     assert fresh.jobs.standing(job_id).status == "running"
 
@@ -93,16 +93,16 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
     assert fresh.jobs.standing(job_id).status == "failed"
     last = fresh.events(job_id)[-1]
     assert isinstance(last, JobEnded)
-    assert "a defect of ours (LedgerError)" in str(last.reason)
+    assert "a defect of ours (StoreError)" in str(last.reason)
 
 
 def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
     shell: Shell,
 ) -> None:
-    job_id, redis = shell.submit(), shell.ledger.connection.redis
+    job_id, redis = shell.submit(), shell.store.connection.redis
     shell.advance(job_id)
     lost = shell.open(job_id)[0]
-    text = shell.ledger.blobs.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
+    text = shell.store.blobs.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
     newer = text.replace('"schema_version":1', '"schema_version":2')
     redis.hset(keys.blobs(job_id), digest_of(newer), packed(newer))
     _replace_in_journal(shell, job_id, lost.handoff.digest, digest_of(newer))
@@ -114,12 +114,12 @@ def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
         fresh.advance(job_id, [lost.handoff_id])
 
     assert fresh.jobs.standing(job_id).status == "running"
-    assert "schema_version" in shell.ledger.dead.newest()[0].reason
+    assert "schema_version" in shell.store.dead.newest()[0].reason
 
 
 def _replace_in_journal(shell: Shell, job_id: JobId, old: str, new: str) -> None:
     """Write the journal of a job again, with one digest in place of another."""
-    redis, log = shell.ledger.connection.redis, keys.log(job_id)
+    redis, log = shell.store.connection.redis, keys.log(job_id)
     entries, left_ms = redis.xrange(log), redis.pttl(log)
     redis.delete(log)
     changed = 0
@@ -140,9 +140,9 @@ def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_told(shell: Shell) 
         (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]
         for event in shell.open(job_id):
             shell.do(job_id, event)
-        shell.ledger.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
+        shell.store.connection.redis.hdel(keys.blobs(job_id), made.plan.digest)
         looked_at_again(fresh := shell.another(), job_id, MOST_STUMBLES)
-        assert job_id in shell.ledger.jobs.sweep().due
+        assert job_id in shell.store.jobs.sweep().due
 
         fresh.advance(job_id)
 

@@ -31,8 +31,8 @@ def proposed(shell: Shell) -> JobId:
         for event in shell.events(job_id)
         if isinstance(event, HandoffIssued) and event.assigned_to == "replanner"
     )
-    text = shell.ledger.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
-    state = fold(job_id, None, shell.ledger.journal.read(job_id))
+    text = shell.store.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
+    state = fold(job_id, None, shell.store.journal.read(job_id))
     assert state is not None
     other = shell.another()
     assert other.thinker.think(state, AgentHandoff.from_json(text), text).how is AttemptEnd.FINISHED

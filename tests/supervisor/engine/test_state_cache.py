@@ -6,99 +6,99 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, WebhookTried
 from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.supervisor.engine.state_cache import KEPT, StateCache
 from tests.doubles.jobs import a_job, submission
 
 
-def saved(ledger: Ledger, job_id: JobId) -> dict[str, bytes]:
+def saved(store: Store, job_id: JobId) -> dict[str, bytes]:
     """The job as a backup has it."""
     return {
-        name: ledger.connection.redis.dump(name)
+        name: store.connection.redis.dump(name)
         for name in (keys.job(job_id), keys.log(job_id), keys.blobs(job_id))
     }
 
 
-def restore(ledger: Ledger, backup: dict[str, bytes]) -> None:
+def restore(store: Store, backup: dict[str, bytes]) -> None:
     for name, value in backup.items():
-        ledger.connection.redis.restore(name, 100_000, value, replace=True)
+        store.connection.redis.restore(name, 100_000, value, replace=True)
 
 
-def reads(ledger: Ledger) -> int:
-    stats: dict[str, Any] = ledger.connection.redis.info("commandstats")
+def reads(store: Store) -> int:
+    stats: dict[str, Any] = store.connection.redis.info("commandstats")
     return int(stats.get("cmdstat_xrange", {"calls": 0})["calls"])
 
 
-def test_there_is_no_state_of_no_job(ledger: Ledger) -> None:
-    assert StateCache(ledger.journal).load(new_job_id()) is None
+def test_there_is_no_state_of_no_job(store: Store) -> None:
+    assert StateCache(store.journal).load(new_job_id()) is None
 
 
-def test_the_state_follows_the_journal(ledger: Ledger) -> None:
-    states, job_id = StateCache(ledger.journal), a_job(ledger)
+def test_the_state_follows_the_journal(store: Store) -> None:
+    states, job_id = StateCache(store.journal), a_job(store)
 
     first = states.load(job_id)
     assert first is not None
     assert (first.version, first.cancelled_by) == (1, None)
-    ledger.journal.append(job_id, CancelRequested())
+    store.journal.append(job_id, CancelRequested())
     second = states.load(job_id)
     assert second is not None
     assert (second.version, second.cancelled_by) == (2, "user")
     assert states.load(job_id) == second
 
 
-def test_what_is_known_is_not_folded_again(ledger: Ledger) -> None:
-    states, job_id = StateCache(ledger.journal), a_job(ledger)
+def test_what_is_known_is_not_folded_again(store: Store) -> None:
+    states, job_id = StateCache(store.journal), a_job(store)
     states.load(job_id)
-    before = reads(ledger)
+    before = reads(store)
     states.load(job_id)
 
-    assert reads(ledger) == before + 1
+    assert reads(store) == before + 1
 
 
-def test_a_state_ahead_of_the_journal_is_forgotten(ledger: Ledger) -> None:
+def test_a_state_ahead_of_the_journal_is_forgotten(store: Store) -> None:
     """Redis came back with older data: what was decided since has never happened."""
-    states, job_id = StateCache(ledger.journal), a_job(ledger)
-    backup = saved(ledger, job_id)
-    ledger.journal.append(job_id, CancelRequested())
+    states, job_id = StateCache(store.journal), a_job(store)
+    backup = saved(store, job_id)
+    store.journal.append(job_id, CancelRequested())
     states.load(job_id)
 
-    restore(ledger, backup)
+    restore(store, backup)
 
     state = states.load(job_id)
     assert state is not None
     assert (state.version, state.cancelled_by) == (1, None)
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id, expected=state.version, events=[WebhookTried(attempt=1, delivered=True)]
         )
     )
 
 
-def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(ledger: Ledger) -> None:
-    states, job_id = StateCache(ledger.journal), a_job(ledger)
-    backup = saved(ledger, job_id)
-    ledger.journal.append(job_id, CancelRequested())
+def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(store: Store) -> None:
+    states, job_id = StateCache(store.journal), a_job(store)
+    backup = saved(store, job_id)
+    store.journal.append(job_id, CancelRequested())
     states.load(job_id)
 
-    restore(ledger, backup)
+    restore(store, backup)
     for attempt in (1, 2, 3):
-        ledger.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False))
+        store.journal.append(job_id, WebhookTried(attempt=attempt, delivered=False))
 
     state = states.load(job_id)
     assert state is not None
     assert (state.version, state.cancelled_by, state.webhook_attempts) == (4, None, 3)
 
 
-def test_a_job_that_was_deleted_and_submitted_anew_is_another_one(ledger: Ledger) -> None:
-    states, job_id = StateCache(ledger.journal), a_job(ledger)
-    ledger.journal.append(job_id, CancelRequested())
+def test_a_job_that_was_deleted_and_submitted_anew_is_another_one(store: Store) -> None:
+    states, job_id = StateCache(store.journal), a_job(store)
+    store.journal.append(job_id, CancelRequested())
     states.load(job_id)
-    ledger.jobs.delete(job_id, [])
+    store.jobs.delete(job_id, [])
     assert states.load(job_id) is None
 
-    ledger.journal.commit(
+    store.journal.commit(
         Commit(
             job_id=job_id,
             expected=0,
@@ -113,9 +113,9 @@ def test_a_job_that_was_deleted_and_submitted_anew_is_another_one(ledger: Ledger
     assert (state.version, state.submitted.title, state.status) == (1, "Another.", JobStatus.QUEUED)
 
 
-def test_a_process_does_not_remember_every_job_that_it_ever_saw(ledger: Ledger) -> None:
-    states, job_id = StateCache(ledger.journal), a_job(ledger)
-    state, (last,) = states.load(job_id), ledger.journal.read(job_id)
+def test_a_process_does_not_remember_every_job_that_it_ever_saw(store: Store) -> None:
+    states, job_id = StateCache(store.journal), a_job(store)
+    state, (last,) = states.load(job_id), store.journal.read(job_id)
     assert state is not None
     for _ in range(KEPT + 10):
         states.remember(state.model_copy(update={"job_id": new_job_id()}), last)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested, WebhookTried
 from handoff_queue.supervisor.engine.notifications import (
     SIGNATURE_HEADER,
@@ -22,26 +22,26 @@ from tests.doubles.hook_server import HookServer
 from tests.doubles.jobs import a_job, version_of
 
 
-def ended(ledger: Ledger, url: str) -> JobState:
-    job_id = a_job(ledger)
-    ledger.journal.append(job_id, JobEnded(status=JobStatus.OK))
-    state = StateCache(ledger.journal).load(job_id)
+def ended(store: Store, url: str) -> JobState:
+    job_id = a_job(store)
+    store.journal.append(job_id, JobEnded(status=JobStatus.OK))
+    state = StateCache(store.journal).load(job_id)
     assert state is not None
     return state.model_copy(
         update={"submitted": state.submitted.model_copy(update={"webhook_url": url})}
     )
 
 
-def tried(ledger: Ledger, state: JobState) -> WebhookTried:
-    event = ledger.journal.read(state.job_id)[-1].event
+def tried(store: Store, state: JobState) -> WebhookTried:
+    event = store.journal.read(state.job_id)[-1].event
     assert isinstance(event, WebhookTried)
     return event
 
 
-def test_the_post_says_which_job_ended_and_how(ledger: Ledger) -> None:
+def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
     with HookServer(204) as hook:
-        state = ended(ledger, hook.url)
-        Webhooks(ledger, None).deliver(state, 3)
+        state = ended(store, hook.url)
+        Webhooks(store, None).deliver(state, 3)
 
     (post,) = hook.posts
     assert json.loads(post.body) == {
@@ -51,12 +51,12 @@ def test_the_post_says_which_job_ended_and_how(ledger: Ledger) -> None:
         "attempt": 3,
     }
     assert SIGNATURE_HEADER.lower() not in post.headers
-    assert tried(ledger, state) == WebhookTried(attempt=3, delivered=True, detail="204", end=2)
+    assert tried(store, state) == WebhookTried(attempt=3, delivered=True, detail="204", end=2)
 
 
-def test_with_a_secret_the_post_is_signed(ledger: Ledger) -> None:
+def test_with_a_secret_the_post_is_signed(store: Store) -> None:
     with HookServer() as hook:
-        Webhooks(ledger, "secret").deliver(ended(ledger, hook.url), 1)
+        Webhooks(store, "secret").deliver(ended(store, hook.url), 1)
 
     (post,) = hook.posts
     timestamp = post.headers[TIMESTAMP_HEADER.lower()]
@@ -65,37 +65,37 @@ def test_with_a_secret_the_post_is_signed(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
-def test_what_is_not_accepted_is_not_delivered(ledger: Ledger, status: int) -> None:
+def test_what_is_not_accepted_is_not_delivered(store: Store, status: int) -> None:
     with HookServer(status) as hook:
-        state = ended(ledger, hook.url)
-        Webhooks(ledger, None).deliver(state, 1)
+        state = ended(store, hook.url)
+        Webhooks(store, None).deliver(state, 1)
 
-    assert tried(ledger, state) == WebhookTried(
+    assert tried(store, state) == WebhookTried(
         attempt=1, delivered=False, detail=str(status), end=2
     )
 
 
-def test_nobody_is_sent_elsewhere(ledger: Ledger) -> None:
+def test_nobody_is_sent_elsewhere(store: Store) -> None:
     with HookServer() as elsewhere, HookServer(302, location=elsewhere.url) as hook:
-        state = ended(ledger, hook.url)
-        Webhooks(ledger, None).deliver(state, 1)
+        state = ended(store, hook.url)
+        Webhooks(store, None).deliver(state, 1)
 
     assert elsewhere.posts == []
-    assert not tried(ledger, state).delivered
+    assert not tried(store, state).delivered
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/hook", "ftp://127.0.0.1/hook", "file:///etc/passwd", "http://[/"]
 )
-def test_an_address_that_does_not_work_is_a_failed_try(ledger: Ledger, url: str) -> None:
-    state = ended(ledger, url)
-    Webhooks(ledger, None).deliver(state, 1)
+def test_an_address_that_does_not_work_is_a_failed_try(store: Store, url: str) -> None:
+    state = ended(store, url)
+    Webhooks(store, None).deliver(state, 1)
 
-    assert not tried(ledger, state).delivered
-    assert tried(ledger, state).detail
+    assert not tried(store, state).delivered
+    assert tried(store, state).detail
 
 
-def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(ledger: Ledger) -> None:
+def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(store: Store) -> None:
     cut, pause = threading.Event(), threading.Event()
 
     def trickle(server: socket.socket) -> None:
@@ -113,25 +113,25 @@ def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(ledge
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=trickle, args=(server,), daemon=True)
         thread.start()
-        state = ended(ledger, f"http://127.0.0.1:{server.getsockname()[1]}/")
-        Webhooks(ledger, None, timeout_s=0.3).deliver(state, 1)
+        state = ended(store, f"http://127.0.0.1:{server.getsockname()[1]}/")
+        Webhooks(store, None, timeout_s=0.3).deliver(state, 1)
         thread.join()
 
     assert cut.is_set()
-    assert tried(ledger, state).attempt == 1
+    assert tried(store, state).attempt == 1
 
 
-def test_a_try_that_was_under_way_at_a_retry_says_nothing_of_the_next_end(ledger: Ledger) -> None:
+def test_a_try_that_was_under_way_at_a_retry_says_nothing_of_the_next_end(store: Store) -> None:
     with HookServer() as hook:
-        state = ended(ledger, hook.url)
-        ledger.journal.append(state.job_id, RetryRequested())
-        Webhooks(ledger, None).deliver(state, 1)
-        ledger.journal.append(state.job_id, JobEnded(status=JobStatus.OK))
+        state = ended(store, hook.url)
+        store.journal.append(state.job_id, RetryRequested())
+        Webhooks(store, None).deliver(state, 1)
+        store.journal.append(state.job_id, JobEnded(status=JobStatus.OK))
 
-    now = StateCache(ledger.journal).load(state.job_id)
+    now = StateCache(store.journal).load(state.job_id)
     assert now is not None
     assert (now.ended_version, now.webhook_attempts, now.webhook_delivered) == (
-        version_of(ledger, state.job_id),
+        version_of(store, state.job_id),
         0,
         False,
     )

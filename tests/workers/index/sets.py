@@ -35,7 +35,7 @@ class Library:
         self._texts[digest_of(text)] = text
 
     def lose(self, path: str) -> None:
-        """As if the ledger had let it expire."""
+        """As if the store had let it expire."""
         del self._texts[
             next(document.digest for document in self.manifest.documents if document.path == path)
         ]

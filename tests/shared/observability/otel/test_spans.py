@@ -24,7 +24,7 @@ from handoff_queue.shared.observability.trace_ids import (
     job_span,
     place_of,
 )
-from handoff_queue.shared.types.errors import LedgerUnavailable, ModelRejected
+from handoff_queue.shared.types.errors import ModelRejected, StoreUnavailable
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.handoffs import JOB, a_handoff, a_result, a_tool
@@ -215,11 +215,11 @@ def test_a_job_that_ends_again_after_a_retry_is_told_below_its_first_end() -> No
     assert again.parent.span_id == first.context.span_id != again.context.span_id
 
 
-def test_a_ledger_that_is_away_takes_nothing_but_the_place_in_a_callers_trace() -> None:
+def test_a_store_that_is_away_takes_nothing_but_the_place_in_a_callers_trace() -> None:
     told = Told()
 
     def away(_: JobId) -> StoredTrace:
-        raise LedgerUnavailable("away")
+        raise StoreUnavailable("away")
 
     told.telemetry.reads(away)
     with told.telemetry.within(JOB):

@@ -16,8 +16,8 @@ from handoff_queue.shared.store.redis.connection import (
     in_our_words,
     insisted,
 )
-from handoff_queue.shared.store.store import Ledger
-from handoff_queue.shared.types.errors import LedgerError, LedgerUnavailable, UserError
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
 from tests.doubles.jobs import a_job, granted, issue
 from tests.waiting import wait_until
 
@@ -33,17 +33,17 @@ def admin(redis_url: str) -> Iterator[redis.Redis]:
 
 
 def test_nobody_there() -> None:
-    with pytest.raises(LedgerUnavailable, match="is it running"):
+    with pytest.raises(StoreUnavailable, match="is it running"):
         Connection("redis://127.0.0.1:1/0").now()
 
 
 def test_the_wrong_password(redis_url: str) -> None:
-    with pytest.raises(LedgerUnavailable, match="password"):
+    with pytest.raises(StoreUnavailable, match="password"):
         Connection("redis://:wrong@" + redis_url.split("@")[1]).now()
 
 
 def test_no_password(redis_url: str) -> None:
-    with pytest.raises(LedgerUnavailable, match="HANDOFF_REDIS_URL"):
+    with pytest.raises(StoreUnavailable, match="HANDOFF_REDIS_URL"):
         Connection("redis://" + redis_url.split("@")[1]).now()
 
 
@@ -59,7 +59,7 @@ def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
     with pytest.raises(UserError, match=r"database of this number.* HANDOFF_REDIS_URL") as raised:
         Connection(f"{redis_url.rpartition('/')[0]}/99").now()
 
-    assert isinstance(raised.value, LedgerError)
+    assert isinstance(raised.value, StoreError)
     assert raised.value.exit_code == 2
 
 
@@ -105,38 +105,38 @@ def test_a_folder_of_cas_that_is_none(tmp_path: Path, place: str) -> None:
         Connection(f"rediss://127.0.0.1:1/0?ssl_ca_path={tmp_path / place}")
 
 
-def test_a_full_server(ledger: Ledger, admin: redis.Redis) -> None:
+def test_a_full_server(store: Store, admin: redis.Redis) -> None:
     admin.config_set("maxmemory", 1)
 
-    with pytest.raises(LedgerUnavailable, match="full"):
-        a_job(ledger)
+    with pytest.raises(StoreUnavailable, match="full"):
+        a_job(store)
 
 
-def test_a_replica(ledger: Ledger, admin: redis.Redis) -> None:
+def test_a_replica(store: Store, admin: redis.Redis) -> None:
     admin.replicaof("127.0.0.1", "1")
 
-    with pytest.raises(LedgerUnavailable, match="read-only"):
-        a_job(ledger)
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        a_job(store)
 
 
-def test_a_command_that_is_refused_is_a_defect_of_ours(ledger: Ledger) -> None:
-    ledger.connection.redis.set("handoff:due", "not a sorted set", ex=5)
+def test_a_command_that_is_refused_is_a_defect_of_ours(store: Store) -> None:
+    store.connection.redis.set("handoff:due", "not a sorted set", ex=5)
 
-    with pytest.raises(LedgerError, match="did not do what was asked"):
-        ledger.jobs.sweep()
+    with pytest.raises(StoreError, match="did not do what was asked"):
+        store.jobs.sweep()
 
 
-def test_scripts_are_loaded_again_after_the_server_forgot_them(ledger: Ledger) -> None:
-    ledger.jobs.sweep()
-    ledger.connection.redis.script_flush()
+def test_scripts_are_loaded_again_after_the_server_forgot_them(store: Store) -> None:
+    store.jobs.sweep()
+    store.connection.redis.script_flush()
 
-    assert ledger.jobs.sweep().due == {}
+    assert store.jobs.sweep().due == {}
 
 
 @pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE"])
-def test_what_passes_by_itself_is_no_defect_of_ours(ledger: Ledger, code: str) -> None:
-    with pytest.raises(LedgerUnavailable, match="just now"), in_our_words():
-        ledger.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)
+def test_what_passes_by_itself_is_no_defect_of_ours(store: Store, code: str) -> None:
+    with pytest.raises(StoreUnavailable, match="just now"), in_our_words():
+        store.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)
 
 
 @pytest.mark.parametrize(
@@ -149,23 +149,23 @@ def test_what_passes_by_itself_is_no_defect_of_ours(ledger: Ledger, code: str) -
     ],
 )
 def test_a_redis_that_asks_for_a_certificate_is_told_from_one_without_tls(openssl: str) -> None:
-    with pytest.raises(LedgerUnavailable, match="wants a certificate of ours"), in_our_words():
+    with pytest.raises(StoreUnavailable, match="wants a certificate of ours"), in_our_words():
         raise redis.ConnectionError(
             f"Error while reading from h:1 : (1, '[SSL: {openssl}] no (_ssl.c:2580)')"
         )
 
 
-def test_one_call_of_many_that_fails_leaves_the_others_alone(ledger: Ledger) -> None:
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "find.1", "look.1")
-    first, second = granted(ledger, job_id, "find.1"), granted(ledger, job_id, "look.1")
+def test_one_call_of_many_that_fails_leaves_the_others_alone(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "find.1", "look.1")
+    first, second = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
     keys_, args = first.renewal()
 
-    failed, done = ledger.connection.script_for_each(
+    failed, done = store.connection.script_for_each(
         "renew", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()]
     )
 
-    assert isinstance(failed, LedgerError)
+    assert isinstance(failed, StoreError)
     assert done == b"ok"
 
 
@@ -174,7 +174,7 @@ def test_a_process_that_uses_all_its_connections_is_told_so(redis_url: str) -> N
     pool = connection.redis.connection_pool
     taken = [pool.get_connection() for _ in range(MAX_CONNECTIONS)]
 
-    with pytest.raises(LedgerUnavailable, match="are in use"):
+    with pytest.raises(StoreUnavailable, match="are in use"):
         connection.now()
     for one in taken:
         pool.release(one)
@@ -194,9 +194,9 @@ def test_what_is_closed_has_no_socket_open(redis_url: str, admin: redis.Redis) -
     wait_until(lambda: len(admin.client_list()) == before, what="the end of both")
 
 
-def test_what_was_said_to_redis_until_it_answered_is_forgotten(ledger: Ledger) -> None:
+def test_what_was_said_to_redis_until_it_answered_is_forgotten(store: Store) -> None:
     def say() -> float:
-        return ledger.connection.now()
+        return store.connection.now()
 
     insisted(say, lambda: True)
     said = weakref.ref(say)

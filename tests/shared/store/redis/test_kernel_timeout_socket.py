@@ -186,7 +186,7 @@ KINDS = (
 
 
 @pytest.mark.parametrize(("url", "kind"), KINDS)
-def test_the_ledgers_connections_are_patient(url: str, kind: type) -> None:
+def test_the_stores_connections_are_patient(url: str, kind: type) -> None:
     assert client_for(url, 30.0, 3).connection_pool.connection_class is kind
 
 

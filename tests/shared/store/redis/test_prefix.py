@@ -14,7 +14,7 @@ from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.redis.prefix import NO_KEY, with_prefix
-from handoff_queue.shared.store.store import Ledger, open_ledger
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.ids import new_job_id
 from handoff_queue.shared.types.presence import Announcement
 from tests.doubles.handoffs import a_spec
@@ -33,35 +33,35 @@ def server(redis_url: str) -> Iterator[Any]:
         yield client
 
 
-def use(ledger: Ledger) -> None:
+def use(store: Store) -> None:
     """Do a bit of everything."""
-    job_id = a_job(ledger)
-    issue(ledger, job_id, "a.1")
-    claim = granted(ledger, job_id, "a.1")
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    claim = granted(store, job_id, "a.1")
     claim.checkpoint(replied())
     claim.renew()
     finish(claim)
-    ledger.roles.announce(
+    store.roles.announce(
         Announcement(worker="w", specialists=(a_spec(),), slots=1, model="offline")
     )
-    ledger.roles.announce_supervisor("s")
-    ledger.dead.add("researcher", "garbage", "{")
-    ledger.jobs.sweep()
-    assert ledger.journal.follow(job_id, 0, 0.1)
-    assert ledger.journal.follow_each({job_id: 0}, 0.1)[job_id]
-    assert ledger.roles.announcements()
-    assert ledger.dead.newest()
+    store.roles.announce_supervisor("s")
+    store.dead.add("researcher", "garbage", "{")
+    store.jobs.sweep()
+    assert store.journal.follow(job_id, 0, 0.1)
+    assert store.journal.follow_each({job_id: 0}, 0.1)[job_id]
+    assert store.roles.announcements()
+    assert store.dead.newest()
 
 
-def test_every_key_of_the_ledger_has_the_prefix(url: str, server: Any) -> None:
-    ledger = open_ledger(url, Settings(lease_s=3_600))
+def test_every_key_of_the_store_has_the_prefix(url: str, server: Any) -> None:
+    store = open_store(url, Settings(lease_s=3_600))
 
-    use(ledger)
+    use(store)
 
     names = server.keys()
     assert names
     assert [key for key in names if not key.startswith(b"billing:handoff:")] == []
-    ledger.connection.close()
+    store.connection.close()
 
 
 def test_every_key_of_the_queues_has_the_prefix(url: str, server: Any) -> None:
@@ -90,8 +90,8 @@ def test_every_key_of_the_queues_has_the_prefix(url: str, server: Any) -> None:
 
 
 def test_fleets_with_different_prefixes_do_not_see_each_other(redis_url: str, url: str) -> None:
-    first, second = (open_ledger(one, Settings()) for one in (url, f"{redis_url}?prefix=search"))
-    plain = open_ledger(redis_url, Settings())
+    first, second = (open_store(one, Settings()) for one in (url, f"{redis_url}?prefix=search"))
+    plain = open_store(redis_url, Settings())
 
     use(first)
 

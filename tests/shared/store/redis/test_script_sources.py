@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from handoff_queue.shared.store.redis.script import PARTS, source_of
-from handoff_queue.shared.store.store import Ledger
+from handoff_queue.shared.store.store import Store
 
 SCRIPTS = sorted(
     path.name.removesuffix(".lua")
@@ -42,10 +42,10 @@ SHARED_NAMES = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_redis_takes_every_script_and_none_calls_what_nobody_defines(
-    ledger: Ledger, name: str
+    store: Store, name: str
 ) -> None:
     source = source_of(name)
-    ledger.connection.redis.script_load(source)
+    store.connection.redis.script_load(source)
 
     called = set(re.findall(r"(?<![.:\w])([a-z_]\w*)\(", without_texts(source)))
     defined = set(

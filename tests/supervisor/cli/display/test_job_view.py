@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.presence import Presence, PresenceStore
-from handoff_queue.shared.types.errors import LedgerUnavailable, UnknownJob
+from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.supervisor.cli.display.job_view import follow
 from handoff_queue.supervisor.client import client
@@ -23,21 +23,21 @@ class RolesThatAreAwayOnce(PresenceStore):
     def presence(self, *args: Any, **kwargs: Any) -> Presence:
         self.asked += 1
         if self.asked == 2:  # the first asks whether there is such a job
-            raise LedgerUnavailable("Redis is away.")
+            raise StoreUnavailable("Redis is away.")
         return super().presence(*args, **kwargs)
 
 
 def test_what_was_read_just_before_redis_went_away_is_told_when_it_is_back(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
-    jobs.ledger = replace(jobs.ledger, roles=RolesThatAreAwayOnce(jobs.ledger.connection))
+    jobs.store = replace(jobs.store, roles=RolesThatAreAwayOnce(jobs.store.connection))
 
     moments = follow(jobs, job_id)
     away, back = next(moments), next(moments)
 
     assert (away.trouble, list(away.events)) == ("Redis is away.", [])
     assert [type(one.event) for one in back.events] == [JobSubmitted]
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
 
 
 def test_a_job_that_is_gone_is_told_and_not_shown_as_it_was(redis_url: str) -> None:
@@ -45,8 +45,8 @@ def test_a_job_that_is_gone_is_told_and_not_shown_as_it_was(redis_url: str) -> N
     job_id = jobs.submit(client.Request("What is HNSW?"))
     moments = follow(jobs, job_id)
     next(moments)
-    jobs.ledger.connection.redis.flushall()
+    jobs.store.connection.redis.flushall()
 
     with pytest.raises(UnknownJob, match=job_id):
         next(moments)
-    jobs.ledger.connection.close()
+    jobs.store.connection.close()
