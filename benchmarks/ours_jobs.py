@@ -25,7 +25,7 @@ class Ours:
 
     def wait_for_workers(self) -> None:
         until = time.monotonic() + 20
-        while not self._jobs.store.roles.served() and time.monotonic() < until:
+        while not self._jobs.store.presence.served() and time.monotonic() < until:
             time.sleep(0.05)
 
     def run(self, count: int) -> None:

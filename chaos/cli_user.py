@@ -114,7 +114,7 @@ class Errand:
         if self._unread is None:
             make_unreadable(self.on, before=self._age)
             return []
-        letters = self.on.system.client.store.dead.newest()
+        letters = self.on.system.client.store.dead_letters.newest()
         letter = next(
             (
                 one

@@ -151,7 +151,7 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
             or not is_job_id(job_id)
             or not isinstance(suspects, list | tuple)
         ):
-            once().process.store.dead.add(
+            once().process.store.dead_letters.add(
                 SUPERVISOR_QUEUE,
                 "advance takes a job id and a list of handoff ids",
                 repr(job_id)[:1_000],

@@ -194,10 +194,10 @@ class _Once:
                 announced_at = time.monotonic()
                 announcement = _with_lost_slots(announcement, SLOTS.lost(pool))
                 announcement = announcement.model_copy(update=dict(itself.now()))
-                _tried("not announced", partial(store.roles.announce, announcement))
+                _tried("not announced", partial(store.presence.announce, announcement))
             tried.set()
             self._stop.wait(HEEDED_WITHIN_S)
-        _tried("not withdrawn", partial(store.roles.withdraw, announcement))
+        _tried("not withdrawn", partial(store.presence.withdraw, announcement))
 
 
 def _with_lost_slots(announcement: Announcement, lost: int) -> Announcement:

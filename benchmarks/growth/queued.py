@@ -58,7 +58,7 @@ def looks(url: str) -> Iterator[tuple[str, float]]:
     whats: dict[str, Callable[[], object]] = {
         "list": door.newest,
         "show": lambda: door.result(newest),
-        "stats": lambda: stats_now(door.store, door.store.loads.now()),
+        "stats": lambda: stats_now(door.store, door.store.fleet_load.now()),
         "sweep": sweeper.sweep,
         "its hourly look": lambda: door.store.jobs.forget_older_than(
             door.store.connection.now() - SETTINGS.retention_s

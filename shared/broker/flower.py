@@ -54,7 +54,7 @@ def queues_of_the_fleet(store: Store) -> list[str]:
         HandoffError: Redis cannot be read.
     """
     published = {depth.queue for depth in store.health.depths()}
-    return sorted(ALWAYS_THERE | store.roles.presence().queues | published)
+    return sorted(ALWAYS_THERE | store.presence.presence().queues | published)
 
 
 @cache

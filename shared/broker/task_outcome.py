@@ -227,7 +227,7 @@ def _taken(store: Store, role: str, text: object) -> AgentHandoff:
     except MalformedMessage as error:
         reason = str(error)
         try:
-            is_dead = store.dead.unread(
+            is_dead = store.dead_letters.unread(
                 role, reason, text if isinstance(text, str) else repr(text)[:10_000]
             )
         except StoreError as away:
@@ -282,6 +282,6 @@ def keep_unreadable(app: Any, store: Callable[[], Store]) -> None:
     """Have what this app's consumer cannot run kept as dead letters: Celery only logs and drops it."""
 
     def keep(queue: str, why: str, text: str) -> bool:
-        return store().dead.unread(queue, why, text)
+        return store().dead_letters.unread(queue, why, text)
 
     app.keep_unreadable = keep

@@ -83,7 +83,7 @@ class PayloadCache:
             for digest in (*digests, *results)
             if (text := self._payloads.get(digest)) is not None
         }
-        fetched = self._store.blobs.get(
+        fetched = self._store.payloads.get(
             job_id,
             [digest for digest in digests if digest not in known],
             results=[digest for digest in results if digest not in known],
@@ -119,7 +119,7 @@ class PayloadCache:
         text = self._documents.get(digest)
         if text is None:
             try:
-                text = self._store.blobs.documents([digest]).get(digest)
+                text = self._store.payloads.documents([digest]).get(digest)
             except UnreadablePayload as error:
                 raise ToolFailed(f"this document is damaged in Redis: {error}") from error
             if text is None:
@@ -140,7 +140,7 @@ class PayloadCache:
             if (
                 not is_read
             ):  # pages that other handoffs, or an earlier claim of this one, have fetched
-                pages.extend(self._store.blobs.fetched(job_id))
+                pages.extend(self._store.payloads.fetched(job_id))
                 is_read = True
             return tuple(pages)
 
@@ -148,7 +148,7 @@ class PayloadCache:
             document = Document(
                 path=source, digest=digest_of(text), media_type=media_type, chars=len(text)
             )
-            self._store.blobs.put_fetched(job_id, document, text, remaining_s())
+            self._store.payloads.put_fetched(job_id, document, text, remaining_s())
             self._documents.put(text)
             pages.append(document)
             return document

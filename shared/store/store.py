@@ -30,19 +30,19 @@ class Store:
 
     connection: Connection
     journal: Journal
-    blobs: PayloadStore
+    payloads: PayloadStore
     claims: Claims
     jobs: Jobs
-    glances: JobSummaries
-    looks: EvaluationLeases
-    days: DailyBudgets
-    roles: PresenceStore
-    queues: QueueRepair
+    job_summaries: JobSummaries
+    evaluation_leases: EvaluationLeases
+    daily_budgets: DailyBudgets
+    presence: PresenceStore
+    queue_repair: QueueRepair
     pauses: Pauses
-    dead: DeadLetters
+    dead_letters: DeadLetters
     health: Health
     history: History
-    loads: FleetLoadReader
+    fleet_load: FleetLoadReader
     traces: Traces
 
 
@@ -57,23 +57,23 @@ def open_store(
     down. `timeout_s`: how long Redis may be silent.
     """
     connection = Connection(redis_url, timeout_s=timeout_s)
-    keep_s, roles = settings.retention_s, PresenceStore(connection)
+    keep_s, presence = settings.retention_s, PresenceStore(connection)
     journal = Journal(connection, keep_s)
     return Store(
         connection=connection,
         journal=journal,
-        blobs=PayloadStore(connection, keep_s),
+        payloads=PayloadStore(connection, keep_s),
         claims=Claims(connection, journal, settings, drain or Drain()),
         jobs=Jobs(connection, settings.lease_s),
-        glances=JobSummaries(connection),
-        looks=EvaluationLeases(connection, journal, settings.lease_s),
-        days=DailyBudgets(connection),
-        roles=roles,
-        queues=QueueRepair(connection, roles),
+        job_summaries=JobSummaries(connection),
+        evaluation_leases=EvaluationLeases(connection, journal, settings.lease_s),
+        daily_budgets=DailyBudgets(connection),
+        presence=presence,
+        queue_repair=QueueRepair(connection, presence),
         pauses=Pauses(connection),
-        dead=DeadLetters(connection, keep_s),
+        dead_letters=DeadLetters(connection, keep_s),
         health=Health(connection),
         history=History(connection),
-        loads=FleetLoadReader(connection, settings.rate_window_s),
+        fleet_load=FleetLoadReader(connection, settings.rate_window_s),
         traces=Traces(connection),
     )

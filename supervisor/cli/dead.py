@@ -66,7 +66,7 @@ def dead(
             "`handoff dead show ID` and `handoff dead retry ID` are about one letter, `handoff dead list` about all of them"
         )
     jobs = client_of_broker()
-    letters = jobs.store.dead
+    letters = jobs.store.dead_letters
     match what:
         case DeadLetterAction.LIST:
             _list(letters.newest(count), as_json=as_json)

@@ -130,7 +130,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     try:
         jobs = client_with(settings)
         facts, refusal = jobs.store.health.facts(), jobs.store.health.refusal()
-        processes = jobs.store.roles.processes()
+        processes = jobs.store.presence.processes()
         if not processes and refusal is None:
             yield Finding(Level.FAIL, "fleet", NOBODY_LIVE, START_ALL)
         yield (
@@ -146,7 +146,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         if nodes is not None:
             yield from brokers(readable_ones(processes), nodes)
         yield from paused(jobs.store.pauses.all())
-        yield from budgets(jobs.store.days.today(DEFAULT_TENANT))
+        yield from budgets(jobs.store.daily_budgets.today(DEFAULT_TENANT))
         yield from _waiting_jobs(jobs)
         yield from _leftovers(jobs)
     except (StoreUnavailable, UnusableRedis) as error:
@@ -217,7 +217,7 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
 
 
 def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
-    served = jobs.store.roles.served()
+    served = jobs.store.presence.served()
     if not served and not can_announce:
         yield Finding(Level.WARN, "workers", UNASKED)
     elif not served:
@@ -228,7 +228,7 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
             f"queue {name}",
             f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting",
         )
-    yield from lost_slots(jobs.store.roles.announcements())
+    yield from lost_slots(jobs.store.presence.announcements())
     yield from forsaken(jobs.store.health.depths(), {*served, *RESERVED})
 
 
@@ -325,7 +325,7 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
             f"{unrouted} messages that no queue was named for",
             "look at who publishes them",
         )
-    letters = len(jobs.store.dead.newest())
+    letters = len(jobs.store.dead_letters.newest())
     found = f"{figures(letters, 'message')} could not be taken" if letters else "none"
     mend = "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all` clears them"
     yield Finding(

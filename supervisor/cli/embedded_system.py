@@ -104,7 +104,7 @@ class EmbeddedSystem:
             UserError: one cannot start; the line that it left.
         """
         until = time.monotonic() + READY_WITHIN_S
-        roles = jobs.store.roles
+        roles = jobs.store.presence
         while (
             len(roles.announcements()) < WORKERS or SUPERVISOR_QUEUE not in roles.presence().queues
         ):

@@ -62,7 +62,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
     """Who judges here. `model`: as it was asked for; else that of the settings, where workers
     have more than the offline one.
     """
-    served = jobs.store.roles.served()
+    served = jobs.store.presence.served()
     is_offline = {name for one in served.values() for name in one.models} == {OFFLINE_MODEL}
     chosen = None if is_offline else settings.reviewer_model or settings.supervisor_model
     return AnswerJudge(JUDGE if JUDGE in served else all_rounder(served), model or chosen)
@@ -70,7 +70,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
 
 def is_free(jobs: Client, models: tuple[str | None, ...]) -> bool:
     """Whether only the offline model can answer: it costs nothing."""
-    there = {name for one in jobs.store.roles.served().values() for name in one.models}
+    there = {name for one in jobs.store.presence.served().values() for name in one.models}
     return there == {OFFLINE_MODEL} or all(model == OFFLINE_MODEL for model in models)
 
 

@@ -48,8 +48,8 @@ def require_somebody(jobs: Client, model: str | None = None) -> None:
         StoreUnavailable: nobody is announced, because Redis takes no writes.
     """
     served, has_supervisor = (
-        jobs.store.roles.served(),
-        SUPERVISOR_QUEUE in jobs.store.roles.presence().queues,
+        jobs.store.presence.served(),
+        SUPERVISOR_QUEUE in jobs.store.presence.presence().queues,
     )
     if not (served and has_supervisor) and (why := jobs.store.health.refusal()):
         raise StoreUnavailable(why)

@@ -58,7 +58,7 @@ def specialists(
     if lint:
         return _lint(settings)
     store = client_with(settings).store if settings.redis_url is not None and not own else None
-    served = store.roles.served() if store is not None else None
+    served = store.presence.served() if store is not None else None
     specs = (
         {name: one.spec for name, one in served.items()}
         if served is not None

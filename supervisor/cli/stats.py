@@ -39,7 +39,7 @@ def stats(as_json: AsJson = False) -> int:
       handoff stats --json | jq '.roles[] | {role, wanted_slots}'
     """
     store = client_of_broker().store
-    found = stats_now(store, store.loads.now())
+    found = stats_now(store, store.fleet_load.now())
     if as_json:
         write_as_json(found.as_json())
     else:
@@ -53,10 +53,10 @@ def stats_now(store: Store, load: FleetLoad) -> FleetStats:
     Raises:
         StoreUnavailable: Redis is away.
     """
-    served = store.roles.served()
+    served = store.presence.served()
     samples, _ = store.history.read({*served, *load.waiting, *ROLES})
     return stats_of(
-        load, served, samples, store.days.today(DEFAULT_TENANT).installation, store.loads.window_s
+        load, served, samples, store.daily_budgets.today(DEFAULT_TENANT).installation, store.fleet_load.window_s
     )
 
 

@@ -130,7 +130,7 @@ def submit(
 
 def _say_who_is_missing(jobs: Client, named: Set[str]) -> None:
     """`named`: specialists that workflows hand work to."""
-    there = jobs.store.roles.presence().queues
+    there = jobs.store.presence.presence().queues
     if SUPERVISOR_QUEUE not in there:
         say(
             "no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or `handoff supervisor`)"

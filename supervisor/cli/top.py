@@ -91,7 +91,7 @@ def top(
         return OK
     jobs = client_of_broker()
     if not (sys.stdin.isatty() and stdout().is_terminal):
-        stdout().print(stats.StatsColumns(stats.stats_now(jobs.store, jobs.store.loads.now())))
+        stdout().print(stats.StatsColumns(stats.stats_now(jobs.store, jobs.store.fleet_load.now())))
         return OK
     from handoff_queue.supervisor.client.client import onlooker_of
 
@@ -127,7 +127,7 @@ class FleetScreen:
             return Text(f"{error} (trying again)", style="yellow")
 
     def _fleet(self) -> RenderableType:
-        load = self._jobs.store.loads.now()
+        load = self._jobs.store.fleet_load.now()
         found = stats.stats_now(self._jobs.store, load)
         self._spending.add(found.at, found.spent_today.microusd, found.spent_today.tokens)
         self._rows = longest(load)

@@ -218,7 +218,7 @@ def _plan_of(store: Store, state: JobState) -> Plan | None:
     if state.plan is None:
         return None
     digest = state.plan.plan.digest
-    return Plan.from_json(store.blobs.get(state.job_id, [digest])[digest])
+    return Plan.from_json(store.payloads.get(state.job_id, [digest])[digest])
 
 
 def reject(
@@ -267,7 +267,7 @@ def _own_plan(
         raise UserError(
             f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
         )
-    served = store.roles.served()
+    served = store.presence.served()
     made = edited(plan, state, served)
     return plan_made(made, is_reviewed=state.is_reviewed, acting=acting(served))
 

@@ -140,7 +140,7 @@ def check_pausable(store: Store, role: str) -> None:
         UserError: nobody serves or has served it; or nobody is announced, and it is no name,
         or one of those that are known but for a slip.
     """
-    served = store.roles.served()
+    served = store.presence.served()
     known = _known(store, served)
     is_name = re.fullmatch(NAME_PATTERN, role) is not None and role not in RESERVED
     may_be_served = not served and is_name and not close_names(role, known, alike=_ALIKE)
@@ -157,7 +157,7 @@ def resume(store: Store, role: str) -> int | None:
         UserError: the role is not paused, and it is not a role that `check_pausable` accepts.
     """
     held = store.pauses.resume(role)
-    if held is None and role not in _known(store, store.roles.served()):
+    if held is None and role not in _known(store, store.presence.served()):
         if paused := close_names(role, store.pauses.all()):
             raise UserError(f"{role[:64]!r} is not paused: did you mean {paused[0]}?")
         check_pausable(store, role)

@@ -84,7 +84,7 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         if submitted.manifest
         else Manifest()
     )
-    documents = (*manifest.documents, *store.blobs.fetched(job_id))
+    documents = (*manifest.documents, *store.payloads.fetched(job_id))
     whole = Export(
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=record.at,
@@ -96,7 +96,7 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         handoffs=dict(record.handoffs),
         turns=store.claims.turns(job_id, list(record.handoffs)),
         documents=documents,
-        texts=store.blobs.documents([document.digest for document in documents]) if texts else None,
+        texts=store.payloads.documents([document.digest for document in documents]) if texts else None,
         waits=record.waits,
         letters=letters_about(store, job_id),
     )

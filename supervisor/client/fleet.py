@@ -54,12 +54,12 @@ def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
             raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
         dispatcher.wake(JobId(letter.body))
     elif named := handoff_in(letter.body):
-        store.dead.publish_again(named[0], named[1])
+        store.dead_letters.publish_again(named[0], named[1])
     else:
         raise UserError(
             f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it"
         )
-    store.dead.drop(letter)
+    store.dead_letters.drop(letter)
 
 
 NEWEST = 50

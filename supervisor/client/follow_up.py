@@ -38,7 +38,7 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
     if manifest:
         keep_documents(store, state)
     needed = [state.submitted.request, *([manifest] if manifest else [])]
-    texts = store.blobs.get(
+    texts = store.payloads.get(
         job_id,
         [ref.digest for ref in needed],
         results=[ref.digest for ref in results.values()],
@@ -67,10 +67,10 @@ def keep_documents(store: Store, state: JobState) -> None:
     if (manifest_ref := state.submitted.manifest) is None:
         return
     manifest = Manifest.from_json(
-        store.blobs.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
+        store.payloads.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
     )
     digests = [document.digest for document in manifest.documents]
-    if gone := store.blobs.missing_documents(digests, state.submitted.limits.max_seconds):
+    if gone := store.payloads.missing_documents(digests, state.submitted.limits.max_seconds):
         raise UserError(
             f"{len(gone)} of the documents of {state.job_id} are no longer stored: submit it again with --docs"
         )

@@ -89,10 +89,10 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
     Raises:
         UnknownJob: there is none.
     """
-    glance = store.glances.of(job_id)
+    glance = store.job_summaries.of(job_id)
     job, submitted = glance.job, glance.first.event
     assert isinstance(submitted, JobSubmitted)
-    routed = store.glances.routed(job.job_id) if submitted.mode is Mode.AUTO else None
+    routed = store.job_summaries.routed(job.job_id) if submitted.mode is Mode.AUTO else None
     ended, until = _end(glance)
     running, newest = glance.running[:MOST_NAMED], _newest(glance)
     told, answer = _told(store, glance, [*glance.failed, *glance.dropped, *running, *newest], ended)
@@ -164,10 +164,10 @@ def _told(
 ) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
     """These handoffs in short, and the answer if it is."""
     job_id = glance.job.job_id
-    books = store.glances.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
+    books = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
     answer = ended.answer.digest if ended and ended.answer else None
-    texts = store.blobs.short(job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES)
+    texts = store.payloads.short(job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES)
     told = {handoff_id: _in_short(handoff_id, one, texts) for handoff_id, one in books.items()}
     return told, Answer.from_json(texts[answer]) if answer in texts else None
 

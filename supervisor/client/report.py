@@ -95,7 +95,7 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
         job=standing,
         journal=journal,
         handoffs=store.jobs.handoffs(job_id, [event.handoff_id for event in issued]),
-        payloads=store.blobs.get(
+        payloads=store.payloads.get(
             job_id,
             [digest for digest in digests if digest not in results],
             results=[*results],
@@ -115,7 +115,7 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
 
 def letters_about(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
     """Dead letters that speak of a job."""
-    return tuple(letter for letter in store.dead.newest() if job_id in letter.body)
+    return tuple(letter for letter in store.dead_letters.newest() if job_id in letter.body)
 
 
 def refs_in(value: object) -> Iterable[BlobRef]:
@@ -509,7 +509,7 @@ def handoffs_on(
         StoreError: its payloads are gone.
     """
     wanted = list(dict.fromkeys(handoff_ids))
-    books = store.glances.handoffs(
+    books = store.job_summaries.handoffs(
         job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)]
     )
     if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
@@ -521,7 +521,7 @@ def handoffs_on(
     messages = [one.message for one in books.values()]
     results = [one.result for one in books.values() if one.result]
     texts, turns = (
-        store.blobs.get(job_id, messages, results=results),
+        store.payloads.get(job_id, messages, results=results),
         store.claims.turns(job_id, wanted),
     )
     return [

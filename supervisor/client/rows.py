@@ -58,12 +58,12 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
     if state.plan is None:
         return []
     digest = state.plan.plan.digest
-    plan = Plan.from_json(store.blobs.get(job_id, [digest])[digest])
+    plan = Plan.from_json(store.payloads.get(job_id, [digest])[digest])
     repeated = repeated_in(plan)
     names = chosen(names_of(repeated), last_repeated(plan), step)
     steps = [one for one in repeated if one.row and one.row.step in names]
     wanted = list(dict.fromkeys(ref.digest for ref in results_wanted(state, steps)))
-    return list(rows_of(state, steps, ResultTexts(store.blobs.get(job_id, [], results=wanted))))
+    return list(rows_of(state, steps, ResultTexts(store.payloads.get(job_id, [], results=wanted))))
 
 
 def names_of(repeated: Sequence[Step]) -> list[str]:

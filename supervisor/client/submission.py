@@ -304,7 +304,7 @@ class Admission:
 
     @cached_property
     def _models(self) -> set[str]:
-        return {model for served in self._store.roles.served().values() for model in served.models}
+        return {model for served in self._store.presence.served().values() for model in served.models}
 
     @cached_property
     def _no_room(self) -> str | None:
@@ -312,7 +312,7 @@ class Admission:
 
     def _spent_up(self, tenant: str) -> str | None:
         if tenant not in self._spent:
-            self._spent[tenant] = self._store.days.spent_up(tenant)
+            self._spent[tenant] = self._store.daily_budgets.spent_up(tenant)
         return self._spent[tenant]
 
 
@@ -323,7 +323,7 @@ def check_fact_checker(store: Store, name: str | None) -> None:
     Raises:
         UserError: nobody serves or has served it, and somebody is there.
     """
-    served = store.roles.served() if name else {}
+    served = store.presence.served() if name else {}
     if name and served and name not in served and not store.history.read([name])[0][name]:
         raise UserError(
             f"fact_checker: no worker serves or has served {name!r}: {suggestion(name, sorted(served))}"

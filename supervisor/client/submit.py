@@ -54,7 +54,7 @@ def submit(
     _start_telemetry(store, settings)
     with telemetry().submitting(made.job_id) as traceparent:
         Admission(store, settings.memory_mark).check(made, request)
-        store.blobs.put_new_documents(made.documents, request.limits.max_seconds)
+        store.payloads.put_new_documents(made.documents, request.limits.max_seconds)
         commit = made.commit(store.connection.now() + ANNOUNCE_AFTER_S, traceparent)
         try:
             store.journal.commit(commit)
@@ -155,7 +155,7 @@ def _commit_each(
     """Write and announce them; what became of each."""
     with telemetry().submitting_each([made.job_id for _, made in new]) as submissions:
         for request, made in new:
-            store.blobs.put_new_documents(made.documents, request.limits.max_seconds)
+            store.payloads.put_new_documents(made.documents, request.limits.max_seconds)
         due_at, commits, before = store.connection.now() + ANNOUNCE_AFTER_S, list[Commit](), None
         for (_, made), traceparent in zip(new, submissions.traceparents, strict=True):
             commits.append(replace(made.commit(due_at, traceparent), after=before))

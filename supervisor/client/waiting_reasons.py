@@ -109,7 +109,7 @@ def missing_for(
     """
     if job.status.ended:
         return ()
-    there = store.roles.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out])
+    there = store.presence.presence(handoffs=[(job.job_id, handoff_id) for handoff_id in out])
     return _missing(store, {job.job_id: job}, there)[job.job_id]
 
 
@@ -117,7 +117,7 @@ def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, 
     """The same of what is found of the job among the first `most` of each queue that nobody serves."""
     if job.status.ended:
         return ()
-    found = _missing(store, {job.job_id: job}, store.roles.presence([job.job_id], most=most))[
+    found = _missing(store, {job.job_id: job}, store.presence.presence([job.job_id], most=most))[
         job.job_id
     ]
     return tuple(replace(one, are_all=len(one.steps) < most) for one in found)
@@ -128,7 +128,7 @@ def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]
     going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]
     if not going_on:
         return list(jobs)
-    found = _missing(store, {job.job_id: job for job in jobs}, store.roles.presence(going_on))
+    found = _missing(store, {job.job_id: job for job in jobs}, store.presence.presence(going_on))
     return [replace(job, waiting_for="; ".join(map(str, found[job.job_id]))) for job in jobs]
 
 

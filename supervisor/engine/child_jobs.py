@@ -244,7 +244,7 @@ class ChildJobs:
         A child job cannot ask a person, and its parent's review comes after it. Should a
         child use another specialist all the same, it gets no tool with effects (`acts_with`).
         """
-        served = self._store.roles.served()
+        served = self._store.presence.served()
         acts = acting(served)
         if not acts:
             return allowed

@@ -162,7 +162,7 @@ class DecisionRecorder:
             case EndJob():
                 self._end(state, command, into)
             case AskApproval():
-                keep_documents_for(state, self._store.blobs, self._library)
+                keep_documents_for(state, self._store.payloads, self._library)
                 draft = self._answer(state, command.status, into) if command.status else None
                 record_question(command, state.submitted.approvals.wait_s, draft, into)
             case AskUser() | RemindUser() | ApproveBySilence():
@@ -240,7 +240,7 @@ class DecisionRecorder:
         event, text = plan_made(
             plan,
             is_reviewed=is_reviewed or asked.rubric is not None,
-            acting=acting(self._store.roles.served()),
+            acting=acting(self._store.presence.served()),
         )
         into.ref(text)
         into.events.append(event)
@@ -248,7 +248,7 @@ class DecisionRecorder:
     def _patch_plan(self, state: JobState, command: PatchPlan, into: PendingWrites) -> None:
         words = self._loading.words(state, [command.proposal, *results_wanted(state)], into)
         plan = self._loading.plan(state, into)
-        acts = acting(self._store.roles.served())
+        acts = acting(self._store.presence.served())
         record_patch(state, plan, command.proposal, words, into, acts)
 
     def _issue_group(self, state: JobState, command: IssueGroup, into: PendingWrites) -> None:
@@ -265,7 +265,7 @@ class DecisionRecorder:
                 update={"specialist": instead.get(step_id, state.steps[step_id].specialist)}
             )
             spec, digest, text = pinned_spec(
-                state, step.specialist, self._library, self._store.roles
+                state, step.specialist, self._library, self._store.presence
             )
             if text is not None:
                 into.ref(text)
@@ -303,14 +303,14 @@ class DecisionRecorder:
         planned_for = step.contract_of or step.specialist
         if planned_for in (assigned_to, SUB_SUPERVISOR):
             return None
-        return pinned_spec(state, planned_for, self._library, self._store.roles)[0]
+        return pinned_spec(state, planned_for, self._library, self._store.presence)[0]
 
     def _acts(self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline) -> bool:
         """Return whether the specialist of a handoff may call a tool with effects."""
         allowed = handoff.acts_with
         if allowed == ():
             return False
-        served = self._store.roles.served().get(spec.name)
+        served = self._store.presence.served().get(spec.name)
         if served is None:  # all its workers are away, and what they may do is in the plan
             return bool(outline.acts)
         if spec.task_with_effect is not None:
@@ -386,7 +386,7 @@ class DecisionRecorder:
     ) -> None:
         assert state.submitted.fact_checker is not None
         spec, digest, text = pinned_spec(
-            state, state.submitted.fact_checker, self._library, self._store.roles
+            state, state.submitted.fact_checker, self._library, self._store.presence
         )
         if text is not None:
             into.ref(text)
@@ -429,7 +429,7 @@ class DecisionRecorder:
         """Of a job that has one."""
         assert state.submitted.fact_checker is not None
         spec, _, _ = pinned_spec(
-            state, state.submitted.fact_checker, self._library, self._store.roles
+            state, state.submitted.fact_checker, self._library, self._store.presence
         )
         return spec
 

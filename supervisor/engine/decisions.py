@@ -266,7 +266,7 @@ class DecisionMaker:
             },
             handoffs={i: _seen(found) for i, found in standings.items()},
             acting=acting(there),
-            is_fact_checker_away=checker is not None and checker not in self._store.roles.served(),
+            is_fact_checker_away=checker is not None and checker not in self._store.presence.served(),
         )
 
 

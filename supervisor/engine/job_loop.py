@@ -99,7 +99,7 @@ class JobLoop:
                 self._look_at(job_id, place)
 
     def _look_at(self, job_id: JobId, place: WakeUpTicket) -> None:
-        look = self._store.looks.at(job_id)
+        look = self._store.evaluation_leases.at(job_id)
         try:
             with self._attempts.leases.shown(look.sign_of_life):
                 self._advance(job_id, place, look)

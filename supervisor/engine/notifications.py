@@ -221,7 +221,7 @@ class EndTasks:
         self._store.journal.append(state.job_id, tried)
         if not delivered and attempt >= len(WEBHOOK_BACKOFF_S):
             reason = f"the task {task.task} of {state.job_id} was not sent: {detail}"
-            self._store.dead.add(DEAD_LETTER_QUEUE, reason, text)
+            self._store.dead_letters.add(DEAD_LETTER_QUEUE, reason, text)
         log.info(
             "end task",
             job_id=state.job_id,

@@ -120,7 +120,7 @@ class RoleBriefs:
 
     def there(self, state: JobState) -> Mapping[str, ServedSpecialist]:
         """The specialists that this job may use and that somebody serves, by name."""
-        allowed, served = state.submitted.specialists, self._store.roles.served()
+        allowed, served = state.submitted.specialists, self._store.presence.served()
         return {name: one for name, one in served.items() if name in allowed} if allowed else served
 
     def _candidates(self, state: JobState) -> list[Candidate]:

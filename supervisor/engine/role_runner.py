@@ -156,7 +156,7 @@ class RoleRunner:
                 result,
                 texts[request.digest],
                 ResultTexts(texts),
-                acting(self._attempts.store.roles.served()) if role == "planner" else (),
+                acting(self._attempts.store.presence.served()) if role == "planner" else (),
             )
             return Consequences(events, payloads)
 

@@ -89,11 +89,11 @@ class Sweeper:
         """Say that this supervisor is there, and what may be spent in a day: who started last
         has the say, also after Redis has lost it.
         """
-        held_since_ms = self._store.roles.announce_supervisor(self._name, self._node())
+        held_since_ms = self._store.presence.announce_supervisor(self._name, self._node())
         if self._caps is not None and (
             self._caps_since_ms is None or held_since_ms < self._caps_since_ms
         ):
-            self._caps_since_ms = self._store.days.set_caps(self._caps, self._caps_since_ms)
+            self._caps_since_ms = self._store.daily_budgets.set_caps(self._caps, self._caps_since_ms)
 
     def _sweep(self) -> tuple[int, bool]:
         swept = self._store.jobs.sweep()
@@ -113,8 +113,8 @@ class Sweeper:
             pass
         if self._rounds % FORGET_EVERY == 0:
             self._store.jobs.forget_older_than(self._store.connection.now() - self._keep_s)
-        if self._rounds % FORGET_EVERY == 0 or self._store.queues.has_more:
-            self._store.queues.drop_orphans()
+        if self._rounds % FORGET_EVERY == 0 or self._store.queue_repair.has_more:
+            self._store.queue_repair.drop_orphans()
         self._rounds += 1
 
     def _run(self) -> None:
@@ -125,7 +125,7 @@ class Sweeper:
                 _succeeds("not swept", self._round)
             self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
         with suppress(StoreError):
-            self._store.roles.withdraw_supervisor(self._name)
+            self._store.presence.withdraw_supervisor(self._name)
 
 
 def _succeeds(otherwise: str, call: Callable[[], None]) -> bool:

@@ -89,7 +89,7 @@ class Scaled:
             **environment,
         )
         wait_until(
-            lambda: len(self.fleet.jobs.store.roles.announcements()) == researchers,
+            lambda: len(self.fleet.jobs.store.presence.announcements()) == researchers,
             what="the researchers",
         )
 
@@ -278,7 +278,7 @@ def test_another_machine_needs_the_image_and_the_url_of_redis(scaled: Scaled) ->
     )
     try:
         wait_until(
-            scaled.fleet.jobs.store.roles.announcements, timeout_s=60, what="the other machine"
+            scaled.fleet.jobs.store.presence.announcements, timeout_s=60, what="the other machine"
         )
         (job_id,) = scaled.submit("elsewhere", jobs=1, steps=2)
         assert scaled.fleet.ends_well(job_id, within_s=60)

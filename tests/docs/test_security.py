@@ -67,16 +67,16 @@ def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: st
     claim.checkpoint(replied())
     claim.renew()
     finish(claim)
-    store.roles.announce(
+    store.presence.announce(
         Announcement(worker="w", specialists=(a_spec(),), slots=1, model="offline")
     )
-    store.roles.announce_supervisor("s")
-    store.dead.add("researcher", "garbage", "{")
+    store.presence.announce_supervisor("s")
+    store.dead_letters.add("researcher", "garbage", "{")
     store.jobs.sweep()
 
-    assert store.roles.announcements()
-    assert store.roles.presence([job_id]).queues == {a_spec().name, "supervisor"}
-    assert store.dead.newest()
+    assert store.presence.announcements()
+    assert store.presence.presence([job_id]).queues == {a_spec().name, "supervisor"}
+    assert store.dead_letters.newest()
     store.connection.close()
 
 

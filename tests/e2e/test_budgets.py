@@ -259,7 +259,7 @@ def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_the
 
         with pytest.raises(BudgetSpent, match="there is more at 00:00 UTC") as refused:
             ask_one_after_the_other()
-        today = jobs.store.days.today("default").tenant
+        today = jobs.store.daily_budgets.today("default").tenant
         jobs.store.connection.close()
 
     assert ends[0] is JobStatus.OK

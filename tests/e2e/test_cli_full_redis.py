@@ -44,7 +44,7 @@ def harmed(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, st
     """
     jobs = client.connect(url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
-    jobs.store.dead.add("writer", "no handoff", "{}")
+    jobs.store.dead_letters.add("writer", "no handoff", "{}")
     harm, why = request.param
     harm(jobs.store.connection.redis)
     yield job_id, why

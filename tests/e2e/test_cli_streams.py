@@ -163,7 +163,7 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
 ) -> None:
     environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
     store = system.jobs().store
-    before = len(store.roles.announcements())
+    before = len(store.presence.announcements())
     worker = subprocess.Popen(
         ["sh", "-c", f'exec "$@" {redirections}', "sh", *handoff.command("worker", "researcher")],
         stdin=subprocess.DEVNULL,
@@ -171,7 +171,7 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
     )
     try:
         wait_until(
-            lambda: len(store.roles.announcements()) > before, what="an announcement of the worker"
+            lambda: len(store.presence.announcements()) > before, what="an announcement of the worker"
         )
         assert worker.poll() is None
     finally:

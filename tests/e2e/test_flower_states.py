@@ -219,5 +219,5 @@ def test_a_message_that_cannot_be_read_has_failed(fleet: Fleet, events: Watched)
 def letters(fleet: Fleet) -> int:
     return sum(
         letter.queue == SPECIALIST and letter.body == "{"
-        for letter in fleet.jobs.store.dead.newest()
+        for letter in fleet.jobs.store.dead_letters.newest()
     )

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def no_letters(fleet: Fleet) -> Iterator[None]:
     """Neither from before nor for later tests."""
-    fleet.jobs.store.dead.drop_all()
+    fleet.jobs.store.dead_letters.drop_all()
     yield
-    fleet.jobs.store.dead.drop_all()
+    fleet.jobs.store.dead_letters.drop_all()
 
 
 GONE = "j-000000000000"
@@ -121,7 +121,7 @@ def test_garbage_becomes_dead_letters_and_no_process_ends(fleet: Fleet, queue: s
         fleet.redis.lpush(queue, one)
 
     def come() -> list[DeadLetter]:
-        found = fleet.jobs.store.dead.newest()
+        found = fleet.jobs.store.dead_letters.newest()
         return found if len(found) >= len(ours) else []
 
     letters = wait_until(come, what="a dead letter for each")

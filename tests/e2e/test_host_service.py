@@ -51,7 +51,7 @@ def test_a_hosts_task_runs_again_after_its_worker_was_killed(
         wait_until(lambda: host_redis.get(ENDED) == b"1", what="the end of the host's task")
         job_ids = {job_id.decode() for job_id in host_redis.lrange(STARTED, 0, -1)}
     assert set(store.jobs.newest(9)) == job_ids
-    assert not store.roles.presence().queues, (
+    assert not store.presence.presence().queues, (
         "a host's worker is no supervisor and no worker of ours"
     )
     assert "INFO/MainProcess] host@" in processes.log_of("host").read_text(), "Celery's own log"

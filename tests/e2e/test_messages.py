@@ -94,7 +94,7 @@ def test_a_message_that_comes_twice_runs_once(fleet: Fleet) -> None:
         if isinstance(recorded.event, HandoffIssued)
     ]
     (event,) = [one for one in issued if one.step_id == "a"]
-    text = fleet.jobs.store.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+    text = fleet.jobs.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
     again = OutgoingHandoff(AgentHandoff.from_json(text), text, event.group or "", event.index)
     dispatcher: Dispatcher = fleet.jobs._dispatcher
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_a_malformed_message_goes_to_the_dead_letters_with_its_reason_and_nothin
     for text in ("{", '{"schema_version": 7, "job_id": "j-000000000000"}', 42):
         app.send_task(f"specialist.{SPECIALIST}", args=(text,), queue=SPECIALIST)
 
-    dead = fleet.jobs.store.dead
+    dead = fleet.jobs.store.dead_letters
     bodies = {"{", '{"schema_version": 7, "job_id": "j-000000000000"}', "42"}
     wait_until(
         lambda: {letter.body for letter in dead.newest()} == bodies,

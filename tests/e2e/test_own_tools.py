@@ -126,7 +126,7 @@ def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None
 
     fleet.ends_well(fleet.submit("bad", **steps))
 
-    (worker,) = fleet.jobs.store.roles.announcements()
+    (worker,) = fleet.jobs.store.presence.announcements()
     assert (worker.slots, worker.lost_slots) == (SLOTS, 0)
 
 

@@ -180,7 +180,7 @@ def test_what_a_model_repeats_stays_where_payloads_are_at_every_moment(
 
 
 def draft_of(fleet: Fleet, job_id: JobId) -> str:
-    return fleet.jobs.store.blobs.draft(job_id, HandoffId("synthesizer.1"))
+    return fleet.jobs.store.payloads.draft(job_id, HandoffId("synthesizer.1"))
 
 
 def test_the_key_reaches_the_model_and_nobody_else(fleet: Fleet) -> None:

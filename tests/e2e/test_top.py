@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 def test_what_works_and_what_waits_is_told_while_it_does(fleet: Fleet, tmp_path: Path) -> None:
     wait_until(
-        lambda: len(fleet.jobs.store.roles.announcements()) == 3,
+        lambda: len(fleet.jobs.store.presence.announcements()) == 3,
         what="the end of what tests before have killed",
     )
     job_id, held = fleet.occupy("numbers")

@@ -112,7 +112,7 @@ def test_one_that_nobody_here_knows_is_no_dead_letter_yet_and_is_published_again
 
     wait_until(lambda: unread_since(fleet, job_id), what="a worker that leaves it")
 
-    assert all(job_id not in letter.body for letter in fleet.jobs.store.dead.newest())
+    assert all(job_id not in letter.body for letter in fleet.jobs.store.dead_letters.newest())
     fleet.ends_well(busy)
     fleet.ends_well(job_id)
     assert fleet.model.calls["left", "a", 1] == 1
@@ -140,7 +140,7 @@ def test_one_that_nobody_has_taken_for_a_minute_is_a_dead_letter_that_is_tried_a
     for one in held:
         one.go.set()
     wait_until(
-        lambda: {job_id in one.body for one in fleet.jobs.store.dead.newest(2)} == {True, False},
+        lambda: {job_id in one.body for one in fleet.jobs.store.dead_letters.newest(2)} == {True, False},
         what="both letters",
     )
     newest = json.loads(dead("list", "--json", "-n", "2"))
@@ -152,5 +152,5 @@ def test_one_that_nobody_has_taken_for_a_minute_is_a_dead_letter_that_is_tried_a
     assert "is tried again" in dead("retry", ours)
     fleet.ends_well(job_id)
     assert "1 dead letter dropped" in dead("drop", garbage)
-    assert not {ours, garbage} & {letter.id for letter in fleet.jobs.store.dead.newest()}
+    assert not {ours, garbage} & {letter.id for letter in fleet.jobs.store.dead_letters.newest()}
     fleet.ends_well(busy)

@@ -83,7 +83,7 @@ def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(
 ) -> None:
     watcher, other = in_folder(tmp_path, "watcher"), in_folder(tmp_path, "other")
     jobs = client.connect(redis_url, Settings(offline=True))
-    jobs.store.roles.announce(
+    jobs.store.presence.announce(
         Announcement(worker="w1", specialists=(a_spec(),), slots=1, model="offline")
     )
     submitted = watcher.run("submit", "What is HNSW?", HANDOFF_REDIS_URL=redis_url)
@@ -96,7 +96,7 @@ def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(
             watcher.wait_for("no longer waits for a supervisor")
             supervisor.send_signal(signal.SIGTERM)
             supervisor.wait(timeout=60)
-        assert "supervisor" not in jobs.store.roles.presence().queues, (
+        assert "supervisor" not in jobs.store.presence.presence().queues, (
             "it took its announcement back before it ended"
         )
 

@@ -116,11 +116,11 @@ class Shell:
         """A worker announces these specialists."""
         specs = tuple(a_spec(name=name) for name in names)
         self._announced = Announcement(worker="w1", specialists=specs, slots=4, model="offline")
-        self.store.roles.announce(self._announced)
+        self.store.presence.announce(self._announced)
 
     def leave(self) -> None:
         """That worker withdraws."""
-        self.store.roles.withdraw(self._announced)
+        self.store.presence.withdraw(self._announced)
 
     def submit(self, limits: JobLimits | None = None) -> JobId:
         return self.jobs.submit(Request("Compare Qdrant and Milvus", limits=limits or JobLimits()))
@@ -161,7 +161,7 @@ class Shell:
 
         `stop_reason`: why the agent loop ended, of a failure.
         """
-        text = self.store.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        text = self.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
         result = (

@@ -79,9 +79,9 @@ def asked_of(shell: Shell, job_id: JobId, role: str) -> str:
         if isinstance(event, HandoffIssued) and event.assigned_to == role
     )
     handoff = AgentHandoff.from_json(
-        shell.store.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
     )
-    texts = shell.store.blobs.get(job_id, [one.result.digest for one in handoff.context])
+    texts = shell.store.payloads.get(job_id, [one.result.digest for one in handoff.context])
     results = {
         one.step_id: HandoffResult.from_json(texts[one.result.digest]) for one in handoff.context
     }

@@ -74,12 +74,12 @@ def handoffs_of(shell: Shell, job_id: JobId, step: str) -> list[AgentHandoff]:
         for event in shell.events(job_id)
         if isinstance(event, HandoffIssued) and event.step_id == step
     ]
-    texts = shell.store.blobs.get(job_id, [event.handoff.digest for event in issued])
+    texts = shell.store.payloads.get(job_id, [event.handoff.digest for event in issued])
     return [AgentHandoff.from_json(texts[event.handoff.digest]) for event in issued]
 
 
 def serve(shell: Shell, *specs: SpecialistSpec) -> None:
-    shell.store.roles.announce(
+    shell.store.presence.announce(
         Announcement(worker="w1", specialists=specs, slots=4, model="offline")
     )
 

@@ -206,7 +206,7 @@ def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_an
     assert {f"prev_{step}" for step in went_well} == {one.step for one in begun.given} - {
         "prev_synthesizer"
     }
-    request = shell.store.blobs.get(second, [begun.request.digest])[begun.request.digest]
+    request = shell.store.payloads.get(second, [begun.request.digest])[begun.request.digest]
     assert f"It lacked: {failed} (" in request
     assert first != second
 

@@ -89,10 +89,10 @@ def test_the_garbage_collector_of_a_worker_looks_seldom(once: _Once) -> None:
 
 def test_a_worker_withdraws_what_it_announced(once: _Once, store: Store) -> None:
     once.started(consumer(once))
-    wait_until(store.roles.announcements, what="the announcement")
+    wait_until(store.presence.announcements, what="the announcement")
 
     once.stopping()
-    wait_until(lambda: not store.roles.announcements(), what="the withdrawal")
+    wait_until(lambda: not store.presence.announcements(), what="the withdrawal")
 
 
 def test_slots_that_are_lost_are_announced(
@@ -103,7 +103,7 @@ def test_slots_that_are_lost_are_announced(
     once.started(consumer(once))
 
     wait_until(
-        lambda: [one for one in store.roles.announcements() if one.lost_slots == 1],
+        lambda: [one for one in store.presence.announcements() if one.lost_slots == 1],
         what="the slot that is lost",
     )
 
@@ -122,7 +122,7 @@ def test_nothing_that_is_raised_ends_the_announcements(
     monkeypatch.setattr(_Once, "__call__", stumbles)
     once.started(consumer(once))
 
-    wait_until(store.roles.announcements, what="the announcement")
+    wait_until(store.presence.announcements, what="the announcement")
 
 
 def test_what_goes_wrong_once_is_announced_later(
@@ -137,4 +137,4 @@ def test_what_goes_wrong_once_is_announced_later(
             what="an announcement that went wrong half-way",
         )
         admin.delete(keys.SERVING)
-        wait_until(store.roles.announcements, what="the announcement")
+        wait_until(store.presence.announcements, what="the announcement")

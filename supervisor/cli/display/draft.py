@@ -39,7 +39,7 @@ class Draft:
         if standing is None or standing.state != "running" or _is_form(view):
             return ""
         try:
-            draft = self._jobs.store.blobs.draft(view.job_id, writing[-1])
+            draft = self._jobs.store.payloads.draft(view.job_id, writing[-1])
             if not draft:
                 return ""
             self._learn_claims(view)
@@ -57,7 +57,7 @@ class Draft:
             for done in view.finished.values()
             if done.claims and done.handoff_id not in self._read
         }
-        texts = self._jobs.store.blobs.get(view.job_id, [], results=list(results.values()))
+        texts = self._jobs.store.payloads.get(view.job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)
             self._claims |= {claim.id: claim for claim in result_in(texts[digest]).claims}

@@ -146,7 +146,7 @@ def heard(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
     said = (ref.digest for one in events for ref in said_by(one.event))
     new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
     words = (
-        ResultTexts({**view.words.texts, **jobs.store.blobs.get(view.job_id, [], results=new)})
+        ResultTexts({**view.words.texts, **jobs.store.payloads.get(view.job_id, [], results=new)})
         if new
         else view.words
     )

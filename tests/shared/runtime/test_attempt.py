@@ -153,9 +153,9 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     result = result_of(attempts.attempt(handoff.to_json(), handoff, with_tool))
     leases.stop()
 
-    (document,) = store.blobs.fetched(handoff.job_id)
+    (document,) = store.payloads.fetched(handoff.job_id)
     assert (document.path, result.claims[0].sources[0].source) == (name, name)
-    assert store.blobs.documents([document.digest]) == {document.digest: text}
+    assert store.payloads.documents([document.digest]) == {document.digest: text}
 
 
 def test_nothing_of_it_is_left_to_the_garbage_collector(store: Store, attempts: Attempts) -> None:

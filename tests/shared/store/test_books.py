@@ -68,7 +68,7 @@ class Books(RuleBasedStateMachine):
         caps = DailyCaps(
             OF_DAY["max_tokens"], OF_DAY["max_usd"], OF_TENANT["max_tokens"], OF_TENANT["max_usd"]
         )
-        self.store.days.set_caps(caps)
+        self.store.daily_budgets.set_caps(caps)
         self.jobs: list[JobId] = []
         for number, tenant in enumerate(TENANTS):
             above = (self.jobs[PARENTS[number]], TEAM) if number in PARENTS else None
@@ -113,7 +113,7 @@ class Books(RuleBasedStateMachine):
                 "max_turns"
             ]
             if said[1] in (b"tenant", b"installation") and not has_begun:
-                assert self.store.days.spent_up(TENANTS[name[0]]), (
+                assert self.store.daily_budgets.spent_up(TENANTS[name[0]]), (
                     "a job that could not begin would be taken"
                 )
 

@@ -259,11 +259,11 @@ def test_signs_of_life_show_what_is_going_on(store: Store, job_id: JobId) -> Non
 
     def is_shown() -> bool:
         running.beat("thinking", "A draft so far")
-        return store.blobs.draft(job_id, ONE) != ""
+        return store.payloads.draft(job_id, ONE) != ""
 
     wait_until(is_shown, what="a beat")
     standing = store.jobs.handoffs(job_id, [ONE])[ONE]
-    shown = (standing.state, standing.worker, standing.doing, store.blobs.draft(job_id, ONE))
+    shown = (standing.state, standing.worker, standing.doing, store.payloads.draft(job_id, ONE))
     assert shown == ("running", "w1", "thinking", "A draft so far")
     assert standing.lease_until is not None
     assert standing.beat_at is not None

@@ -48,7 +48,7 @@ def day(store: Store, tenant: str | None = None, days_ago: int = 0) -> dict[str,
 def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
     store: Store, caps: DailyCaps, level: str, limit: str
 ) -> None:
-    store.days.set_caps(caps)
+    store.daily_budgets.set_caps(caps)
     first, second = a_claim(store), a_claim(store)
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait", "others' reservations may come back"
@@ -61,7 +61,7 @@ def test_a_cap_of_the_day_holds_over_all_jobs_and_is_named(
 
 
 def test_a_tenant_that_has_spent_its_day_takes_nothing_from_another(store: Store) -> None:
-    store.days.set_caps(DailyCaps(tenant_day_usd=50))
+    store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=50))
     for tenant in ("ours", "theirs"):
         a_claim(store, tenant).reserve(WORST)
 
@@ -69,7 +69,7 @@ def test_a_tenant_that_has_spent_its_day_takes_nothing_from_another(store: Store
 
 
 def test_what_is_set_aside_at_one_level_is_set_aside_at_all_or_at_none(store: Store) -> None:
-    store.days.set_caps(DailyCaps(tenant_day_tokens=700))
+    store.daily_budgets.set_caps(DailyCaps(tenant_day_tokens=700))
     first, second = a_claim(store, "ours"), a_claim(store, "ours")
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait"
@@ -99,7 +99,7 @@ def test_what_a_handoff_may_cost_holds_for_it_alone_and_over_its_claims(store: S
 def test_a_call_made_before_midnight_and_over_after_it_is_booked_where_it_was_set_aside(
     store: Store,
 ) -> None:
-    store.days.set_caps(DailyCaps(day_usd=60))
+    store.daily_budgets.set_caps(DailyCaps(day_usd=60))
     first = a_claim(store)
     first.reserve(WORST)
     it_is_the_next_day(store, first)
@@ -133,28 +133,28 @@ def test_the_books_of_a_day_do_not_stay_for_ever(store: Store) -> None:
 
 
 def test_caps_hold_until_they_are_set_again(store: Store) -> None:
-    store.days.set_caps(DailyCaps(day_usd=10))
+    store.daily_budgets.set_caps(DailyCaps(day_usd=10))
     claimed = a_claim(store)
     assert verdict(claimed, WORST) == b"max_usd"
-    store.days.set_caps(DailyCaps(day_tokens=10**6))
+    store.daily_budgets.set_caps(DailyCaps(day_tokens=10**6))
 
     claimed.reserve(WORST)
 
 
 def test_a_cap_that_is_spent_is_named_with_when_there_is_more(store: Store) -> None:
-    assert store.days.spent_up("ours") is None
-    store.days.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
+    assert store.daily_budgets.spent_up("ours") is None
+    store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
     claimed = a_claim(store, "ours")
     claimed.reserve(WorstCase(1, 1, 5))
-    assert store.days.spent_up("ours") is None, "set aside is not spent"
+    assert store.daily_budgets.spent_up("ours") is None, "set aside is not spent"
     claimed.checkpoint(replied(1, 1, 5))
     finish(claimed)
 
-    said = store.days.spent_up("ours") or ""
+    said = store.daily_budgets.spent_up("ours") or ""
     assert said.startswith(
         "the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00 UTC, in "
     )
-    assert store.days.spent_up("theirs") is None
+    assert store.daily_budgets.spent_up("theirs") is None
 
 
 @pytest.mark.parametrize(
@@ -175,44 +175,44 @@ def test_a_cap_that_is_spent_is_named_with_when_there_is_more(store: Store) -> N
 def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(
     store: Store, caps: DailyCaps, more: DailyCaps, said: str
 ) -> None:
-    store.days.set_caps(caps)
+    store.daily_budgets.set_caps(caps)
     first = a_claim(store, "ours")
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 50))
-    assert store.days.spent_up("ours") is None, "nobody has asked for more than is left"
+    assert store.daily_budgets.spent_up("ours") is None, "nobody has asked for more than is left"
     second = a_claim(store, "ours")
 
     assert {verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
 
-    assert said in (store.days.spent_up("ours") or "")
+    assert said in (store.daily_budgets.spent_up("ours") or "")
     assert all(
         store.connection.redis.pttl(key) > 0
         for key in store.connection.redis.scan_iter("handoff:day:*")
     )
-    store.days.set_caps(more)
-    assert store.days.spent_up("ours") is None
+    store.daily_budgets.set_caps(more)
+    assert store.daily_budgets.spent_up("ours") is None
     second.reserve(WORST)
 
 
 def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(
     store: Store,
 ) -> None:
-    store.days.set_caps(DailyCaps(day_usd=99))
+    store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     for microusd in (300, 200, 250):
         assert verdict(a_claim(store), WorstCase(1, 1, microusd)) == b"max_usd"
-    assert store.days.today("ours").installation.needed_microusd == 200
+    assert store.daily_budgets.today("ours").installation.needed_microusd == 200
 
-    store.days.set_caps(DailyCaps(day_usd=220))
+    store.daily_budgets.set_caps(DailyCaps(day_usd=220))
     assert verdict(a_claim(store), WorstCase(1, 1, 250)) == b"max_usd"
 
-    assert store.days.today("ours").installation.needed_microusd == 250
-    assert store.days.spent_up("ours"), "what asks for 200 would fit, and was not what came"
+    assert store.daily_budgets.today("ours").installation.needed_microusd == 250
+    assert store.daily_budgets.spent_up("ours"), "what asks for 200 would fit, and was not what came"
 
 
 def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_a_new_job_needs(
     store: Store,
 ) -> None:
-    store.days.set_caps(DailyCaps(day_usd=99))
+    store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     late, job_id = a_claim(store), a_job(store)
     late.reserve(WORST)
     late.checkpoint(replied(100, 20, 5))
@@ -220,15 +220,15 @@ def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_
     for claimed in (late, granted(store, job_id, "assessor.1")):
         assert verdict(claimed, WorstCase(1, 1, 95)) == b"max_usd"
 
-    assert store.days.spent_up("ours") is None
+    assert store.daily_budgets.spent_up("ours") is None
 
 
 def test_a_call_that_waits_for_what_others_have_set_aside_spends_no_day(store: Store) -> None:
-    store.days.set_caps(DailyCaps(day_usd=99))
+    store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     a_claim(store).reserve(WORST)
     assert verdict(a_claim(store), WORST) == b"wait"
 
-    assert store.days.spent_up("ours") is None
+    assert store.daily_budgets.spent_up("ours") is None
 
 
 @pytest.mark.parametrize(
@@ -247,13 +247,13 @@ def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(
 
 
 def test_what_is_spent_stands_beside_what_may_be(store: Store) -> None:
-    store.days.set_caps(DailyCaps(tenant_day_usd=500_000, day_tokens=10**6))
+    store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=500_000, day_tokens=10**6))
     claimed = a_claim(store, "ours")
     claimed.reserve(WORST)
     claimed.checkpoint(replied(1_000, 200, 50))
-    today = store.days.today("ours")
+    today = store.daily_budgets.today("ours")
 
     assert str(today.installation) == "$5e-05, 1,200 of 1,000,000 tokens"
     assert str(today.tenant) == "$5e-05 of $0.5, 1,200 tokens"
-    assert str(store.days.today("theirs").tenant) == "$0 of $0.5, 0 tokens"
+    assert str(store.daily_budgets.today("theirs").tenant) == "$0 of $0.5, 0 tokens"
     assert 0 < today.left_s <= DAY_MS / 1000

@@ -25,49 +25,49 @@ from tests.doubles.sweeps import QUEUE, issued_ago, looked_at
 
 
 def test_the_newest_comes_first_and_what_was_said_is_kept(store: Store) -> None:
-    store.dead.add("researcher", "no handoff", "one")
-    store.dead.add("writer", "no handoff", "two")
+    store.dead_letters.add("researcher", "no handoff", "one")
+    store.dead_letters.add("writer", "no handoff", "two")
 
-    assert [(letter.queue, letter.body) for letter in store.dead.newest()] == [
+    assert [(letter.queue, letter.body) for letter in store.dead_letters.newest()] == [
         ("writer", "two"),
         ("researcher", "one"),
     ]
-    assert [letter.body for letter in store.dead.newest(1)] == ["two"]
+    assert [letter.body for letter in store.dead_letters.newest(1)] == ["two"]
     assert store.connection.redis.ttl(keys.DEAD) > 0
 
 
 def test_a_letter_keeps_its_name_when_others_come_in(store: Store) -> None:
-    store.dead.add("researcher", "no handoff", "one")
-    (before,) = store.dead.newest()
-    store.dead.add("researcher", "no handoff", "one")
+    store.dead_letters.add("researcher", "no handoff", "one")
+    (before,) = store.dead_letters.newest()
+    store.dead_letters.add("researcher", "no handoff", "one")
 
-    names = [letter.id for letter in store.dead.newest()]
+    names = [letter.id for letter in store.dead_letters.newest()]
     assert names[1] == before.id
     assert len(set(names)) == 2
 
 
 def test_one_is_dropped_and_the_others_stay(store: Store) -> None:
     for body in ("one", "two", "three"):
-        store.dead.add("researcher", "no handoff", body)
-    second = store.dead.newest()[1]
+        store.dead_letters.add("researcher", "no handoff", body)
+    second = store.dead_letters.newest()[1]
 
-    assert store.dead.drop(second)
-    assert not store.dead.drop(second)
-    assert [letter.body for letter in store.dead.newest()] == ["three", "one"]
+    assert store.dead_letters.drop(second)
+    assert not store.dead_letters.drop(second)
+    assert [letter.body for letter in store.dead_letters.newest()] == ["three", "one"]
 
 
 def test_all_are_dropped(store: Store) -> None:
     for body in ("one", "two"):
-        store.dead.add("researcher", "no handoff", body)
+        store.dead_letters.add("researcher", "no handoff", body)
 
-    assert (store.dead.drop_all(), store.dead.drop_all()) == (2, 0)
-    assert store.dead.newest() == []
+    assert (store.dead_letters.drop_all(), store.dead_letters.drop_all()) == (2, 0)
+    assert store.dead_letters.newest() == []
 
 
 def test_a_letter_is_cut_and_says_how_long_the_message_was(store: Store) -> None:
-    store.dead.add("writer", "not JSON", "x" * 5_000_000)
+    store.dead_letters.add("writer", "not JSON", "x" * 5_000_000)
 
-    (letter,) = store.dead.newest()
+    (letter,) = store.dead_letters.newest()
     assert letter.body == "x" * MOST_BODY_CHARS
     assert (
         letter.reason
@@ -76,9 +76,9 @@ def test_a_letter_is_cut_and_says_how_long_the_message_was(store: Store) -> None
 
 
 def test_half_a_surrogate_pair_has_no_bytes_and_is_kept_as_what_it_is(store: Store) -> None:
-    store.dead.unread("writer", "no handoff", json.loads('"a\\ud800"'))
+    store.dead_letters.unread("writer", "no handoff", json.loads('"a\\ud800"'))
 
-    assert [letter.body for letter in store.dead.newest()] == ["a\\ud800"]
+    assert [letter.body for letter in store.dead_letters.newest()] == ["a\\ud800"]
 
 
 # Handoffs that this version cannot read
@@ -105,16 +105,16 @@ def test_what_another_version_has_issued_is_left_to_it_for_a_while_and_then_to_a
 ) -> None:
     job_id, text = a_future_handoff(store)
 
-    assert not store.dead.unread(QUEUE, "schema_version: 2", text)
-    assert store.dead.newest() == []
+    assert not store.dead_letters.unread(QUEUE, "schema_version: 2", text)
+    assert store.dead_letters.newest() == []
     assert store.jobs.sweep().due == {job_id: [FUTURE]}, (
         "published again, for somebody who knows it"
     )
 
-    assert store.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+    assert store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     looked_at(store, job_id)
     assert store.jobs.sweep().due == {}
-    assert [letter.body for letter in store.dead.newest()] == [text]
+    assert [letter.body for letter in store.dead_letters.newest()] == [text]
 
 
 def test_its_letter_is_there_though_whoever_found_it_unreadable_could_do_nothing_more(
@@ -127,25 +127,25 @@ def test_its_letter_is_there_though_whoever_found_it_unreadable_could_do_nothing
 
     try:
         with pytest.raises(StoreUnavailable):
-            store.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+            store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     finally:
         monkeypatch.undo()
         failpoints.folder.cache_clear()
 
-    assert [letter.body for letter in store.dead.newest()] == [text]
+    assert [letter.body for letter in store.dead_letters.newest()] == [text]
 
 
 def test_a_worker_that_knows_it_may_come_at_any_time(store: Store) -> None:
     job_id, text = a_future_handoff(store)
-    store.dead.unread(QUEUE, "schema_version: 2", text)
+    store.dead_letters.unread(QUEUE, "schema_version: 2", text)
 
     claimed = store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
 
     assert claimed.verdict is ClaimVerdict.GRANTED
-    assert not store.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0), (
+    assert not store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0), (
         "a second copy, that nobody waits for"
     )
-    assert store.dead.newest() == []
+    assert store.dead_letters.newest() == []
 
 
 @pytest.mark.parametrize("around", ["{}", '[[{}], {{}}, {{"callbacks": null}}]'])
@@ -154,7 +154,7 @@ def test_what_is_tried_again_is_found_by_the_next_sweep(
 ) -> None:
     job_id, text = a_future_handoff(store)
     jobs = client.connect(redis_url, Settings(offline=True))
-    store.dead.unread(
+    store.dead_letters.unread(
         QUEUE,
         "schema_version: 2",
         around.format(text if around == "{}" else json.dumps(text)),
@@ -162,9 +162,9 @@ def test_what_is_tried_again_is_found_by_the_next_sweep(
     )
     assert store.jobs.sweep().due == {}
 
-    jobs.retry_dead(store.dead.newest()[0])
+    jobs.retry_dead(store.dead_letters.newest()[0])
 
-    assert store.dead.newest() == []
+    assert store.dead_letters.newest() == []
     assert store.jobs.sweep().due == {job_id: [FUTURE]}
     jobs.store.connection.close()
 
@@ -172,9 +172,9 @@ def test_what_is_tried_again_is_found_by_the_next_sweep(
 def test_a_long_handoff_is_tried_again_as_well(store: Store, redis_url: str) -> None:
     """Its letter need not hold all of it: the store does."""
     job_id, text = a_future_handoff(store, "long " * MOST_BODY_CHARS)
-    store.dead.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+    store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     jobs = client.connect(redis_url, Settings(offline=True))
-    jobs.retry_dead(store.dead.newest()[0])
+    jobs.retry_dead(store.dead_letters.newest()[0])
 
     assert store.jobs.sweep().due == {job_id: [FUTURE]}
     jobs.store.connection.close()
@@ -192,10 +192,10 @@ def test_what_nobody_waits_for_or_is_no_message_cannot_be_tried_again(
         ("j-000000000000", "there is no job"),
         (text, "runs"),
     ):
-        store.dead.add(QUEUE, "unreadable", body)
+        store.dead_letters.add(QUEUE, "unreadable", body)
         if why == "runs":
             store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
         with pytest.raises(UserError, match=why):
-            jobs.retry_dead(store.dead.newest()[0])
-    assert len(store.dead.newest()) == 4
+            jobs.retry_dead(store.dead_letters.newest()[0])
+    assert len(store.dead_letters.newest()) == 4
     jobs.store.connection.close()

@@ -21,7 +21,7 @@ def test_a_draft_is_a_payload_until_the_handoff_is_over(
     running.renew()
     holding = [name for name, value in everything(store).items() if b"Hm, a draft" in value]
 
-    assert store.blobs.draft(job_id, ONE) == "Hm, a draft"
+    assert store.payloads.draft(job_id, ONE) == "Hm, a draft"
     assert holding == [keys.blobs(job_id).encode()]
     if over == "finished":
         finish(running)
@@ -36,7 +36,7 @@ def test_a_draft_is_a_payload_until_the_handoff_is_over(
                 due_at=due_at,
             )
         )
-    assert store.blobs.draft(job_id, ONE) == ""
+    assert store.payloads.draft(job_id, ONE) == ""
 
 
 def test_a_draft_leaves_with_the_next_sign_of_life_whoever_gives_it(
@@ -44,7 +44,7 @@ def test_a_draft_leaves_with_the_next_sign_of_life_whoever_gives_it(
 ) -> None:
     running = granted(store, job_id, ONE)
     running.beat("thinking", "Too early to leave by itself")
-    assert store.blobs.draft(job_id, ONE) == ""
+    assert store.payloads.draft(job_id, ONE) == ""
 
     store.connection.script_for_each("renew", [running.renewal()])
-    assert store.blobs.draft(job_id, ONE) == "Too early to leave by itself"
+    assert store.payloads.draft(job_id, ONE) == "Too early to leave by itself"

@@ -169,7 +169,7 @@ def test_what_has_become_of_the_handoffs_is_counted_on(
 ) -> None:
     followed(store, held)
 
-    assert store.glances.of(job_id).tally == HandoffTally(
+    assert store.job_summaries.of(job_id).tally == HandoffTally(
         issued=3, ok=1, partial=0, needs_input=0, failed=0, dropped=0
     )
 
@@ -209,7 +209,7 @@ def test_payloads_of_both_are_there(store: Store, job_id: JobId, held: Claim) ->
     store.claims.end_and_commit(held, end_of(held), order, None)
 
     digests = [digest_of("what is decided"), result_of(held).content_digest]
-    assert set(store.blobs.get(job_id, digests)) == set(digests)
+    assert set(store.payloads.get(job_id, digests)) == set(digests)
 
 
 def test_the_end_of_the_job_can_be_what_follows(store: Store, job_id: JobId, held: Claim) -> None:

@@ -42,16 +42,16 @@ def job_id(store: Store) -> JobId:
 def test_a_look_reads_what_the_journal_has_after_a_version(store: Store, job_id: JobId) -> None:
     store.journal.append(job_id, CancelRequested())
 
-    assert store.looks.at(job_id).begin() == store.journal.read(job_id)
-    assert store.looks.at(job_id).begin(1) == store.journal.read(job_id, 1)
-    assert store.looks.at(job_id).begin(2) == []
+    assert store.evaluation_leases.at(job_id).begin() == store.journal.read(job_id)
+    assert store.evaluation_leases.at(job_id).begin(1) == store.journal.read(job_id, 1)
+    assert store.evaluation_leases.at(job_id).begin(2) == []
 
 
 def test_a_long_journal_is_read_to_its_end(store: Store, job_id: JobId) -> None:
     many = [CancelRequested()] * (READ_AT_MOST + 5)
     store.journal.commit(Commit(job_id=job_id, expected=1, events=many))
 
-    assert [recorded.version for recorded in store.looks.at(job_id).begin()] == list(
+    assert [recorded.version for recorded in store.evaluation_leases.at(job_id).begin()] == list(
         range(1, READ_AT_MOST + 7)
     )
 
@@ -59,12 +59,12 @@ def test_a_long_journal_is_read_to_its_end(store: Store, job_id: JobId) -> None:
 def test_a_look_at_no_job_is_noted_nowhere(store: Store) -> None:
     nobody = new_job_id()
 
-    assert store.looks.at(nobody).begin() == []
+    assert store.evaluation_leases.at(nobody).begin() == []
     assert not store.connection.redis.exists(keys.job(nobody))
 
 
 def test_a_look_that_is_said_to_begin_twice_is_one(store: Store, job_id: JobId) -> None:
-    look = store.looks.at(job_id)
+    look = store.evaluation_leases.at(job_id)
     look.begin()
     look.begin()
 
@@ -75,7 +75,7 @@ def test_a_look_that_is_said_to_begin_twice_is_one(store: Store, job_id: JobId) 
 def test_a_look_that_comes_to_its_end_strikes_out_itself_and_what_began_before_it(
     store: Store, job_id: JobId, how: str
 ) -> None:
-    ending, later = store.looks.at(job_id), store.looks.at(job_id)
+    ending, later = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
     ending.begin()
     later.begin()
     begun = store.connection.redis.hget(keys.job(job_id), "looks")
@@ -100,7 +100,7 @@ def test_a_look_that_comes_to_its_end_strikes_out_itself_and_what_began_before_i
 
 
 def test_a_commit_that_is_refused_ends_no_look(store: Store, job_id: JobId) -> None:
-    look = store.looks.at(job_id)
+    look = store.evaluation_leases.at(job_id)
     look.begin()
 
     with pytest.raises(VersionConflict):
@@ -112,7 +112,7 @@ def test_a_commit_that_is_refused_ends_no_look(store: Store, job_id: JobId) -> N
 
 
 def test_a_look_goes_on_when_what_it_runs_has_finished(store: Store, job_id: JobId) -> None:
-    look, event = store.looks.at(job_id), issued("judge.1", role="judge", group=None)
+    look, event = store.evaluation_leases.at(job_id), issued("judge.1", role="judge", group=None)
     issue(store, job_id, "judge.1", role="judge", group=None)
     claim = store.claims.claim(
         ClaimRequest(
@@ -132,7 +132,7 @@ def test_a_look_after_so_many_that_never_ended_is_not_to_be_had(
     looks_begun_ago(store, job_id, *LONG_AGO)
 
     with pytest.raises(LooksFrozen):
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
 
 def test_whoever_ends_such_a_job_may_freeze_at_it_too_and_is_alone(
@@ -140,20 +140,20 @@ def test_whoever_ends_such_a_job_may_freeze_at_it_too_and_is_alone(
 ) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO)
     with pytest.raises(LooksFrozen):
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
     with pytest.raises(LooksCrowded):
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
     looks_begun_ago(store, job_id, *LONG_AGO, GIVEN_UP_S + 1)
     with pytest.raises(LooksFrozen):
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
 
 def test_one_less_is_no_reason(store: Store, job_id: JobId) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO[1:])
 
-    assert store.looks.at(job_id).begin()
+    assert store.evaluation_leases.at(job_id).begin()
 
 
 def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_is_due_again_soon(
@@ -163,7 +163,7 @@ def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_i
     woken_ago(store, 0, job_id)
 
     with pytest.raises(LooksCrowded):
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
     due_in = store.connection.redis.zscore(keys.DUE, job_id) / 1000 - store.connection.now()
     assert due_in == pytest.approx(TOGETHER_S, abs=0.2)
@@ -178,20 +178,20 @@ def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_s
 ) -> None:
     looks_begun_ago(store, job_id, LONG_AGO[-1])
 
-    assert store.looks.at(job_id).begin()
+    assert store.evaluation_leases.at(job_id).begin()
     with pytest.raises(LooksCrowded):
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
 
 def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(
     store: Store, job_id: JobId
 ) -> None:
     looks_begun_ago(store, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
-    assert store.looks.at(job_id).begin()
+    assert store.evaluation_leases.at(job_id).begin()
 
     looks_begun_ago(store, job_id, *(60 - n for n in range(MAX_LOOKS)))
     with pytest.raises(LooksCrowded):
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
 
 def test_looks_that_began_before_the_first_was_given_up_count_as_one(
@@ -202,12 +202,12 @@ def test_looks_that_began_before_the_first_was_given_up_count_as_one(
     """
     looks_begun_ago(store, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
 
-    assert store.looks.at(job_id).begin()
+    assert store.evaluation_leases.at(job_id).begin()
 
 
 def test_any_number_of_looks_may_begin_at_once(store: Store, job_id: JobId) -> None:
     for _ in range(5 * MAX_LOOKS):
-        assert store.looks.at(job_id).begin()
+        assert store.evaluation_leases.at(job_id).begin()
 
 
 def test_of_one_that_takes_long_it_is_said_that_it_lives(redis_url: str) -> None:
@@ -216,7 +216,7 @@ def test_of_one_that_takes_long_it_is_said_that_it_lives(redis_url: str) -> None
     store = open_store(redis_url, Settings(lease_s=lease_s))
     leases, job_id = Leases(redis_url, lease_s, watchdog=False), a_job(store)
     leases.start()
-    slow, frozen = store.looks.at(job_id), store.looks.at(job_id)
+    slow, frozen = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
     slow.begin()
     frozen.begin()
     began = heard_of(store, job_id)
@@ -234,7 +234,7 @@ def test_of_one_that_takes_long_it_is_said_that_it_lives(redis_url: str) -> None
 
 
 def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(store: Store, job_id: JobId) -> None:
-    look = store.looks.at(job_id)
+    look = store.evaluation_leases.at(job_id)
     look.begin()
     look.interrupted()
 
@@ -253,7 +253,7 @@ def test_one_that_lives_is_none_of_those_that_froze_before_it(store: Store, job_
     )
 
     with pytest.raises(LooksCrowded):  # there is one, and the job is not given up
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
 
 def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(
@@ -263,7 +263,7 @@ def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(
     silent_for(store, LONG_AGO[0])
 
     with pytest.raises(LooksCrowded):
-        store.looks.at(job_id).begin()
+        store.evaluation_leases.at(job_id).begin()
 
 
 def test_what_a_supervisor_without_looks_does_leaves_those_of_others_as_they_are(

@@ -112,7 +112,7 @@ def test_the_first_result_wins(store: Store, job_id: JobId) -> None:
     ]
     assert (
         result_of(running, "The first.").to_json()
-        in store.blobs.get(job_id, [results[0].result.digest]).values()
+        in store.payloads.get(job_id, [results[0].result.digest]).values()
     )
 
 

@@ -84,11 +84,11 @@ def test_a_handoff_is_done_whatever_stands_in(shared: Store, what: str, garbage:
 
     samples, _ = shared.history.read([ROLE])
     assert len(samples[ROLE]) == 1, "the sample of this handoff can be read"
-    assert shared.days.spent_up("default") is None
-    assert shared.roles.presence([job_id]).unclaimed == {}
-    assert shared.roles.served() == {}
-    assert shared.roles.announce_supervisor("s") == 0
-    assert shared.loads.now().open_jobs >= 1
+    assert shared.daily_budgets.spent_up("default") is None
+    assert shared.presence.presence([job_id]).unclaimed == {}
+    assert shared.presence.served() == {}
+    assert shared.presence.announce_supervisor("s") == 0
+    assert shared.fleet_load.now().open_jobs >= 1
 
 
 def test_a_supervisor_is_announced_though_the_time_of_the_caps_cannot_be_read(
@@ -96,5 +96,5 @@ def test_a_supervisor_is_announced_though_the_time_of_the_caps_cannot_be_read(
 ) -> None:
     shared.connection.redis.hset(keys.CAPS, "since", b"\xff")
 
-    assert shared.roles.announce_supervisor("s") == 0
+    assert shared.presence.announce_supervisor("s") == 0
     shared.connection.redis.delete(keys.CAPS)

@@ -57,7 +57,7 @@ def test_a_long_event_is_left_out_but_for_the_first_which_says_what_the_job_is(
         )
     store.connection.redis.expire(keys.log(job_id), 60)
 
-    glance = store.glances.of(job_id)
+    glance = store.job_summaries.of(job_id)
 
     assert glance.first.version == 1
     assert [one.version for one in glance.tail] == [1, 3]
@@ -67,7 +67,7 @@ def test_only_so_many_of_the_last_events_are_read_oldest_first(store: Store) -> 
     job_id = a_job(store)
     issue(store, job_id, *(f"s{n}.1" for n in range(2 * TAIL_EVENTS)))
 
-    versions = [one.version for one in store.glances.of(job_id).tail]
+    versions = [one.version for one in store.job_summaries.of(job_id).tail]
 
     assert versions == list(range(TAIL_EVENTS + 2, 2 * TAIL_EVENTS + 2))
 
@@ -81,7 +81,7 @@ def test_every_script_that_writes_the_journal_carries_the_tally_on(store: Store)
     add(store, job_id, submission(), drop=("a.1", "c.1"))
     granted(store, job_id, "d.1")
 
-    glance = store.glances.of(job_id)
+    glance = store.job_summaries.of(job_id)
 
     assert glance.tally == HandoffTally(
         issued=4, ok=2, partial=0, needs_input=0, failed=0, dropped=1
@@ -98,7 +98,7 @@ def test_a_child_that_is_cancelled_from_above_is_counted_on(store: Store) -> Non
 
     add(store, job_id, submission(), drop=("a.1",))
 
-    glance = store.glances.of(child)
+    glance = store.job_summaries.of(child)
     assert isinstance(glance.tail[-1].event, CancelRequested)
     assert glance.tally == HandoffTally(
         issued=1, ok=0, partial=0, needs_input=0, failed=0, dropped=0
@@ -115,7 +115,7 @@ def test_a_tally_that_has_missed_an_event_never_counts_again(store: Store) -> No
 
     issue(store, job_id, "a.1")
 
-    assert store.glances.of(job_id).tally is None
+    assert store.job_summaries.of(job_id).tally is None
 
 
 def test_payloads_that_are_longer_than_wanted_are_not_unpacked(store: Store) -> None:
@@ -125,8 +125,8 @@ def test_payloads_that_are_longer_than_wanted_are_not_unpacked(store: Store) -> 
         redis.hset(keys.blobs(job_id), digest_of(text), packed(text))
     asked = [digest_of(text) for text in (short, exact, dense, "not stored")]
 
-    assert store.blobs.short(job_id, asked, 1_000) == {
+    assert store.payloads.short(job_id, asked, 1_000) == {
         digest_of(short): short,
         digest_of(exact): exact,
     }
-    assert store.blobs.short(job_id, [], 1_000) == {}
+    assert store.payloads.short(job_id, [], 1_000) == {}

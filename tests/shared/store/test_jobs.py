@@ -45,8 +45,8 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.blobs.put_fetched(job_id, page, "text", 600)
-    store.dead.add("researcher", "garbage", "{")
+    store.payloads.put_fetched(job_id, page, "text", 600)
+    store.dead_letters.add("researcher", "garbage", "{")
 
     store.jobs.delete(job_id, [HandoffId("a.1"), HandoffId("b.1")])
 
@@ -55,7 +55,7 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     assert store.connection.redis.zcard(keys.DUE) == 0
     assert store.connection.redis.zcard(keys.JOBS) == 0
     store.jobs.sweep()
-    assert store.blobs.documents([page.digest]) == {page.digest: "text"}
+    assert store.payloads.documents([page.digest]) == {page.digest: "text"}
 
 
 def test_what_retention_has_removed_leaves_the_list(store: Store) -> None:
@@ -70,10 +70,10 @@ def test_what_retention_has_removed_leaves_the_list(store: Store) -> None:
 
 
 def test_dead_letters_keep_the_reason_and_the_newest_first(store: Store) -> None:
-    store.dead.add("researcher", "not JSON", "{")
-    store.dead.add("writer", "no such field", "{}")
+    store.dead_letters.add("researcher", "not JSON", "{")
+    store.dead_letters.add("writer", "no such field", "{}")
 
-    assert [(one.queue, one.reason, one.body) for one in store.dead.newest(10)] == [
+    assert [(one.queue, one.reason, one.body) for one in store.dead_letters.newest(10)] == [
         ("writer", "no such field", "{}"),
         ("researcher", "not JSON", "{"),
     ]

@@ -205,7 +205,7 @@ def test_payloads_lie_once_under_their_digest(store: Store) -> None:
     commit(store, job_id, 1, CancelRequested(), payloads=[text, text])
     commit(store, job_id, 2, CancelRequested(), payloads=[text])
 
-    assert store.blobs.get(job_id, [ref(text).digest]) == {ref(text).digest: text}
+    assert store.payloads.get(job_id, [ref(text).digest]) == {ref(text).digest: text}
     assert store.connection.redis.hlen(keys.blobs(job_id)) == 2  # the request is the other
 
 

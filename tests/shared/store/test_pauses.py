@@ -178,8 +178,8 @@ def test_who_looks_is_told_who_is_paused_why_and_what_waits_for_it(
     claim(store, job_id, "find.1")
 
     for there in (
-        store.roles.presence([job_id]),
-        store.roles.presence(handoffs=[(job_id, HandoffId(i)) for i in ("find.1", "look.1")]),
+        store.presence.presence([job_id]),
+        store.presence.presence(handoffs=[(job_id, HandoffId(i)) for i in ("find.1", "look.1")]),
     ):
         assert there.unclaimed == {job_id: {"find.1": "researcher", "look.1": "researcher"}}
         assert there.paused["researcher"].reason == "it cites nonsense"

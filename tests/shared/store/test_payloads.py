@@ -53,10 +53,10 @@ def test_payloads_come_back_by_digest_in_one_go(store: Store) -> None:
     job_id, texts = a_job(store), ["one", "two", "drei: ü"]
     store_text(store, job_id, texts)
 
-    assert store.blobs.get(job_id, [digest_of(text) for text in texts]) == {
+    assert store.payloads.get(job_id, [digest_of(text) for text in texts]) == {
         digest_of(text): text for text in texts
     }
-    assert store.blobs.get(job_id, []) == {}
+    assert store.payloads.get(job_id, []) == {}
 
 
 def test_a_payload_that_is_gone_is_named(store: Store) -> None:
@@ -64,7 +64,7 @@ def test_a_payload_that_is_gone_is_named(store: Store) -> None:
     store_text(store, job_id, ["one"])
 
     with pytest.raises(StoreError, match=digest_of("two")[:12]):
-        store.blobs.get(job_id, [digest_of("one"), digest_of("two")])
+        store.payloads.get(job_id, [digest_of("one"), digest_of("two")])
 
 
 def test_a_result_that_is_gone_or_damaged_comes_back_as_an_empty_text(store: Store) -> None:
@@ -73,9 +73,9 @@ def test_a_result_that_is_gone_or_damaged_comes_back_as_an_empty_text(store: Sto
     store.connection.redis.hset(keys.blobs(job_id), digest_of("damaged"), b"=another text")
     results = [digest_of(text) for text in ("whole", "damaged", "gone")]
 
-    assert list(store.blobs.get(job_id, [], results=results).values()) == ["whole", "", ""]
+    assert list(store.payloads.get(job_id, [], results=results).values()) == ["whole", "", ""]
     with pytest.raises(UnreadablePayload):
-        store.blobs.get(job_id, [digest_of("damaged")], results=results)
+        store.payloads.get(job_id, [digest_of("damaged")], results=results)
 
 
 def test_a_reference_tells_the_size(store: Store) -> None:
@@ -83,18 +83,18 @@ def test_a_reference_tells_the_size(store: Store) -> None:
 
 
 def test_documents_are_asked_for_before_they_are_sent(store: Store) -> None:
-    store.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+    store.payloads.put_documents({digest_of("one"): "one"}, WORK_S)
 
-    assert store.blobs.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {
+    assert store.payloads.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {
         digest_of("two")
     }
-    assert store.blobs.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
+    assert store.payloads.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
 
 
 def test_a_document_that_is_used_again_stays_for_another_while(store: Store) -> None:
-    store.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+    store.payloads.put_documents({digest_of("one"): "one"}, WORK_S)
     store.connection.redis.expire(keys.document(digest_of("one")), 5)
-    store.blobs.missing_documents([digest_of("one")], WORK_S)
+    store.payloads.missing_documents([digest_of("one")], WORK_S)
 
     assert store.connection.redis.ttl(keys.document(digest_of("one"))) > 1_000
 
@@ -102,7 +102,7 @@ def test_a_document_that_is_used_again_stays_for_another_while(store: Store) -> 
 def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retention(
     store: Store,
 ) -> None:
-    store.blobs.put_documents({digest_of("one"): "one"}, WORK_S)
+    store.payloads.put_documents({digest_of("one"): "one"}, WORK_S)
 
     assert (
         Settings().retention_s + WORK_S - 5
@@ -113,9 +113,9 @@ def test_a_document_stays_while_its_job_may_be_at_work_and_then_for_its_retentio
 
 def test_a_short_job_does_not_take_a_document_from_a_long_one(store: Store) -> None:
     digest = digest_of("one")
-    store.blobs.put_documents({digest: "one"}, 100 * WORK_S)
-    store.blobs.missing_documents([digest], WORK_S)
-    store.blobs.put_documents({digest: "one"}, WORK_S)
+    store.payloads.put_documents({digest: "one"}, 100 * WORK_S)
+    store.payloads.missing_documents([digest], WORK_S)
+    store.payloads.put_documents({digest: "one"}, WORK_S)
 
     assert store.connection.redis.ttl(keys.document(digest)) > Settings().retention_s + 99 * WORK_S
 
@@ -123,7 +123,7 @@ def test_a_short_job_does_not_take_a_document_from_a_long_one(store: Store) -> N
 def test_thousands_of_documents_are_asked_for_in_parts(store: Store) -> None:
     digests = [digest_of(str(n)) for n in range(2_500)]
 
-    assert store.blobs.missing_documents(digests, WORK_S) == set(digests)
+    assert store.payloads.missing_documents(digests, WORK_S) == set(digests)
 
 
 def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
@@ -131,11 +131,11 @@ def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.blobs.put_fetched(job_id, page, "text", WORK_S)
+    store.payloads.put_fetched(job_id, page, "text", WORK_S)
 
-    assert store.blobs.fetched(job_id) == [page]
-    assert store.blobs.fetched(other) == []
-    assert store.blobs.documents([page.digest]) == {page.digest: "text"}
+    assert store.payloads.fetched(job_id) == [page]
+    assert store.payloads.fetched(other) == []
+    assert store.payloads.documents([page.digest]) == {page.digest: "text"}
 
 
 def _poison(store: Store, job_id: JobId, digest: str, stored: bytes) -> None:
@@ -161,7 +161,7 @@ def test_a_payload_that_is_not_the_text_of_its_digest_is_never_used(
 
     with pytest.raises(UnreadablePayload, match=f"payload {digest[:12]} cannot be read.*{why}"):
         PayloadCache(store).payloads(job_id, [digest])
-    assert store.blobs.short(job_id, [digest], 1_000) == {}
+    assert store.payloads.short(job_id, [digest], 1_000) == {}
 
 
 def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(store: Store) -> None:
@@ -201,7 +201,7 @@ def test_an_unreadable_entry_among_fetched_pages_is_skipped(store: Store) -> Non
     page = Document(
         path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
     )
-    store.blobs.put_fetched(job_id, page, "t", WORK_S)
+    store.payloads.put_fetched(job_id, page, "t", WORK_S)
     store.connection.redis.hset(keys.fetched(job_id), "https://example.com/2", '{"path": NaN')
 
-    assert store.blobs.fetched(job_id) == [page]
+    assert store.payloads.fetched(job_id) == [page]

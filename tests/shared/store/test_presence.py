@@ -37,7 +37,7 @@ def test_what_workers_announce_is_served(store: Store, roles: PresenceStore) -> 
     roles.announce(says("w1", a_spec(name="researcher"), a_spec(name="writer")))
     roles.announce(says("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
 
-    served = store.roles.served()
+    served = store.presence.served()
     assert sorted(served) == ["researcher", "writer"]
     assert served["researcher"].workers == ("w1", "w2")
     assert (served["researcher"].slots, served["researcher"].models) == (
@@ -51,7 +51,7 @@ def test_queued_messages_are_counted(store: Store, roles: PresenceStore) -> None
     roles.announce(says("w1", a_spec(name="researcher")))
     store.connection.redis.lpush("researcher", "one", "two")
 
-    assert store.roles.served()["researcher"].queued == 2
+    assert store.presence.served()["researcher"].queued == 2
 
 
 def test_an_announcement_holds_for_a_while_only(store: Store, roles: PresenceStore) -> None:
@@ -59,7 +59,7 @@ def test_an_announcement_holds_for_a_while_only(store: Store, roles: PresenceSto
     assert 0 < store.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
 
     store.connection.redis.delete(keys.worker("w1"))  # what its TTL does
-    assert store.roles.served() == {}
+    assert store.presence.served() == {}
 
 
 def test_workers_that_are_long_gone_are_not_even_looked_for(
@@ -76,7 +76,7 @@ def test_a_worker_that_leaves_takes_its_word_back(store: Store, roles: PresenceS
     roles.announce(says("w1", a_spec()))
     roles.withdraw(says("w1", a_spec()))
 
-    assert store.roles.served() == {}
+    assert store.presence.served() == {}
 
 
 def test_where_workers_differ_most_of_them_decide(store: Store, roles: PresenceStore) -> None:
@@ -85,8 +85,8 @@ def test_where_workers_differ_most_of_them_decide(store: Store, roles: PresenceS
     roles.announce(says("w2", new))
     roles.announce(says("w3", new))
 
-    assert store.roles.served()["researcher"].digest == new.content_digest
-    assert store.roles.served()["researcher"].workers == ("w1", "w2", "w3")
+    assert store.presence.served()["researcher"].digest == new.content_digest
+    assert store.presence.served()["researcher"].workers == ("w1", "w2", "w3")
 
 
 def test_a_worker_of_another_version_does_not_hide_the_rest(
@@ -96,7 +96,7 @@ def test_a_worker_of_another_version_does_not_hide_the_rest(
     roles.announce(says("w2", a_spec()))
     store.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
 
-    assert store.roles.served()["researcher"].workers == ("w1",)
+    assert store.presence.served()["researcher"].workers == ("w1",)
 
 
 def test_fields_of_a_later_version_are_ignored(store: Store, roles: PresenceStore) -> None:
@@ -104,7 +104,7 @@ def test_fields_of_a_later_version_are_ignored(store: Store, roles: PresenceStor
     text = json.loads(says("w1", a_spec(name="researcher")).to_json()) | {"colour": "blue"}
     store.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
 
-    assert store.roles.served()["researcher"].workers == ("w1",)
+    assert store.presence.served()["researcher"].workers == ("w1",)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_told(
     for key in (keys.worker("w1"), keys.supervisor("s1")):
         store.connection.redis.set(key, text, ex=10)
 
-    assert store.roles.processes() == [
+    assert store.presence.processes() == [
         LiveProcess("supervisor", "s1", None),
         LiveProcess("worker", "w1", None),
     ]
-    assert store.roles.served() == {}
+    assert store.presence.served() == {}
 
 
 def test_names_that_are_no_text_stop_no_reader(store: Store, roles: PresenceStore) -> None:
@@ -131,9 +131,9 @@ def test_names_that_are_no_text_stop_no_reader(store: Store, roles: PresenceStor
     store.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": in_an_hour_ms, b"": in_an_hour_ms})
     store.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
 
-    assert "researcher" in store.roles.presence().queues
-    assert sorted(store.roles.served()) == ["researcher"]
-    assert len(store.roles.processes()) == 3
+    assert "researcher" in store.presence.presence().queues
+    assert sorted(store.presence.served()) == ["researcher"]
+    assert len(store.presence.processes()) == 3
     store.connection.redis.delete(keys.SERVING, keys.PAUSED)
 
 

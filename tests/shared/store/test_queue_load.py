@@ -23,7 +23,7 @@ EXPECTED = Expected("account:some-model", 400, 500)
 def job_id(store: Store) -> JobId:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1")
-    store.roles.announce(
+    store.presence.announce(
         Announcement(
             worker="w1", specialists=(a_spec(name="researcher"),), slots=4, model="offline"
         )
@@ -35,7 +35,7 @@ def test_what_has_a_slot_is_at_work_and_nothing_else(store: Store, job_id: JobId
     granted(store, job_id, "a.1", worker="host:1")
     finish(granted(store, job_id, "b.1"))
 
-    load = store.loads.now()
+    load = store.fleet_load.now()
 
     (one,) = load.at_work
     assert (one.job_id, one.handoff_id, one.role, one.worker) == (
@@ -55,14 +55,14 @@ def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(
     store.connection.redis.hset(keys.job(ended), "status", "ok")
     make_due(store, ended)
 
-    assert store.loads.now().open_jobs == 1
+    assert store.fleet_load.now().open_jobs == 1
 
 
 def test_what_waits_for_its_provider_is_parked_and_has_no_slot(store: Store, job_id: JobId) -> None:
     claimed = granted(store, job_id, "a.1")
     assert claimed.park(60, "rate limit")
 
-    load = store.loads.now()
+    load = store.fleet_load.now()
 
     assert (load.busy("researcher"), load.throttled("researcher")) == (0, 1)
     assert [one.doing for one in load.at_work] == ["rate limit"]
@@ -72,17 +72,17 @@ def test_a_claim_whose_lease_is_over_still_has_its_slot_until_a_sweep_has_found_
     store: Store, job_id: JobId
 ) -> None:
     let_lease_run_out(store, granted(store, job_id, "a.1"))
-    before = store.loads.now().busy("researcher")
+    before = store.fleet_load.now().busy("researcher")
     store.jobs.sweep()
 
-    assert (before, store.loads.now().busy("researcher")) == (1, 0)
+    assert (before, store.fleet_load.now().busy("researcher")) == (1, 0)
 
 
 def test_queues_tell_how_many_wait_and_since_when(store: Store, job_id: JobId) -> None:
     issued_ago(store, job_id, 30, "a.1")
     granted(store, job_id, "c.1")
 
-    load = store.loads.now()
+    load = store.fleet_load.now()
 
     found = load.waiting["researcher"]
     assert found.handoffs == 2
@@ -93,7 +93,7 @@ def test_queues_tell_how_many_wait_and_since_when(store: Store, job_id: JobId) -
 def test_a_paused_roles_handoffs_wait_too(store: Store, job_id: JobId) -> None:
     store.connection.redis.zadd(keys.HELD + "researcher", {f"{job_id}/held.1": 1})
 
-    assert store.loads.now().waiting["researcher"].handoffs == 4
+    assert store.fleet_load.now().waiting["researcher"].handoffs == 4
 
 
 def test_a_job_that_was_woken_and_not_looked_at_is_open_too(store: Store, job_id: JobId) -> None:
@@ -101,7 +101,7 @@ def test_a_job_that_was_woken_and_not_looked_at_is_open_too(store: Store, job_id
     make_due(store, a_job(store))
     store.jobs.sweep()
 
-    assert store.loads.now().open_jobs == 2
+    assert store.fleet_load.now().open_jobs == 2
 
 
 def test_open_jobs_that_wait_for_a_person_are_counted(store: Store, job_id: JobId) -> None:
@@ -112,16 +112,16 @@ def test_open_jobs_that_wait_for_a_person_are_counted(store: Store, job_id: JobI
         make_due(store, waiting)
     make_due(store, a_job(store))
 
-    load = store.loads.now()
+    load = store.fleet_load.now()
 
     assert (load.open_jobs, load.waiting_jobs) == (3, 2)
 
 
 def test_supervisors_are_counted(store: Store) -> None:
-    store.roles.announce_supervisor("s1")
-    store.roles.announce_supervisor("s2")
+    store.presence.announce_supervisor("s1")
+    store.presence.announce_supervisor("s2")
 
-    assert store.loads.now().supervisors == 2
+    assert store.fleet_load.now().supervisors == 2
 
 
 def test_a_lane_tells_what_its_provider_has_left(store: Store, job_id: JobId) -> None:
@@ -129,7 +129,7 @@ def test_a_lane_tells_what_its_provider_has_left(store: Store, job_id: JobId) ->
     claimed.reserve(WORST, EXPECTED)
     claimed.heard(RateLimits(requests=Allowance(600, 100), output_tokens=Allowance(10_000, 9_000)))
 
-    (lane,) = store.loads.now().lanes
+    (lane,) = store.fleet_load.now().lanes
 
     assert (lane.account, lane.model, lane.refused_until) == ("account", "some-model", None)
     assert lane.limits["requests"].limit == 600
@@ -142,7 +142,7 @@ def test_a_lane_that_was_refused_tells_until_when_and_why(store: Store, job_id: 
     claimed.reserve(WORST, EXPECTED)
     claimed.refused("rate limit", 30)
 
-    load = store.loads.now()
+    load = store.fleet_load.now()
 
     (lane,) = load.lanes
     assert lane.refused_until is not None
@@ -159,7 +159,7 @@ def test_looking_changes_nothing(store: Store, job_id: JobId) -> None:
     granted(store, job_id, "a.1")
     before = dumps(store)
 
-    store.loads.now()
+    store.fleet_load.now()
 
     assert dumps(store) == before
 
@@ -173,7 +173,7 @@ def test_no_more_handoffs_are_read_than_that_whatever_becomes_of_them(
     redis.zadd(keys.DUE, {f"{job_id}/lost.{n}": n for n in range(1, 20)})
     before = redis.info("commandstats").get("cmdstat_hmget", {}).get("calls", 0)
 
-    assert store.loads.now().at_work == ()
+    assert store.fleet_load.now().at_work == ()
 
     calls = redis.info("commandstats")["cmdstat_hmget"]["calls"] - before
     assert calls == 3, "two handoffs, and the job"

@@ -70,11 +70,11 @@ def test_a_message_goes_with_its_job_where_nobody_serves_its_queue_and_the_other
     deleted(shell, gone, gone_too)
     assert waiting(shell) == sorted([gone, stays, gone_too])
 
-    assert shell.store.queues.drop_orphans() > 0
+    assert shell.store.queue_repair.drop_orphans() > 0
     assert waiting(shell) == [stays]
-    assert shell.store.queues.drop_orphans() == 0
+    assert shell.store.queue_repair.drop_orphans() == 0
     deleted(shell, stays)
-    shell.store.queues.drop_orphans()
+    shell.store.queue_repair.drop_orphans()
     redis = shell.store.connection.redis
     assert not any(redis.keys(f"{keys.FAIR}{name.decode()}*") for name in redis.hkeys(keys.QUEUES))
 
@@ -83,7 +83,7 @@ def test_a_queue_that_is_served_is_left_to_its_workers(shell: Shell) -> None:
     (job_id,) = published(shell, 1)
     deleted(shell, job_id)
 
-    assert shell.store.queues.drop_orphans() == 0
+    assert shell.store.queue_repair.drop_orphans() == 0
     assert waiting(shell) == [job_id]
 
 
@@ -92,7 +92,7 @@ def test_what_retention_has_removed_leaves_no_message_either(shell: Shell) -> No
     shell.leave()
     shell.store.connection.redis.delete(keys.job(job_id))
 
-    shell.store.queues.drop_orphans()
+    shell.store.queue_repair.drop_orphans()
 
     assert waiting(shell) == []
 
@@ -114,7 +114,7 @@ def test_what_is_no_message_of_a_job_stays_for_people_to_see(shell: Shell, stran
     queue = redis.hkeys(keys.QUEUES)[0].decode()
     redis.rpush(queue, strange)
 
-    shell.store.queues.drop_orphans()
+    shell.store.queue_repair.drop_orphans()
 
     assert redis.lindex(queue, -1).decode() == strange
 
@@ -161,8 +161,8 @@ def test_a_queue_is_walked_through_once_a_piece_however_many_of_it_go(shell: She
     pieces = 0
     before = calls_of(shell, "lrem")[0]
 
-    while not pieces or shell.store.queues.has_more:
-        shell.store.queues.drop_orphans()
+    while not pieces or shell.store.queue_repair.has_more:
+        shell.store.queue_repair.drop_orphans()
         pieces += 1
 
     assert shell.store.connection.redis.llen("oracle") == 600
@@ -190,17 +190,17 @@ def test_one_supervisor_at_a_time_goes_through_them(
     monkeypatch.setattr(queues, "LOOKED_AT", 1)
     stood(shell, *gone(1, 2, 3))
     other = shell.another()
-    shell.store.queues.drop_orphans()
+    shell.store.queue_repair.drop_orphans()
     before = calls_of(shell, "lrange")
 
-    assert other.store.queues.drop_orphans() == 0
-    assert (other.store.queues.has_more, calls_of(shell, "lrange")) == (False, before)
+    assert other.store.queue_repair.drop_orphans() == 0
+    assert (other.store.queue_repair.has_more, calls_of(shell, "lrange")) == (False, before)
     assert 0 < shell.store.connection.redis.ttl(keys.ORPHANS) <= queues.MINE_FOR_S
-    assert shell.store.queues.drop_orphans() == 1
+    assert shell.store.queue_repair.drop_orphans() == 1
 
     shell.store.connection.redis.delete(keys.ORPHANS)
-    assert other.store.queues.drop_orphans() == 1
-    assert shell.store.queues.drop_orphans() == 0
+    assert other.store.queue_repair.drop_orphans() == 1
+    assert shell.store.queue_repair.drop_orphans() == 0
     other.close()
 
 
@@ -221,9 +221,9 @@ def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(
     counting = Counting(shell.store.connection)
     monkeypatch.setattr(shell.store.connection, "redis", counting)
 
-    dropped = shell.store.queues.drop_orphans()
-    while shell.store.queues.has_more:
-        dropped += shell.store.queues.drop_orphans()
+    dropped = shell.store.queue_repair.drop_orphans()
+    while shell.store.queue_repair.has_more:
+        dropped += shell.store.queue_repair.drop_orphans()
 
     assert dropped == 10
     assert (redis.llen("oracle"), max(counting.read), sum(counting.read)) == (20, 4, 30)

@@ -84,9 +84,9 @@ def test_pages_that_were_fetched_stay_for_who_is_at_work_longest(
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.blobs.put_fetched(job_id, page, "text", work_s=1)
+    store.payloads.put_fetched(job_id, page, "text", work_s=1)
     long_claim(store, job_id)
-    store.blobs.put_fetched(job_id, page, "text", work_s=1)
+    store.payloads.put_fetched(job_id, page, "text", work_s=1)
 
     assert shortest_s(store, [keys.fetched(job_id)]) > JOB_S + KEEP_S / 2
 

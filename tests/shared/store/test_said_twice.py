@@ -96,5 +96,5 @@ def test_an_end_said_twice_is_one_end(store: Store, job_id: JobId) -> None:
     assert books(store, job_id) == [1, 0, 1, 0, 3]
     assert (
         result_of(held).to_json()
-        in store.blobs.get(job_id, [result_of(held).content_digest]).values()
+        in store.payloads.get(job_id, [result_of(held).content_digest]).values()
     )

@@ -116,7 +116,7 @@ def test_in_a_real_redis_waiting_messages_are_found_though_no_worker_ever_announ
 def test_dead_letters_come_with_how_to_look_at_them_and_clear_them(
     store: Store, redis_url: str
 ) -> None:
-    store.dead.add("researcher", "no handoff", "{}")
+    store.dead_letters.add("researcher", "no handoff", "{}")
 
     finding = found_in(redis_url)["dead letters"]
 
@@ -172,7 +172,7 @@ def test_a_day_with_too_little_left_to_begin_anything_is_said_to_be_spent_and_wh
 
 @pytest.mark.slow
 def test_the_budget_of_the_day_is_read_from_the_store(store: Store, redis_url: str) -> None:
-    store.days.set_caps(DailyCaps(day_usd=3_000_000))
+    store.daily_budgets.set_caps(DailyCaps(day_usd=3_000_000))
 
     assert found_in(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
 
@@ -190,8 +190,8 @@ def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> Non
 
 def test_supervisors_and_workers_announce_their_brokers(store: Store) -> None:
     supervisor = Node(node="supervisor@h", broker="redis://b:6379/1")
-    store.roles.announce_supervisor("h:2", supervisor)
-    store.roles.announce(
+    store.presence.announce_supervisor("h:2", supervisor)
+    store.presence.announce(
         Announcement(
             worker="h:1",
             specialists=(a_spec(name="writer"),),
@@ -202,14 +202,14 @@ def test_supervisors_and_workers_announce_their_brokers(store: Store) -> None:
         )
     )
 
-    first, second = store.roles.processes()
+    first, second = store.presence.processes()
     assert (first.kind, first.name, first.node) == ("supervisor", "h:2", supervisor)
     assert (second.kind, second.name) == ("worker", "h:1")
     assert second.node is not None
     assert (second.node.node, second.node.broker) == ("workers@h", "redis://a:6379/0")
 
-    store.roles.withdraw_supervisor("h:2")
-    assert [one.name for one in store.roles.processes()] == ["h:1"]
+    store.presence.withdraw_supervisor("h:2")
+    assert [one.name for one in store.presence.processes()] == ["h:1"]
 
 
 def test_a_variable_that_names_a_broker_for_others_is_said_to_be_ignored() -> None:

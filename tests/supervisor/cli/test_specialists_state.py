@@ -12,14 +12,14 @@ from tests.doubles.handoffs import a_spec
 
 
 def a_worker(jobs: Client, model: str = "offline") -> None:
-    jobs.store.roles.announce(
+    jobs.store.presence.announce(
         Announcement(worker="w1", specialists=(a_spec(),), slots=1, model=model)
     )
 
 
 def test_who_has_announced_itself_is_there(jobs: Client) -> None:
     a_worker(jobs)
-    jobs.store.roles.announce_supervisor("s1")
+    jobs.store.presence.announce_supervisor("s1")
 
     require_somebody(jobs)
     require_somebody(jobs, "offline")
@@ -36,7 +36,7 @@ def test_without_a_supervisor_it_says_what_to_start(jobs: Client) -> None:
 
 
 def test_without_workers_it_says_what_to_start(jobs: Client) -> None:
-    jobs.store.roles.announce_supervisor("s1")
+    jobs.store.presence.announce_supervisor("s1")
 
     with pytest.raises(
         UserError,
@@ -47,7 +47,7 @@ def test_without_workers_it_says_what_to_start(jobs: Client) -> None:
 
 def test_a_real_model_that_no_worker_has_is_refused(jobs: Client) -> None:
     a_worker(jobs, "offline")
-    jobs.store.roles.announce_supervisor("s1")
+    jobs.store.presence.announce_supervisor("s1")
 
     with pytest.raises(UserError, match="--model claude-opus-5-5 cannot be had"):
         require_somebody(jobs, "claude-opus-5-5")
@@ -55,6 +55,6 @@ def test_a_real_model_that_no_worker_has_is_refused(jobs: Client) -> None:
 
 def test_the_offline_model_can_be_had_of_every_worker(jobs: Client) -> None:
     a_worker(jobs, "anthropic")
-    jobs.store.roles.announce_supervisor("s1")
+    jobs.store.presence.announce_supervisor("s1")
 
     require_somebody(jobs, "offline")

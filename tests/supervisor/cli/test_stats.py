@@ -45,7 +45,7 @@ def test_each_role_is_held_against_the_limits_of_the_model_that_its_handoffs_hav
     )
     have_done(store, "critic", "unknown", RateLimits())
 
-    found = stats_now(store, store.loads.now())
+    found = stats_now(store, store.fleet_load.now())
 
     assert {one.role: one.wanted_slots for one in found.roles} == {
         "critic": 30,
@@ -63,7 +63,7 @@ def test_a_fleet_that_is_refused_from_its_first_call_on_wants_no_more_slots_and_
     assert claimed.reserve(WORST, expected) is None
     claimed.refused("rate limit", 120, RateLimits(requests=Allowance(5, 0)))
 
-    found = stats_now(store, store.loads.now())
+    found = stats_now(store, store.fleet_load.now())
 
     assert [(one.role, one.busy, one.queued, one.wanted_slots) for one in found.roles] == [
         ("researcher", 1, 30, 1)

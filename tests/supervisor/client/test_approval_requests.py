@@ -123,7 +123,7 @@ def test_a_job_that_is_cancelled_while_it_waits_is_waiting_no_more(shell: Shell)
 
     assert statuses(shell, job_id) == {JobStatus.CANCELLED}
     assert shell.jobs.standing(job_id).asked_at is None
-    assert shell.store.loads.now().waiting_jobs == 0
+    assert shell.store.fleet_load.now().waiting_jobs == 0
 
 
 def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:

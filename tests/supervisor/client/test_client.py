@@ -91,7 +91,7 @@ def test_the_same_key_gives_the_same_job_and_announces_it_once(jobs: Client) -> 
 
 def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: Client) -> None:
     known = jobs.submit(Request("Compare.", idempotency_key="k1"))
-    jobs.store.days.set_caps(DailyCaps(day_tokens=100))
+    jobs.store.daily_budgets.set_caps(DailyCaps(day_tokens=100))
     issue(jobs.store, known, "a.1")
     claimed = granted(jobs.store, known, "a.1")
     claimed.reserve(WorstCase(80, 20, 1))
@@ -109,7 +109,7 @@ def test_a_day_that_is_spent_takes_no_new_job_and_says_when_there_is_more(jobs: 
 def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_there_is_more(
     jobs: Client,
 ) -> None:
-    jobs.store.days.set_caps(DailyCaps(day_usd=100))
+    jobs.store.daily_budgets.set_caps(DailyCaps(day_usd=100))
     failing = jobs.submit(Request("Compare."))
     issue(jobs.store, failing, "planner.1", role="planner", group=None)
     with pytest.raises(LimitReached):
@@ -121,7 +121,7 @@ def test_a_day_that_has_too_little_left_to_begin_with_takes_no_new_job_until_the
     ):
         jobs.submit(Request("Compare."))
 
-    jobs.store.days.set_caps(DailyCaps(day_usd=101))
+    jobs.store.daily_budgets.set_caps(DailyCaps(day_usd=101))
     jobs.submit(Request("Compare."))
 
 

@@ -43,7 +43,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
 def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: Path) -> None:
     job_id = begun(shell, tmp_path, FEW, f"{A_ROW}, on_failure: ask")
     first, *others = shell.open(job_id)
-    text = shell.store.blobs.get(job_id, [first.handoff.digest])[first.handoff.digest]
+    text = shell.store.payloads.get(job_id, [first.handoff.digest])[first.handoff.digest]
     result = failed(AgentHandoff.from_json(text), "it is not done", GIVES_UP)
     claim = shell.claim(job_id, first)
     claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))

@@ -50,7 +50,7 @@ def client_without_a_mark(jobs: Client) -> Client:
 
 def spend_the_day_of(jobs: Client, tenant: str) -> JobId:
     job_id = jobs.submit(Request("Compare.", tenant=tenant))
-    jobs.store.days.set_caps(DailyCaps(tenant_day_tokens=100))
+    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_day_tokens=100))
     issue(jobs.store, job_id, "a.1")
     granted(jobs.store, job_id, "a.1").checkpoint(replied(80, 20, 1))
     return job_id

@@ -121,8 +121,8 @@ def serve(store: Store, *names: str) -> Announcement:
         slots=1,
         model="offline",
     )
-    store.roles.announce(announcement)
-    store.roles.announce_supervisor("s1")
+    store.presence.announce(announcement)
+    store.presence.announce_supervisor("s1")
     return announcement
 
 
@@ -152,7 +152,7 @@ def test_what_was_claimed_does_not_wait_and_what_was_not_does_as_soon_as_the_las
     claimed = a_claim(store)
     assert waited_for(store, claimed.job_id) == []
 
-    store.roles.withdraw(announced)
+    store.presence.withdraw(announced)
 
     assert waited_for(store, claimed.job_id) == ["a worker of `researcher`: b"]
 
@@ -160,7 +160,7 @@ def test_what_was_claimed_does_not_wait_and_what_was_not_does_as_soon_as_the_las
 def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(store: Store) -> None:
     announced = serve(store, "researcher")
     claimed = a_claim(store)
-    store.roles.withdraw(announced)
+    store.presence.withdraw(announced)
 
     let_lease_run_out(store, claimed)
     store.jobs.sweep()
@@ -189,7 +189,7 @@ def test_a_supervisor_that_withdraws_is_missed(store: Store) -> None:
     serve(store, "researcher")
     claimed = a_claim(store)
 
-    store.roles.withdraw_supervisor("s1")
+    store.presence.withdraw_supervisor("s1")
 
     assert waited_for(store, claimed.job_id) == ["a supervisor: "]
 
@@ -197,7 +197,7 @@ def test_a_supervisor_that_withdraws_is_missed(store: Store) -> None:
 def test_a_client_is_told_wherever_it_asks_how_a_job_stands(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("Compare.", specialists=("poet",)))
-    jobs.store.roles.announce_supervisor("s1")
+    jobs.store.presence.announce_supervisor("s1")
     waits = "the job waits for a worker of `poet`: start one with `handoff worker poet`"
 
     assert jobs.standing(job_id).waiting_for == waits
@@ -214,7 +214,7 @@ def test_a_job_that_is_retried_before_it_had_a_plan_waits_for_the_same_again(
 ) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("Compare."))
-    jobs.store.roles.announce_supervisor("s1")
+    jobs.store.presence.announce_supervisor("s1")
     before = jobs.standing(job_id).waiting_for
     jobs.store.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
 

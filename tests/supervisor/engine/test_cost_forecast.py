@@ -56,7 +56,7 @@ def set_aside(shell: Shell, job_id: JobId, role: str) -> int:
         for event in shell.events(job_id)
         if isinstance(event, HandoffIssued) and event.assigned_to == role
     )
-    text = shell.store.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
+    text = shell.store.payloads.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
     first = shell.thinker.ready(
         state_of(shell, job_id), AgentHandoff.from_json(text), text
     ).claiming.first

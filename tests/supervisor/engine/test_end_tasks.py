@@ -141,7 +141,7 @@ def test_a_broker_that_cannot_be_reached_is_a_failed_try_without_its_url(
     assert (event.attempt, event.delivered) == (2, False)
     assert why in event.detail
     assert PASSWORD not in f"{lines}{event}"
-    assert store.dead.newest() == []
+    assert store.dead_letters.newest() == []
 
 
 @pytest.mark.parametrize("allowed", [(), ("shop.*",), ("host.notif",), ("HOST.*",), ("notify",)])
@@ -173,7 +173,7 @@ def test_after_the_last_try_the_task_is_a_dead_letter(
     state = ended(store, library)
     end_tasks(store, library, redis_url, None).send(state, len(WEBHOOK_BACKOFF_S))
 
-    (letter,) = store.dead.newest()
+    (letter,) = store.dead_letters.newest()
     assert letter.queue == DEAD_LETTER_QUEUE
     assert letter.reason == f"the task host.notify of {state.job_id} was not sent: {NOT_SET}"
 

@@ -275,5 +275,5 @@ def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell:
     froze(shell.another(), job_id)
 
     assert looks_noted(shell.store, job_id) == 0
-    assert len(shell.store.dead.newest()) == 1
+    assert len(shell.store.dead_letters.newest()) == 1
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None

@@ -122,7 +122,7 @@ def test_every_handoff_has_exactly_the_results_that_it_depends_on(shell: Shell) 
     issued = [
         event for event in shell.events(job_id) if isinstance(event, HandoffIssued) and event.group
     ]
-    texts = shell.store.blobs.get(job_id, [event.handoff.digest for event in issued])
+    texts = shell.store.payloads.get(job_id, [event.handoff.digest for event in issued])
     handoffs = [AgentHandoff.from_json(text) for text in texts.values()]
     assert any(handoff.depends_on for handoff in handoffs)
     assert all(
@@ -251,7 +251,7 @@ def test_what_comes_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell)
     with no_slot(shell):
         shell.advance(job_id)
         (event,) = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
-        text = shell.store.blobs.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        text = shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
         assert shell.advance.think(handoff, text).how is AttemptEnd.HANDED_BACK
     assert not shell.thinker.is_full

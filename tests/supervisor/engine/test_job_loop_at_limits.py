@@ -70,7 +70,7 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_
         asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(2**times, STUMBLE_AT_MOST_MS / 1000)
         assert before - 0.1 < asked_at < shell.store.connection.now() + 0.1, "ever more rarely"
 
-    (letter,) = shell.store.dead.newest()
+    (letter,) = shell.store.dead_letters.newest()
     assert letter.body == job_id
     assert "cannot be carried on" in letter.reason
     assert shell.jobs.standing(job_id).status == "queued"
@@ -102,7 +102,7 @@ def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
     job_id, redis = shell.submit(), shell.store.connection.redis
     shell.advance(job_id)
     lost = shell.open(job_id)[0]
-    text = shell.store.blobs.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
+    text = shell.store.payloads.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
     newer = text.replace('"schema_version":1', '"schema_version":2')
     redis.hset(keys.blobs(job_id), digest_of(newer), packed(newer))
     _replace_in_journal(shell, job_id, lost.handoff.digest, digest_of(newer))
@@ -114,7 +114,7 @@ def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
         fresh.advance(job_id, [lost.handoff_id])
 
     assert fresh.jobs.standing(job_id).status == "running"
-    assert "schema_version" in shell.store.dead.newest()[0].reason
+    assert "schema_version" in shell.store.dead_letters.newest()[0].reason
 
 
 def _replace_in_journal(shell: Shell, job_id: JobId, old: str, new: str) -> None:

@@ -31,7 +31,7 @@ def proposed(shell: Shell) -> JobId:
         for event in shell.events(job_id)
         if isinstance(event, HandoffIssued) and event.assigned_to == "replanner"
     )
-    text = shell.store.blobs.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
+    text = shell.store.payloads.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
     state = fold(job_id, None, shell.store.journal.read(job_id))
     assert state is not None
     other = shell.another()

@@ -41,16 +41,16 @@ def use(store: Store) -> None:
     claim.checkpoint(replied())
     claim.renew()
     finish(claim)
-    store.roles.announce(
+    store.presence.announce(
         Announcement(worker="w", specialists=(a_spec(),), slots=1, model="offline")
     )
-    store.roles.announce_supervisor("s")
-    store.dead.add("researcher", "garbage", "{")
+    store.presence.announce_supervisor("s")
+    store.dead_letters.add("researcher", "garbage", "{")
     store.jobs.sweep()
     assert store.journal.follow(job_id, 0, 0.1)
     assert store.journal.follow_each({job_id: 0}, 0.1)[job_id]
-    assert store.roles.announcements()
-    assert store.dead.newest()
+    assert store.presence.announcements()
+    assert store.dead_letters.newest()
 
 
 def test_every_key_of_the_store_has_the_prefix(url: str, server: Any) -> None:
@@ -97,7 +97,7 @@ def test_fleets_with_different_prefixes_do_not_see_each_other(redis_url: str, ur
 
     for other in (second, plain):
         assert other.jobs.newest(9) == []
-        assert other.roles.announcements() == []
+        assert other.presence.announcements() == []
         other.connection.close()
     first.connection.close()
 

@@ -30,7 +30,7 @@ class RolesThatAreAwayOnce(PresenceStore):
 def test_what_was_read_just_before_redis_went_away_is_told_when_it_is_back(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))
-    jobs.store = replace(jobs.store, roles=RolesThatAreAwayOnce(jobs.store.connection))
+    jobs.store = replace(jobs.store, presence=RolesThatAreAwayOnce(jobs.store.connection))
 
     moments = follow(jobs, job_id)
     away, back = next(moments), next(moments)
