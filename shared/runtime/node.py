@@ -11,7 +11,7 @@ from celery import Celery
 
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
-from handoff_queue.shared.providers.anthropic.http_client import parted
+from handoff_queue.shared.providers.anthropic.base_url import parted
 from handoff_queue.shared.runtime.process import Process
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.presence import MOST_ROLES, Node

@@ -21,7 +21,7 @@ from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import say, write_line
 from handoff_queue.supervisor.cli.display.terminal_input import can_ask, is_confirmed
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
-from handoff_queue.supervisor.cli.job_options import (
+from handoff_queue.supervisor.cli.job_filters import (
     OlderThan,
     Statuses,
     Tenant,

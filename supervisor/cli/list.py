@@ -12,7 +12,7 @@ from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.job_list import header, listed
 from handoff_queue.supervisor.cli.display.terminal import say, stdout, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.job_options import (
+from handoff_queue.supervisor.cli.job_filters import (
     OlderThan,
     Statuses,
     Tenant,

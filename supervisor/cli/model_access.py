@@ -7,7 +7,7 @@ import urllib.request
 from http import HTTPStatus
 from http.client import HTTPException
 
-from handoff_queue.shared.providers.anthropic.http_client import parted
+from handoff_queue.shared.providers.anthropic.base_url import parted
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
 from handoff_queue.shared.types.errors import UserError

@@ -56,7 +56,11 @@ def stats_now(store: Store, load: FleetLoad) -> FleetStats:
     served = store.presence.served()
     samples, _ = store.history.read({*served, *load.waiting, *ROLES})
     return stats_of(
-        load, served, samples, store.daily_budgets.today(DEFAULT_TENANT).installation, store.fleet_load.window_s
+        load,
+        served,
+        samples,
+        store.daily_budgets.today(DEFAULT_TENANT).installation,
+        store.fleet_load.window_s,
     )
 
 

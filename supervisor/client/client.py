@@ -216,8 +216,8 @@ class Client:
             UserError: it has not ended, has no such step, or no gaps, or has spent its budget
             and gets no more.
         """
-        from handoff_queue.supervisor.client.control import retry_job
         from handoff_queue.supervisor.client.request import check_bounds
+        from handoff_queue.supervisor.client.retry_request import retry_job
 
         if limits is not None:
             check_type("the limits", limits, NewLimits)
@@ -302,7 +302,7 @@ class Client:
         Raises:
             UserError: it is no message of ours, or nobody waits for it any more.
         """
-        from handoff_queue.supervisor.client.fleet import put_back
+        from handoff_queue.supervisor.client.dead_letters import put_back
 
         put_back(self.store, self._dispatcher, letter)
 

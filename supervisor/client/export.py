@@ -96,7 +96,9 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         handoffs=dict(record.handoffs),
         turns=store.claims.turns(job_id, list(record.handoffs)),
         documents=documents,
-        texts=store.payloads.documents([document.digest for document in documents]) if texts else None,
+        texts=store.payloads.documents([document.digest for document in documents])
+        if texts
+        else None,
         waits=record.waits,
         letters=letters_about(store, job_id),
     )

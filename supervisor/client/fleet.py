@@ -18,18 +18,12 @@ from statistics import median
 from typing import Any
 
 from handoff_queue.shared.store.daily_budget import DaySpending
-from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.queue_load import FleetLoad, QueueBacklog, RateLimitBucket
-from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.names import THINK_QUEUE, queue_of
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
-from handoff_queue.supervisor.client.job_lookup import known
 
 
 def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
@@ -45,21 +39,6 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
             "cost_usd": None if books.cost_microusd is None else cost_usd(books.cut_microusd),
         },
     }
-
-
-def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
-    """Where it came from, and drop the letter. Raises: UserError: see `Client.retry_dead`."""
-    if is_job_id(letter.body):
-        if known(store, JobId(letter.body)).status.ended:
-            raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
-        dispatcher.wake(JobId(letter.body))
-    elif named := handoff_in(letter.body):
-        store.dead_letters.publish_again(named[0], named[1])
-    else:
-        raise UserError(
-            f"letter {letter.id} is no message of ours, and there is nothing to try again: drop it"
-        )
-    store.dead_letters.drop(letter)
 
 
 NEWEST = 50

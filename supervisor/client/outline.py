@@ -167,7 +167,9 @@ def _told(
     books = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
     answer = ended.answer.digest if ended and ended.answer else None
-    texts = store.payloads.short(job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES)
+    texts = store.payloads.short(
+        job_id, [*digests, *([answer] if answer else [])], MOST_PAYLOAD_BYTES
+    )
     told = {handoff_id: _in_short(handoff_id, one, texts) for handoff_id, one in books.items()}
     return told, Answer.from_json(texts[answer]) if answer in texts else None
 

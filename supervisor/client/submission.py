@@ -304,7 +304,9 @@ class Admission:
 
     @cached_property
     def _models(self) -> set[str]:
-        return {model for served in self._store.presence.served().values() for model in served.models}
+        return {
+            model for served in self._store.presence.served().values() for model in served.models
+        }
 
     @cached_property
     def _no_room(self) -> str | None:

@@ -38,8 +38,8 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.client.control import going_on, used_of
 from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.retry_request import going_on, used_of
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites, issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, words_wanted

@@ -266,7 +266,8 @@ class DecisionMaker:
             },
             handoffs={i: _seen(found) for i, found in standings.items()},
             acting=acting(there),
-            is_fact_checker_away=checker is not None and checker not in self._store.presence.served(),
+            is_fact_checker_away=checker is not None
+            and checker not in self._store.presence.served(),
         )
 
 

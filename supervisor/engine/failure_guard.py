@@ -61,7 +61,9 @@ class FailureGuard:
         )
         times = self._store.journal.stumble(job_id, look.name)
         if times == 1:
-            self._store.dead_letters.add(SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id)
+            self._store.dead_letters.add(
+                SUPERVISOR_QUEUE, f"{job_id} cannot be carried on: {why}", job_id
+            )
         if times < MOST_STUMBLES:
             return
         try:

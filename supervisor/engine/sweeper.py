@@ -93,7 +93,9 @@ class Sweeper:
         if self._caps is not None and (
             self._caps_since_ms is None or held_since_ms < self._caps_since_ms
         ):
-            self._caps_since_ms = self._store.daily_budgets.set_caps(self._caps, self._caps_since_ms)
+            self._caps_since_ms = self._store.daily_budgets.set_caps(
+                self._caps, self._caps_since_ms
+            )
 
     def _sweep(self) -> tuple[int, bool]:
         swept = self._store.jobs.sweep()

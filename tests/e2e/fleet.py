@@ -259,7 +259,9 @@ class Fleet:
 
     def announced(self) -> set[int]:
         """The workers that are not about to end."""
-        return {int(one.worker.rpartition(":")[2]) for one in self.jobs.store.presence.announcements()}
+        return {
+            int(one.worker.rpartition(":")[2]) for one in self.jobs.store.presence.announcements()
+        }
 
     def logged(self, what: str, job_id: JobId) -> bool:
         """Whether some process has said this of the job."""

@@ -142,7 +142,9 @@ def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) 
         instructions="You write verses of four lines.",
     )
     store = open_store(redis_url, Settings())
-    store.presence.announce(Announcement(worker="one", specialists=(spec,), slots=1, model="offline"))
+    store.presence.announce(
+        Announcement(worker="one", specialists=(spec,), slots=1, model="offline")
+    )
 
     line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
 

@@ -268,7 +268,9 @@ def test_doctor_finds_a_sound_system_sound_and_says_what_would_be_lost(
 def test_dead_letters_are_listed_shown_and_dropped(handoff: Handoff, redis_url: str) -> None:
     store = open_store(redis_url, Settings())
     for body in ('{"job_id": 7}', '{"job_id": 8}', '{"job_id": 9}'):
-        store.dead_letters.add("researcher", "AgentHandoff: job_id: Input should be a valid string", body)
+        store.dead_letters.add(
+            "researcher", "AgentHandoff: job_id: Input should be a valid string", body
+        )
 
     def dead(*arguments: str) -> str:
         done = handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url)
@@ -280,7 +282,10 @@ def test_dead_letters_are_listed_shown_and_dropped(handoff: Handoff, redis_url: 
     assert '{"job_id": 8}' in dead("show", middle)
     assert json.loads(dead("show", middle, "--json"))["queue"] == "researcher"
     assert dead("drop", middle) == "1 dead letter dropped\n"
-    assert [letter.body for letter in store.dead_letters.newest()] == ['{"job_id": 9}', '{"job_id": 7}']
+    assert [letter.body for letter in store.dead_letters.newest()] == [
+        '{"job_id": 9}',
+        '{"job_id": 7}',
+    ]
     assert dead("drop", "--all") == "2 dead letters dropped\n"
     assert "no dead letters" in handoff.run("dead", HANDOFF_REDIS_URL=redis_url).stderr
     store.connection.close()

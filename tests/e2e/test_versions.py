@@ -140,7 +140,9 @@ def test_one_that_nobody_has_taken_for_a_minute_is_a_dead_letter_that_is_tried_a
     for one in held:
         one.go.set()
     wait_until(
-        lambda: {job_id in one.body for one in fleet.jobs.store.dead_letters.newest(2)} == {True, False},
+        lambda: (
+            {job_id in one.body for one in fleet.jobs.store.dead_letters.newest(2)} == {True, False}
+        ),
         what="both letters",
     )
     newest = json.loads(dead("list", "--json", "-n", "2"))

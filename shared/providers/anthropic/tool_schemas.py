@@ -27,8 +27,8 @@ from handoff_queue.shared.agent.tool import (
     ToolFailed,
     ToolOutput,
     check_parameter_names,
-    output_of,
 )
+from handoff_queue.shared.agent.tool_values import output_of
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import digest_of, problems_of

@@ -206,7 +206,9 @@ def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(
     assert verdict(a_claim(store), WorstCase(1, 1, 250)) == b"max_usd"
 
     assert store.daily_budgets.today("ours").installation.needed_microusd == 250
-    assert store.daily_budgets.spent_up("ours"), "what asks for 200 would fit, and was not what came"
+    assert store.daily_budgets.spent_up("ours"), (
+        "what asks for 200 would fit, and was not what came"
+    )
 
 
 def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_a_new_job_needs(

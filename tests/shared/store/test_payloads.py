@@ -88,7 +88,9 @@ def test_documents_are_asked_for_before_they_are_sent(store: Store) -> None:
     assert store.payloads.missing_documents([digest_of("one"), digest_of("two")], WORK_S) == {
         digest_of("two")
     }
-    assert store.payloads.documents([digest_of("one"), digest_of("two")]) == {digest_of("one"): "one"}
+    assert store.payloads.documents([digest_of("one"), digest_of("two")]) == {
+        digest_of("one"): "one"
+    }
 
 
 def test_a_document_that_is_used_again_stays_for_another_while(store: Store) -> None:

@@ -8,7 +8,7 @@ from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.events import CancelRequested, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
-from handoff_queue.supervisor.client.control import retry_commit
+from handoff_queue.supervisor.client.retry_request import retry_commit
 from tests.doubles.life import Life, planned
 
 LIMITS = JobLimits(max_turns=12, on_limit=OnLimit.ASK)

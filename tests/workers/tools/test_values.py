@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import pydantic
 import pytest
 
-from handoff_queue.shared.agent.tool import MOST_IMAGES, Tool, ToolFailed, ToolOutput
+from handoff_queue.shared.agent.tool import Tool, ToolFailed, ToolOutput
+from handoff_queue.shared.agent.tool_values import MOST_IMAGES
 from handoff_queue.shared.providers.anthropic.tool_schemas import tool_from
 from handoff_queue.shared.types.errors import InvalidTool
 from tests.workers.tools.contexts import Desk

@@ -1,0 +1,78 @@
+"""Images that a tool returned: their types and their bounds."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import imagesize
+
+from handoff_queue.shared.agent.tool import Image, ToolFailed
+
+MOST_BYTES = 3_750_000
+"""Of one image. The Messages API takes 5 MB of base64, which is a third longer."""
+
+
+MOST_PIXELS = 8_000
+"""Of each side, by the Messages API."""
+
+
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+)
+
+
+def media_type_of(data: bytes) -> str | None:
+    """Return the media type of an image that the Messages API takes, by its first bytes; None:
+    it is none.
+    """
+    for signature, media_type in _SIGNATURES:
+        if data.startswith(signature):
+            return media_type
+    is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+    return "image/webp" if is_webp else None
+
+
+def image_of(data: bytes) -> Image | None:
+    """Return these bytes as an image; None: they are none of the four kinds that the Messages
+    API takes.
+
+    Raises:
+        ToolFailed: the image is broken, or larger than the Messages API takes.
+    """
+    media_type = media_type_of(data)
+    if media_type is None:
+        return None
+    try:
+        width, height = imagesize.get(BytesIO(data))
+    except Exception as error:
+        raise ToolFailed(f"the {media_type} that it returned is broken") from error
+    if width <= 0 or height <= 0:
+        raise ToolFailed(f"the {media_type} that it returned is broken")
+    if len(data) > MOST_BYTES or max(width, height) > MOST_PIXELS:
+        raise ToolFailed(
+            f"the image that it returned has {width} x {height} pixels and {len(data):,} bytes; "
+            f"at most {MOST_PIXELS} pixels a side and {MOST_BYTES:,} bytes can be shown"
+        )
+    return Image(media_type, data, width, height)
+
+
+def encoded(value: Any) -> bytes | None:
+    """Return the image that an object of an image library is, as PNG; None: it is no such object.
+
+    Pillow's images, and what notebooks can show, have `_repr_png_`. Others have Pillow's
+    `save(file, format=...)`, `size` and `mode`.
+    """
+    if isinstance(value, type):
+        return None
+    data = value._repr_png_() if callable(getattr(value, "_repr_png_", None)) else None
+    is_like_pillow = callable(getattr(value, "save", None)) and all(
+        hasattr(value, name) for name in ("size", "mode")
+    )
+    if data is None and is_like_pillow:
+        buffer = BytesIO()
+        value.save(buffer, format="PNG")
+        data = buffer.getvalue()
+    return bytes(data) if isinstance(data, bytes | bytearray) else None

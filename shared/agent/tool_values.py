@@ -1,0 +1,157 @@
+"""Turn the value that a tool returned into what the model is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Set, ValuesView
+from enum import Enum
+from typing import Any, cast
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from handoff_queue.shared.agent.images import encoded, image_of
+from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
+from handoff_queue.shared.types.characters import all_in_whole_characters
+
+MOST_IMAGES = 4
+"""Of one result."""
+
+
+_PLAIN = ("_asdict", "to_dict", "tolist")
+"""Methods that return plain values: of SQLAlchemy's rows, of pandas' tables, of numpy's arrays
+and scalars.
+"""
+
+
+def output_of(name: str, value: Any) -> ToolOutput:
+    """Return what the tool called `name` returned, as the model is shown it. An awaitable is
+    run to its end first.
+
+    Raises:
+        ToolFailed: the value cannot be shown, for a reason that the model is told.
+    """
+    while inspect.isawaitable(value):
+        value = asyncio.run(_awaited(value))
+    reading = _Reading(name)
+    plain = reading.plain(value)
+    if len(reading.images) > MOST_IMAGES:
+        raise ToolFailed(
+            f"{name} returned {len(reading.images)} images; at most {MOST_IMAGES} can be shown"
+        )
+    images = tuple(reading.images)
+    if isinstance(plain, str):
+        return ToolOutput(plain, images)
+    return ToolOutput(_json(name, plain, reading.fallback), images)
+
+
+def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
+    try:
+        plain = to_jsonable_python(value, inf_nan_mode="null", fallback=fallback)
+        return json.dumps(
+            all_in_whole_characters(_finite(plain)), ensure_ascii=False, allow_nan=False
+        )
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+        raise ToolFailed(f"{name} returned a value that cannot be written as JSON") from error
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinities by null, also those that a pydantic model has let through."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
+
+
+def _plain_method(value: Any) -> Callable[[], Any] | None:
+    """Return what makes plain values of an object. None: the object has no such method."""
+    for name in _PLAIN:
+        if callable(method := getattr(value, name, None)):
+            return cast(Callable[[], Any], method)
+    keys = getattr(value, "keys", None)
+    if callable(keys) and hasattr(type(value), "__getitem__"):  # such as a row of sqlite3
+        return lambda: {key: value[key] for key in keys()}
+    return None
+
+
+class _Reading:
+    """Makes values plain, and collects the images among them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.images: list[Image] = []
+
+    def plain(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
+        """Return the value with images, bytes and lazy values in its containers replaced.
+        Other values are left to pydantic.
+
+        `inside`: the ids of the containers that the value is in. One that holds itself is left
+        to pydantic, which refuses it.
+        """
+        if isinstance(value, Enum):
+            value = value.value
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, Iterator) or inspect.isasyncgen(value):
+            raise ToolFailed(
+                f"{self._name} returned a {type(value).__name__}, whose items nobody has asked for; "
+                "it must return a list"
+            )
+        if isinstance(value, bytes | bytearray | memoryview):
+            value = self._of_bytes(bytes(value))
+        elif (picture := encoded(value)) is not None:
+            value = self._of_bytes(picture)
+        elif id(value) not in inside:
+            within = inside | {id(value)}
+            if type(value) in (list, tuple, set, frozenset):
+                value = [self.plain(item, within) for item in value]
+            elif type(value) is dict:
+                value = {key: self.plain(item, within) for key, item in value.items()}
+        return value
+
+    def _of_bytes(self, data: bytes) -> str:
+        image = image_of(data)
+        if image is not None:
+            self.images.append(image)
+            return f"[image {len(self.images)}]"
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ToolFailed(
+                f"{self._name} returned {len(data):,} bytes that are neither UTF-8 text nor a PNG, "
+                "JPEG, GIF or WebP image"
+            ) from None
+
+    def fallback(self, value: Any) -> Any:
+        """Return a value that pydantic does not know as one that it may know."""
+        if inspect.isawaitable(value):
+            getattr(value, "close", lambda: None)()
+            raise ToolFailed(
+                f"{self._name} returned a {type(value).__name__} inside of another value; "
+                "it must await it"
+            )
+        if (plain := self.plain(value)) is not value:
+            return plain
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, Set | range | ValuesView):
+            return list(value)
+        if (fields := getattr(type(value), "__attrs_attrs__", None)) is not None:
+            return {field.name: getattr(value, field.name) for field in fields}
+        if (plainly := _plain_method(value)) is not None:
+            return plainly()
+        has_text = any("__str__" in vars(kind) for kind in type(value).__mro__[:-1])
+        if has_text and not callable(value):
+            return str(value)
+        raise ToolFailed(
+            f"{self._name} returned a {type(value).__name__}, which cannot be written as JSON"
+        )
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

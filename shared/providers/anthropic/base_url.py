@@ -1,0 +1,27 @@
+"""The base URL of the Messages API, and the credentials in the URL."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+
+def parted(base_url: str) -> tuple[str, dict[str, str]]:
+    """`https://user:password@host/path` as an address that may be shown, and the header that
+    says the rest (RFC 7617).
+
+    aiohttp sends no request whose URL has them where there is such a header, too, which the
+    SDK sets.
+    """
+    try:
+        parts = urlsplit(base_url)
+    except ValueError:  # who uses it says so
+        return base_url, {}
+    if "@" not in parts.netloc:
+        return base_url, {}
+    said = b64encode(
+        f"{unquote(parts.username or '')}:{unquote(parts.password or '')}".encode()
+    ).decode()
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), {
+        "Authorization": f"Basic {said}"
+    }
