@@ -13,7 +13,7 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.agent_setup import AgentSetup
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
-from handoff_queue.shared.specialists.tool_grants import granted_limits
+from handoff_queue.shared.specialists.tool_grants import grant_limits
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -57,7 +57,7 @@ def run_handoff(
         )
         return AgentSetup(reading, tools)
 
-    within = handoff.model_copy(update={"limits": granted_limits(handoff.limits, own)})
+    within = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
     ended = attempts.attempt(text, within, fit, own=own)
     if ended.wakes and ended.parts_left > 0:
         try:

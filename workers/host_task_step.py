@@ -39,7 +39,7 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
-    failed,
+    failed_result,
     result_of,
     says_only_that_it_is_done,
 )
@@ -290,4 +290,4 @@ class HostTaskRunner:
         )
 
     def _failed(self, why: str, reason: StopReason = StopReason.DEFECT) -> HandoffResult:
-        return failed(self.handoff, why, reason)
+        return failed_result(self.handoff, why, reason)

@@ -30,7 +30,7 @@ from handoff_queue.shared.types.model import Model
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.roles.briefs import Candidate, route_brief
 from handoff_queue.supervisor.roles.instructions import read_role
-from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_routed_in
+from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_of_route_schema
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.handoffs import JOB, a_tool_context
 from tests.doubles.turns import MemoryTurns
@@ -139,7 +139,7 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
     equipment = RunDependencies(
         model=model,
         model_name=OFFLINE_MODEL,
-        reading=RouteFormat(specialists_routed_in(handoff.expected_output_format)),
+        reading=RouteFormat(specialists_of_route_schema(handoff.expected_output_format)),
         prices=Prices(is_free=True),
         tool_context=a_tool_context(),
     )

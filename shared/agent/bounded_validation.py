@@ -60,7 +60,7 @@ _budget: ContextVar[_Budget | None] = ContextVar("budget of the validation", def
 
 
 @contextmanager
-def limited(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> Iterator[None]:
+def limit_validation(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> Iterator[None]:
     """Limit the work of the validations in the block. They raise TooCostly beyond the limit."""
     token = _budget.set(_Budget(steps, cpu_s))
     try:
@@ -80,7 +80,7 @@ def spend(steps: int = 1) -> None:
         budget.spend(steps)
 
 
-def shortened(message: str) -> str:
+def shorten_message(message: str) -> str:
     """Return the beginning and the end of a message with more than `MOST_MESSAGE_CHARS`."""
     if len(message) <= MOST_MESSAGE_CHARS:
         return message
@@ -96,7 +96,7 @@ def _counted(keyword: _Keyword) -> _Keyword:
         spend()
         for error in keyword(validator, value, instance, schema) or ():
             spend()
-            error.message = shortened(error.message)
+            error.message = shorten_message(error.message)
             error.args = (error.message,)
             yield error
 

@@ -15,17 +15,17 @@ from pydantic import JsonValue, ValidationError, field_validator
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import (
     LenientAnswer,
-    folded_word,
     is_empty_form,
     json_object_in,
+    normalize_status,
     partial_object_in,
     what_came,
     without_nulls,
 )
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.sources import Sources
-from handoff_queue.shared.types.characters import composed
-from handoff_queue.shared.types.citation_markers import qualified, renamed_markers
+from handoff_queue.shared.types.characters import to_nfc
+from handoff_queue.shared.types.citation_markers import qualify_claim_id, qualify_markers
 from handoff_queue.shared.types.handoff import (
     Citation,
     Claim,
@@ -91,7 +91,7 @@ class _Claim(LenientAnswer):
         """They help code to compare claims, and are no reason to refuse one."""
         if isinstance(value, bool):
             return "yes" if value else "no"
-        said = composed(str(value).strip()) if isinstance(value, str | int | float) else ""
+        said = to_nfc(str(value).strip()) if isinstance(value, str | int | float) else ""
         return None if said.lower() in _NOTHING or len(said) > LONGEST_PART else said
 
     @property
@@ -146,7 +146,7 @@ class _Envelope(LenientAnswer):
     @field_validator("status", mode="before")
     @classmethod
     def _of_a_synonym(cls, value: Any) -> Any:
-        return _SYNONYMS.get(folded_word(value), value) if isinstance(value, str) else value
+        return _SYNONYMS.get(normalize_status(value), value) if isinstance(value, str) else value
 
     @field_validator("status")
     @classmethod
@@ -291,7 +291,7 @@ class EnvelopeFormat:
         claims, problems = self._own_claims(envelope)
         known = {**self.known_claims, **claims}
         dangling: list[str] = []
-        output, used = renamed_markers(envelope.output, self.step_id, known, dangling)
+        output, used = qualify_markers(envelope.output, self.step_id, known, dangling)
         problems += [f"[{name}] in the output points to no claim" for name in dangling]
         carried = {name: known[name] for name in used if name not in claims}
         kept = (*claims.values(), *carried.values())
@@ -327,7 +327,7 @@ class EnvelopeFormat:
         claims: dict[str, Claim] = {}
         problems: list[str] = []
         for given in envelope.claims:
-            name = qualified(given.id, self.step_id)
+            name = qualify_claim_id(given.id, self.step_id)
             if name is None or name in claims:
                 problems.append(
                     f'claim id "{given.id[:60]}" is '

@@ -59,7 +59,7 @@ def image_of(data: bytes) -> Image | None:
     return Image(media_type, data, width, height)
 
 
-def encoded(value: Any) -> bytes | None:
+def encode_image(value: Any) -> bytes | None:
     """Return the image that an object of an image library is, as PNG; None: it is no such object.
 
     Pillow's images, and what notebooks can show, have `_repr_png_`. Others have Pillow's

@@ -40,7 +40,7 @@ with its escape, if any.
 """
 
 
-def repaired_json(
+def repair_json(
     text: str, start: int, *, ends_in_backslash: bool = False
 ) -> tuple[str, int | None]:
     """Repair the JSON value of brackets that begins at `start`.
@@ -205,11 +205,11 @@ def _word_of(value: Any, kind: Any) -> Any:
     """
     if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
         return value
-    words = {folded_word(word.value): word.value for word in kind}
-    return words.get(folded_word(value), value)
+    words = {normalize_status(word.value): word.value for word in kind}
+    return words.get(normalize_status(value), value)
 
 
-def folded_word(word: str) -> str:
+def normalize_status(word: str) -> str:
     """Return `needs_input` for `Needs input.`, `needsInput` and `**needs-input**`."""
     words = _CAMEL.sub(r"\1_\2", word.strip(_AROUND_A_WORD))
     return re.sub(r"[\s_-]+", "_", words.lower())
@@ -285,7 +285,7 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
     start = text.find("{")
     if start < 0:
         return None
-    repaired, _ = repaired_json(text, start)
+    repaired, _ = repair_json(text, start)
     try:
         value = from_json(repaired, allow_partial="trailing-strings", allow_inf_nan=False)
         check_depth(value)
@@ -349,7 +349,7 @@ def _object_at(
         if not may_repair:
             return None
         for ends_in_backslash in (False, True):
-            repaired, behind = repaired_json(text, start, ends_in_backslash=ends_in_backslash)
+            repaired, behind = repair_json(text, start, ends_in_backslash=ends_in_backslash)
             value = None if behind is None else _parsed(repaired)
             if isinstance(value, dict) and behind is not None:
                 return value, behind

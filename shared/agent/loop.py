@@ -36,7 +36,7 @@ from handoff_queue.shared.agent.tool_calls import (
     NOTHING_DONE,
     TOO_MANY_CALLS,
     UNKNOWN,
-    observed,
+    observe_result,
 )
 from handoff_queue.shared.agent.tool_threads import ToolThreads
 from handoff_queue.shared.observability.logs import log_of
@@ -197,7 +197,7 @@ class Agent:
             else:
                 runnable.append(call)
                 continue
-            refused.append(observed(call, why, is_error=True))
+            refused.append(observe_result(call, why, is_error=True))
         if refused:
             self._note(*refused)
         names = (
@@ -268,7 +268,7 @@ class Agent:
         the same.
         """
         self._note(
-            *(observed(call, NOTHING_DONE, is_error=True) for call in self._talk.unanswered),
+            *(observe_result(call, NOTHING_DONE, is_error=True) for call in self._talk.unanswered),
             AgentPrompted(text=what),
         )
 

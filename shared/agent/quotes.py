@@ -115,7 +115,7 @@ class FoldedText:
         start = _position(plain, self.text)
         if start >= 0:
             return _at_most(Span(start, start + len(plain)))
-        wanted = folded(quote)
+        wanted = fold_quote(quote)
         start = _position(wanted, self._passes[-1].text) if wanted else -1
         if start < 0:
             return None
@@ -134,7 +134,7 @@ def find_quote(quote: str, text: str) -> Span | None:
     return FoldedText(text).find(quote)
 
 
-def folded(quote: str) -> str:
+def fold_quote(quote: str) -> str:
     """Return a quote folded as `FoldedText` folds, without what its edges may share with a
     document.
 

@@ -23,8 +23,8 @@ from handoff_queue.shared.agent.bounded_validation import (
     BoundedValidator,
     UnsupportedKeyword,
     ValidationTooCostly,
-    limited,
-    shortened,
+    limit_validation,
+    shorten_message,
     spend,
 )
 from handoff_queue.shared.types.errors import HandoffError
@@ -61,7 +61,7 @@ def check_schema(schema: object) -> None:
     try:
         _check_values(schema)
         plain = _without_dialect(_json.validate_python(schema, strict=True))
-        with limited(MOST_SCHEMA_STEPS, MOST_SCHEMA_CPU_S):
+        with limit_validation(MOST_SCHEMA_STEPS, MOST_SCHEMA_CPU_S):
             _check_form(plain)
             check_patterns(plain)
             _check_references(plain)
@@ -178,7 +178,7 @@ def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
         BrokenSchema: the schema cannot be used.
     """
     try:
-        with limited():
+        with limit_validation():
             error = jsonschema.exceptions.best_match(_validator(schema).iter_errors(value))
     except ValidationTooCostly:
         return "$: too costly to check against its schema; give fewer or less nested values"
@@ -199,7 +199,7 @@ def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
         raise BrokenSchema(f"it cannot be applied ({type(broken).__name__})") from broken
     if error is None:
         return None
-    return f"{shortened(error.json_path)}: {' '.join(error.message.split())}"
+    return f"{shorten_message(error.json_path)}: {' '.join(error.message.split())}"
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from handoff_queue.shared.agent.quotes import MOST_QUOTE_CHARS, FoldedText
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.types.characters import composed
+from handoff_queue.shared.types.characters import to_nfc
 from handoff_queue.shared.types.handoff import Citation, Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
@@ -34,10 +34,10 @@ class Sources:
     def document(self, source: str) -> Document | None:
         """Return the document with this path or URL, or the only one with this end of a path."""
         documents = (*self.manifest.documents, *self.fetched())
-        wanted = composed(source.strip())
+        wanted = to_nfc(source.strip())
         near = dict[str, Document]()
         for document in documents:
-            path = composed(document.path)
+            path = to_nfc(document.path)
             if path == wanted:
                 return document
             if wanted and (path.endswith(f"/{wanted}") or wanted.endswith(f"/{path}")):

@@ -39,7 +39,7 @@ def definition(tool: Tool) -> dict[str, object]:
     }
 
 
-def observed(call: Block, text: str, *, is_error: bool = False) -> ToolObserved:
+def observe_result(call: Block, text: str, *, is_error: bool = False) -> ToolObserved:
     return ToolObserved(tool_use_id=call["id"], text=in_whole_characters(text), is_error=is_error)
 
 
@@ -53,7 +53,7 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Tool
     tool = tools.get(str(call.get("name")))
     if tool is None or tool.run is None:
         known = ", ".join(sorted(name for name, item in tools.items() if item.run)) or "none"
-        return observed(
+        return observe_result(
             call,
             f"there is no tool {str(call.get('name'))[:60]!r} here; there are: {known}",
             is_error=True,
@@ -61,24 +61,24 @@ def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> Tool
     try:
         problem = argument_problem(call.get("input"), tool)
         if problem:
-            return observed(call, f"{tool.name}: {problem}", is_error=True)
+            return observe_result(call, f"{tool.name}: {problem}", is_error=True)
         output = tool.run(dict(call["input"]), replace(context, call_id=call["id"]))
         return _shown(call, ToolOutput(output) if isinstance(output, str) else output)
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
-        return observed(call, _failure(tool, error), is_error=True)
+        return observe_result(call, _failure(tool, error), is_error=True)
 
 
 def _shown(call: Block, output: ToolOutput) -> ToolObserved:
-    text = "" if output.images and not output.text else shortened(output.text)
+    text = "" if output.images and not output.text else shorten_result(output.text)
     if not output.images:
-        return observed(call, text)
+        return observe_result(call, text)
     images = tuple(
         ObservedImage.model_validate(
             {"media_type": image.media_type, "data": b64encode(image.data).decode()}
         )
         for image in output.images
     )
-    return observed(call, text).model_copy(update={"images": images})
+    return observe_result(call, text).model_copy(update={"images": images})
 
 
 def _failure(tool: Tool, error: BaseException) -> str:
@@ -103,7 +103,7 @@ def argument_problem(arguments: object, tool: Tool) -> str | None:
     return _line(f"bad arguments at {problem}") if problem else None
 
 
-def shortened(text: str) -> str:
+def shorten_result(text: str) -> str:
     """The text, cut with a note if it is too long to be paid in every turn."""
     if len(text) <= MOST_RESULT_CHARS:
         return text or "(nothing)"

@@ -14,7 +14,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext
-from handoff_queue.shared.agent.tool_calls import UNKNOWN, observed, result_of
+from handoff_queue.shared.agent.tool_calls import UNKNOWN, observe_result, result_of
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.types.checkpoints import ToolObserved
@@ -118,7 +118,7 @@ class ToolThreads:
         if left_behind < MOST_LEFT_BEHIND:
             return None
         text = f"{name} was not run: {left_behind} earlier calls of it have not returned yet"
-        return observed(call, text, is_error=True)
+        return observe_result(call, text, is_error=True)
 
     def _start(self, call: Block) -> None:
         name = str(call.get("name"))
@@ -138,7 +138,7 @@ class ToolThreads:
             thread.start()
         except RuntimeError:
             text = f"{label} was not run: the worker cannot start another thread"
-            self._done.put((call["id"], observed(call, text, is_error=True)))
+            self._done.put((call["id"], observe_result(call, text, is_error=True)))
 
     def _work(self, call: Block, label: str) -> None:
         try:
@@ -163,7 +163,7 @@ class ToolThreads:
             _LEFT_BEHIND.add(running.tool_name, running.thread)
             _log.warning("tool timed out", tool=running.tool_name, timeout_s=running.timeout_s)
         return [
-            observed(
+            observe_result(
                 running.call,
                 f"{running.tool_name} did not return within {running.timeout_s:g} s; it may still "
                 "do what it was asked for",

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from handoff_queue.shared.agent.images import encoded, image_of
+from handoff_queue.shared.agent.images import encode_image, image_of
 from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
 from handoff_queue.shared.types.characters import all_in_whole_characters
 
@@ -104,7 +104,7 @@ class _Reading:
             )
         if isinstance(value, bytes | bytearray | memoryview):
             value = self._of_bytes(bytes(value))
-        elif (picture := encoded(value)) is not None:
+        elif (picture := encode_image(value)) is not None:
             value = self._of_bytes(picture)
         elif id(value) not in inside:
             within = inside | {id(value)}

@@ -53,7 +53,7 @@ class AttemptOutcome:
     """What entered the journal by it."""
 
 
-def interrupted(claim: Claim, reason: Interrupted) -> AttemptOutcome:
+def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
     """The claim ends without a result: who has it next."""
     match reason:
         case Draining():

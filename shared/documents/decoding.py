@@ -39,10 +39,10 @@ def decode(data: bytes, charset: str | None = None) -> str:
     Raises:
         Refused: binary, or in an encoding that cannot be told.
     """
-    return tidied(_decoded(data, charset))
+    return tidy_text(_decoded(data, charset))
 
 
-def tidied(text: str) -> str:
+def tidy_text(text: str) -> str:
     """One way to end lines, and nothing that cannot be stored, shown or quoted (controls, lone
     surrogates).
     """

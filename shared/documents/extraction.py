@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidied
-from handoff_queue.shared.documents.html import declared_charset, html_text
+from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidy_text
+from handoff_queue.shared.documents.html import find_declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF, is_html, is_text
 from handoff_queue.shared.documents.reader_process import text_elsewhere
 
@@ -30,7 +30,7 @@ def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
     if is_heavy(media_type, len(data)):
         return text_elsewhere(data, media_type, charset)
     if is_html(media_type):
-        return tidied(html_text(decode(data, charset or declared_charset(data))))
+        return tidy_text(html_text(decode(data, charset or find_declared_charset(data))))
     if not is_text(media_type):
         raise DocumentRefused(f"is {media_type}, which cannot be read")
     return decode(data, charset)

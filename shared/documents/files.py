@@ -32,7 +32,7 @@ class FoundFile:
     refused: DocumentRefused | None = None
 
 
-def found_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> list[FoundFile]:
+def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> list[FoundFile]:
     """Every visible file below a folder (or the one file), sorted by path.
 
     Raises:

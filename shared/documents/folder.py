@@ -10,7 +10,7 @@ from pathlib import Path
 
 from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.extraction import extract, is_heavy
-from handoff_queue.shared.documents.files import FoundFile, found_files, read_bytes
+from handoff_queue.shared.documents.files import FoundFile, find_files, read_bytes
 from handoff_queue.shared.documents.media_types import media_type_of, what_to_do_with_binary
 from handoff_queue.shared.documents.reader_process import HeavyFile, texts_elsewhere
 from handoff_queue.shared.types.errors import InvalidDocuments
@@ -50,7 +50,7 @@ def read_folder(
             holds nothing that can be read. A file that cannot be read is left out, with a
             note; it is an error if `strict` is true, or if `folder` is that file.
     """
-    files = found_files(folder, max_document_bytes=max_document_bytes, max_documents=max_documents)
+    files = find_files(folder, max_document_bytes=max_document_bytes, max_documents=max_documents)
     documents: list[Document] = []
     texts: dict[str, str] = {}
     bad: list[str] = []

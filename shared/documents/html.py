@@ -45,7 +45,7 @@ _CHARSET = re.compile(
 )
 
 
-def declared_charset(data: bytes) -> str | None:
+def find_declared_charset(data: bytes) -> str | None:
     """What the page itself says its encoding is (browsers look at the first kilobyte too)."""
     found = _CHARSET.search(data[:2048])
     return found.group(1).decode("ascii") if found else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from handoff_queue.shared.documents.decoding import DocumentRefused, tidied
+from handoff_queue.shared.documents.decoding import DocumentRefused, tidy_text
 from handoff_queue.shared.settings.optional_packages import missing
 
 MOST_CHARS = 20_000_000
@@ -42,7 +42,7 @@ def pdf_text(path: str) -> str:
         pages: list[str] = []
         chars = 0
         for page in reader.pages:
-            pages.append(tidied(page.extract_text()).strip())
+            pages.append(tidy_text(page.extract_text()).strip())
             chars += len(pages[-1])
             if chars > MOST_CHARS:
                 raise DocumentRefused(

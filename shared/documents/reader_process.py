@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidied
-from handoff_queue.shared.documents.html import declared_charset, html_text
+from handoff_queue.shared.documents.decoding import DocumentRefused, decode, tidy_text
+from handoff_queue.shared.documents.html import find_declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF
 from handoff_queue.shared.documents.pdf import pdf_text
 
@@ -132,7 +132,9 @@ def _answer(file: HeavyFile) -> dict[str, str]:
         if file.media_type == PDF:
             return {"text": pdf_text(file.path)}
         data = Path(file.path).read_bytes()
-        return {"text": tidied(html_text(decode(data, file.charset or declared_charset(data))))}
+        return {
+            "text": tidy_text(html_text(decode(data, file.charset or find_declared_charset(data))))
+        }
     except DocumentRefused as reason:
         return {"refused": str(reason)}
     except OSError as error:

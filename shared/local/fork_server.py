@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Self
 
 from handoff_queue.shared.local.fork_server_child import ForkRequest
-from handoff_queue.shared.local.parent_death_guard import leashed
+from handoff_queue.shared.local.parent_death_guard import guarded_command
 
 _READ_ONCE = (
     "PYTHON",
@@ -162,7 +162,7 @@ class ForkServer:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                leashed(
+                guarded_command(
                     [
                         sys.executable,
                         "-P",

@@ -27,7 +27,7 @@ NO_SUCH_COMMAND = 127
 """Exit status, as a shell's."""
 
 
-def leashed(command: list[str], parent_pid: int | None = None) -> list[str]:
+def guarded_command(command: list[str], parent_pid: int | None = None) -> list[str]:
     """The command line that runs `command` so that it dies with `parent_pid` (this process)."""
     return [
         sys.executable,

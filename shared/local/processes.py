@@ -23,7 +23,7 @@ from typing import Self
 
 from handoff_queue.shared.broker.readiness import READY_FILE
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
-from handoff_queue.shared.local.parent_death_guard import leashed
+from handoff_queue.shared.local.parent_death_guard import guarded_command
 from handoff_queue.shared.types.errors import UserError
 
 MOST_RESTARTS = 5
@@ -261,7 +261,7 @@ class _Child(threading.Thread):
                 )
             else:
                 self._process = subprocess.Popen(
-                    leashed(self.spec.command),
+                    guarded_command(self.spec.command),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

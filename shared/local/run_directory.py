@@ -56,7 +56,7 @@ class RunDirectory:
         self.path = self._parent
 
     def __enter__(self) -> Self:
-        remove_left_behind(self._parent)
+        remove_stale_folders(self._parent)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))  # mode 0700
         self._lock_fd = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
@@ -72,7 +72,7 @@ class RunDirectory:
         os.close(self._lock_fd)
 
 
-def remove_left_behind(parent: Path) -> None:
+def remove_stale_folders(parent: Path) -> None:
     """Remove this user's run folders whose run has ended without doing so."""
     for folder in parent.glob(f"{_PREFIX}*"):
         try:

@@ -22,7 +22,7 @@ from handoff_queue.shared.broker.attempt_outcome import (
     AttemptOutcome,
     figures_of,
     finished_event,
-    interrupted,
+    outcome_of_interrupt,
 )
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.observability.telemetry import telemetry
@@ -36,7 +36,7 @@ from handoff_queue.shared.runtime.agent_setup import (
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists.tool_grants import granted_spec
+from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claims import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
@@ -51,7 +51,12 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
     UserError,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason, failed
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    HandoffResult,
+    StopReason,
+    failed_result,
+)
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.rate_limits import Expected
 from handoff_queue.shared.types.results import result_in
@@ -134,7 +139,7 @@ class Attempts:
         An exception before the claim would cause endless retries, because only claims are counted.
 
         `own` is the agent's file in this process. The spec that the handoff refers to may only
-        narrow it, see `granted_spec`. None: the spec is taken as it is.
+        narrow it, see `grant_spec`. None: the spec is taken as it is.
 
         Raises:
             StoreUnavailable: what it refers to could not be fetched now.
@@ -177,7 +182,7 @@ class Attempts:
             except Interrupted as reason:
                 if isinstance(reason, Cancelled):
                     span.dropped()
-                return interrupted(claim, reason)
+                return outcome_of_interrupt(claim, reason)
             if ended.result is not None:
                 span.finished(ended.result)
             return ended
@@ -198,9 +203,9 @@ class Attempts:
     def _own_result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
-            return failed(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
+            return failed_result(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
         if claim.unreadable is not None:
-            return failed(
+            return failed_result(
                 ready.handoff,
                 f"the checkpoints of its earlier claims cannot be read: {claim.unreadable}",
             )
@@ -218,18 +223,20 @@ class Attempts:
         except StoreUnavailable:
             raise
         except (StoreError, MalformedMessage) as error:
-            return failed(handoff, f"what the handoff refers to cannot be read: {error}"), _NO_CALL
+            return failed_result(
+                handoff, f"what the handoff refers to cannot be read: {error}"
+            ), _NO_CALL
         except UserError as error:
-            return failed(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
+            return failed_result(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
         except Exception as error:
             log.exception("defect before a handoff")
-            return failed(
+            return failed_result(
                 handoff, f"a defect of ours, before it was run: {type(error).__name__}"
             ), _NO_CALL
 
     def _runner(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Runner:
         pinned, loaded = self._load(handoff)
-        spec = granted_spec(pinned, own) if own is not None else pinned
+        spec = grant_spec(pinned, own) if own is not None else pinned
         books = self.library.of_job(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )
@@ -321,7 +328,9 @@ class Attempts:
             raise
         except Exception as error:
             log.exception("defect after a handoff")
-            why = failed(handoff, f"a defect of ours, after it was run: {type(error).__name__}")
+            why = failed_result(
+                handoff, f"a defect of ours, after it was run: {type(error).__name__}"
+            )
             instead = why.model_copy(
                 update={
                     "usage": result.usage,

@@ -11,7 +11,7 @@ from celery import Celery
 
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
-from handoff_queue.shared.providers.anthropic.base_url import parted
+from handoff_queue.shared.providers.anthropic.base_url import split_credentials
 from handoff_queue.shared.runtime.process import Process
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.presence import MOST_ROLES, Node
@@ -67,7 +67,7 @@ def server_of(settings: Settings) -> str:
     """
     if settings.is_offline or settings.model_provider != "anthropic":
         return ""
-    address, _ = parted((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
+    address, _ = split_credentials((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
     try:
         return urlunsplit(urlsplit(address)._replace(query="", fragment=""))
     except ValueError:

@@ -8,7 +8,7 @@ from pathlib import Path
 from handoff_queue.shared.types.errors import UserError
 
 
-def expanded(folder: Path, setting: str) -> Path:
+def expand_folder(folder: Path, setting: str) -> Path:
     """Return a folder with its `~` or `~NAME` replaced.
 
     A container may run under a user id without an entry in /etc/passwd and without HOME. Then

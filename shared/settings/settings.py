@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from handoff_queue.shared.settings.folders import expanded
+from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.http_values import (
     check_header_value,
     check_headers,
@@ -176,7 +176,7 @@ class Settings(BaseSettings):
     @classmethod
     def _expanded(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
         try:
-            return tuple(expanded(folder, str(info.field_name)) for folder in folders)
+            return tuple(expand_folder(folder, str(info.field_name)) for folder in folders)
         except UserError:
             raise ValueError(
                 "needs a home folder that does not exist: use an absolute path, or set HOME"
@@ -189,7 +189,7 @@ class Settings(BaseSettings):
         Raises:
             UserError: this user has no home folder; names HANDOFF_CACHE_DIR.
         """
-        return expanded(self.cache_dir, "HANDOFF_CACHE_DIR")
+        return expand_folder(self.cache_dir, "HANDOFF_CACHE_DIR")
 
     @property
     def is_offline(self) -> bool:

@@ -16,7 +16,7 @@ Number = TypeVar("Number", int, float)
 log = log_of(__name__)
 
 
-def granted_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
+def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     """Return the spec that a job brings, with no more power than this process's own file gives.
 
     A job that was planned while no worker announced the specialist brings a placeholder: then the
@@ -48,7 +48,7 @@ def granted_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     )
 
 
-def granted_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
+def grant_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
     """Return a handoff's limits, each no higher than the one in this process's own file."""
     most_microusd = None if own.max_usd is None else max(1, microusd(own.max_usd))
     return limits.model_copy(

@@ -20,9 +20,9 @@ from handoff_queue.shared.store.finish_request import (
     FinishReply,
     FinishRequest,
 )
-from handoff_queue.shared.store.payloads import packed, stored
+from handoff_queue.shared.store.payloads import pack, payload_arguments
 from handoff_queue.shared.store.rate_limiter import RateLimiter
-from handoff_queue.shared.store.redis.connection import Connection, insisted
+from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
 from handoff_queue.shared.store.script_arguments import keep_of, order_of, worst_of
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
@@ -174,7 +174,7 @@ class Claim:
         """What was paid is in the store when this returns, unless it may wait."""
         if may_wait and self.is_first:
             self._check_claim()
-            self._unwritten.extend((item, packed(item.to_json())) for item in checkpoints)
+            self._unwritten.extend((item, pack(item.to_json())) for item in checkpoints)
         else:
             self._turn(checkpoints, gets_further=not may_wait)
 
@@ -210,7 +210,7 @@ class Claim:
         """Keys and arguments of `renew.lua`, whose answer is to be heeded."""
         self._beaten_at = time.monotonic()
         draft, self._unsent_draft = self._unsent_draft, ""
-        shown = packed(draft) if draft else ""
+        shown = pack(draft) if draft else ""
         return self._keys, [
             self.handoff_id,
             self.fence,
@@ -251,7 +251,12 @@ class Claim:
         ]
         return FinishRequest(
             events,
-            (*order, *(event.to_json() for event in events), *kept, *stored((text, *payloads))),
+            (
+                *order,
+                *(event.to_json() for event in events),
+                *kept,
+                *payload_arguments((text, *payloads)),
+            ),
         )
 
     def finish(self, end: FinishRequest) -> FinishReply:
@@ -306,7 +311,7 @@ class Claim:
         """
         with self._lock:
             self._check_claim()
-            written = [*self._unwritten, *((item, packed(item.to_json())) for item in new)]
+            written = [*self._unwritten, *((item, pack(item.to_json())) for item in new)]
             items = [item for item, _ in written]
             lease_ms, keep = int(self.lease_s * 1000), keep_of(self.keep_s, self.deadline)
             order = [self.handoff_id, self.fence, lease_ms, *keep, self._used(items)]
@@ -359,7 +364,7 @@ class Claim:
             self._beaten_at = time.monotonic()
             return self.connection.script(script, self._keys, list(order))
 
-        return insisted(say, is_worth_it)
+        return retry_until_answered(say, is_worth_it)
 
     def _check_drain(self) -> None:
         if self.drain.asked:

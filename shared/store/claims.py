@@ -16,10 +16,14 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
-from handoff_queue.shared.store.journal import Commit, Journal, recorded_as
-from handoff_queue.shared.store.payloads import unpacked
+from handoff_queue.shared.store.journal import Commit, Journal, records_of_commit
+from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
-from handoff_queue.shared.store.redis.connection import Connection, in_our_words, insisted
+from handoff_queue.shared.store.redis.connection import (
+    Connection,
+    in_our_words,
+    retry_until_answered,
+)
 from handoff_queue.shared.store.script_arguments import keep_of, worst_of
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from handoff_queue.shared.types.errors import UnreadablePayload
@@ -103,7 +107,7 @@ class Claims:
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
         order = [[keys.job(wanted.job_id), keys.DUE], self._order(wanted)]
-        answer = insisted(
+        answer = retry_until_answered(
             lambda: self._connection.script("claim", *order), lambda: time.monotonic() < until
         )
         return self._claim(wanted, answer, asked_at)
@@ -118,7 +122,7 @@ class Claims:
         """
         asked_at = time.monotonic()
         answer = self._journal.say(commit, claim=self._order(wanted))
-        return recorded_as(commit, answer), self._claim(wanted, answer[3], asked_at)
+        return records_of_commit(commit, answer), self._claim(wanted, answer[3], asked_at)
 
     def end_and_commit(
         self, claim: Claim, end: FinishRequest, commit: Commit, wanted: ClaimRequest | None
@@ -140,7 +144,7 @@ class Claims:
         if not answer[0]:
             return FinishedWithCommit(finished)
         next_one = self._claim(wanted, answer[3], asked_at) if wanted else None
-        return FinishedWithCommit(finished, tuple(recorded_as(commit, answer)), next_one)
+        return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_one)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
         """The claim that a child job has on the handoff that it does, since `Journal.commit`
@@ -234,7 +238,7 @@ def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], 
     """
     try:
         return tuple(
-            checkpoint_adapter.validate_json(unpacked(item)) for item in stored_checkpoints
+            checkpoint_adapter.validate_json(unpack(item)) for item in stored_checkpoints
         ), None
     except ValidationError as error:
         return (), problems_of(error)

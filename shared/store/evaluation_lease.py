@@ -41,7 +41,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claims import MAX_LOOKS
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
-from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, recorded
+from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import LooksCrowded, LooksFrozen, StoreUnavailable
 from handoff_queue.shared.types.events import Recorded
@@ -86,7 +86,7 @@ class EvaluationLease:
         if verdict == b"crowded":
             raise LooksCrowded(f"those who look at {self.job_id} just now may be frozen")
         found = [
-            recorded((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
+            parse_stream_entry((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
             for entry_id, fields in entries
         ]
         return (

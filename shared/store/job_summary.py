@@ -16,7 +16,7 @@ from handoff_queue.shared.store.jobs import (
     hashes_of,
     job_standing,
 )
-from handoff_queue.shared.store.journal import recorded
+from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import Recorded, Routed
@@ -168,7 +168,12 @@ class JobSummaries:
         with in_our_words():
             entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
         return next(
-            (event for entry in entries if isinstance(event := recorded(entry).event, Routed)), None
+            (
+                event
+                for entry in entries
+                if isinstance(event := parse_stream_entry(entry).event, Routed)
+            ),
+            None,
         )
 
     def handoffs(
@@ -205,5 +210,7 @@ def _tally(text: str, version: int) -> HandoffTally | None:
 
 def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:
     return tuple(
-        recorded((version, {b"t": at, b"e": event})) for version, at, event in entries if event
+        parse_stream_entry((version, {b"t": at, b"e": event}))
+        for version, at, event in entries
+        if event
     )

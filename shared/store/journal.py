@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.payloads import stored
+from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection, in_our_words
 from handoff_queue.shared.store.script_arguments import order_of
 from handoff_queue.shared.types.errors import (
@@ -101,7 +101,7 @@ class Journal:
             VersionConflict: the journal is not at `expected`, or nobody waits for the parent's
             handoff; nothing was written.
         """
-        return recorded_as(commit, self.say(commit))
+        return records_of_commit(commit, self.say(commit))
 
     def say(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
@@ -175,7 +175,7 @@ class Journal:
             order_of(order),
             *end,
             *(event.to_json() for event in commit.events),
-            *stored(commit.payloads),
+            *payload_arguments(commit.payloads),
         ]
 
     def append(
@@ -225,7 +225,7 @@ class Journal:
             event.to_json(),
             json.dumps(dict(fields or {})),
             json.dumps(list(statuses)),
-            *stored(payloads),
+            *payload_arguments(payloads),
         ]
         version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], order))
         if not version:
@@ -240,7 +240,7 @@ class Journal:
                 part = self._connection.redis.xrange(
                     keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST
                 )
-            found += [recorded(entry) for entry in part]
+            found += [parse_stream_entry(entry) for entry in part]
             if len(part) < READ_AT_MOST:
                 return found
             after = found[-1].version
@@ -253,7 +253,7 @@ class Journal:
                 pipe.xrange(keys.log(job_id), count=1)
             found = pipe.execute()
         return {
-            job_id: recorded(entries[0]).event
+            job_id: parse_stream_entry(entries[0]).event
             for job_id, entries in zip(job_ids, found, strict=True)
             if entries
         }
@@ -266,7 +266,7 @@ class Journal:
                 block=max(1, int(wait_s * 1000)),
                 count=READ_AT_MOST,
             )
-        return [recorded(entry) for entry in answer[0][1]] if answer else []
+        return [parse_stream_entry(entry) for entry in answer[0][1]] if answer else []
 
     def follow_each(
         self, positions: Mapping[JobId, int], wait_s: float
@@ -313,7 +313,7 @@ class Journal:
         )
 
 
-def recorded_as(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
+def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
     """The events of a commit in their places, by the script's answer.
 
     Raises:
@@ -389,12 +389,12 @@ def _parsed(
     entries: Sequence[tuple[bytes, dict[bytes, bytes]]],
 ) -> list[Recorded] | MalformedMessage:
     try:
-        return [recorded(entry) for entry in entries]
+        return [parse_stream_entry(entry) for entry in entries]
     except MalformedMessage as error:
         return error
 
 
-def recorded(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
+def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
     """An entry of the stream: its id, and its fields."""
     entry_id, fields = entry
     return Recorded(

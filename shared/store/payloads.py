@@ -35,7 +35,7 @@ UPLOAD_CHARS = 4_000_000
 """Documents' characters in one round trip."""
 
 
-def packed(text: str) -> bytes:
+def pack(text: str) -> bytes:
     """A first byte says how the rest is stored."""
     raw = text.encode()
     if len(raw) < COMPRESS_FROM:
@@ -46,7 +46,7 @@ def packed(text: str) -> bytes:
     return b"z" + small.compress(raw) + small.flush()
 
 
-def unpacked(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
+def unpack(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
     """Return the text of a stored payload of at most `most_bytes` bytes; a longer one is not
     decompressed.
 
@@ -82,7 +82,7 @@ def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
         UnreadablePayload: it cannot be unpacked, or it is another text.
     """
     try:
-        text = unpacked(stored, most_bytes)
+        text = unpack(stored, most_bytes)
     except UnreadablePayload as error:
         raise UnreadablePayload(f"payload {digest[:12]} cannot be read: {error}") from error
     if digest_of(text) != digest:
@@ -92,7 +92,7 @@ def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
     return text
 
 
-def stored(texts: Iterable[str]) -> list[str | bytes]:
+def payload_arguments(texts: Iterable[str]) -> list[str | bytes]:
     """Pairs of digest and compressed payload, as the scripts take them."""
     return [
         item
@@ -102,7 +102,7 @@ def stored(texts: Iterable[str]) -> list[str | bytes]:
 
 
 def _stored(text: str) -> tuple[str, bytes]:
-    return digest_of(text), packed(text)
+    return digest_of(text), pack(text)
 
 
 _stored_again = lru_cache(maxsize=256)(_stored)
@@ -181,7 +181,7 @@ class PayloadStore:
         with in_our_words():
             stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
         try:
-            return unpacked(stored) if stored is not None else ""
+            return unpack(stored) if stored is not None else ""
         except UnreadablePayload:
             return ""
 
@@ -216,7 +216,7 @@ class PayloadStore:
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
-                pipe.set(keys.document(digest), packed(text), ex=self._stay_s(work_s), nx=True)
+                pipe.set(keys.document(digest), pack(text), ex=self._stay_s(work_s), nx=True)
             pipe.execute()
 
     def documents(self, digests: Sequence[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 _HALF = re.compile(r"[\ud800-\udfff]")
 
 
-def composed(text: str) -> str:
+def to_nfc(text: str) -> str:
     """Return the text in NFC. Texts that a reader cannot tell apart are then equal."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 

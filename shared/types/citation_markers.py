@@ -14,7 +14,7 @@ MARKER = re.compile(rf"\[({_NAME}(?:\s*[,;]\s*{_NAME})*)\]")
 _ID = re.compile(rf"^\[?({_NAME}|[0-9]{{1,4}})\]?$")
 
 
-def qualified(claim_id: str, step: StepId) -> str | None:
+def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
     """The id with its step in front: `c1` -> `step.c1`. None if it is no id. A bare number
     counts as one.
     """
@@ -27,7 +27,7 @@ def qualified(claim_id: str, step: StepId) -> str | None:
     return name if "." in name else f"{step}.{name}"
 
 
-def renamed_markers(
+def qualify_markers(
     output: Any, step: StepId, known: Collection[str], dangling: list[str]
 ) -> tuple[Any, list[str]]:
     """The output with every marker qualified, one id per bracket, and the ids that it points
@@ -40,7 +40,7 @@ def renamed_markers(
     def rename(match: re.Match[str]) -> str:
         kept = []
         for given in re.split(r"\s*[,;]\s*", match.group(1)):
-            name = qualified(given, step)
+            name = qualify_claim_id(given, step)
             if name in known and name is not None:
                 used[name] = None
                 kept.append(f"[{name}]")

@@ -267,7 +267,7 @@ def problem_with(when: When) -> str | None:
 # Evaluation
 
 
-def decided(
+def evaluate_condition(
     condition: Condition,
     steps: Mapping[str, Mapping[str, JsonValue]],
     item: JsonValue = None,
@@ -279,13 +279,13 @@ def decided(
     """
     evaluation = _Evaluation(steps, item)
     is_met = evaluation.truth(condition.tree)
-    seen = [f"{path} is {shown(value)}" for path, value in evaluation.seen.items()]
+    seen = [f"{path} is {show_value(value)}" for path, value in evaluation.seen.items()]
     values = f" ({'; '.join(seen[:_MOST_VALUES])})" if seen else ""
     said = "is met" if is_met else "is not met"
     return Decided(is_met, f"its condition {said}: {' '.join(condition.text.split())}{values}")
 
 
-def shown(value: JsonValue) -> str:
+def show_value(value: JsonValue) -> str:
     """Return a value as a reason names it, cut to a few words."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}..."
@@ -301,7 +301,7 @@ class _Evaluation:
     def truth(self, node: ast.expr) -> bool:
         value = self.value(node)
         if not isinstance(value, bool):
-            raise Undecided(f"{_text(node)} is {shown(value)}, not true or false")
+            raise Undecided(f"{_text(node)} is {show_value(value)}, not true or false")
         return value
 
     def value(self, node: ast.expr) -> Any:  # noqa: PLR0911 (one case a node)
@@ -336,7 +336,7 @@ class _Evaluation:
     def _length(self, node: ast.expr) -> int:
         value = self.value(node)
         if not isinstance(value, str | list | dict):
-            raise Undecided(f"{_text(node)} is {shown(value)}, which has no length")
+            raise Undecided(f"{_text(node)} is {show_value(value)}, which has no length")
         return len(value)
 
     def _looked_up(self, node: ast.expr) -> JsonValue:
@@ -381,7 +381,7 @@ def _part(value: JsonValue, key: str | int, path: str) -> JsonValue:
         if -len(value) <= key < len(value):
             return value[key]
         raise Undecided(f"{path} has {len(value)} items, and none at {key}")
-    raise Undecided(f"{path} is {shown(value)}, which has no {key!r:.60}")
+    raise Undecided(f"{path} is {show_value(value)}, which has no {key!r:.60}")
 
 
 def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool:
@@ -396,7 +396,7 @@ def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool
 def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
     for value, name in zip((left, right), names, strict=True):
         if isinstance(value, list | dict):
-            raise Undecided(f"{name} is {shown(value)}; compare a field of it, or its len()")
+            raise Undecided(f"{name} is {show_value(value)}; compare a field of it, or its len()")
     pair = _as_numbers(left, right)
     if pair is not None:
         return pair[0] == pair[1]
@@ -410,7 +410,7 @@ def _ordered(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
     if isinstance(left, str) and isinstance(right, str):
         return left, right
     raise Undecided(
-        f"{names[0]} is {shown(left)} and {names[1]} is {shown(right)}: one is no number,"
+        f"{names[0]} is {show_value(left)} and {names[1]} is {show_value(right)}: one is no number,"
         " so neither is the greater"
     )
 
@@ -418,13 +418,15 @@ def _ordered(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
 def _is_in(left: Any, right: Any, names: tuple[str, str]) -> bool:
     if isinstance(right, str):
         if not isinstance(left, str):
-            raise Undecided(f"{names[1]} is a text, and {names[0]} is {shown(left)}, which is none")
+            raise Undecided(
+                f"{names[1]} is a text, and {names[0]} is {show_value(left)}, which is none"
+            )
         return left in right
     if isinstance(right, dict):
         return left in _hashable(right)
     if isinstance(right, list):
         return any(_equal(left, one, names) for one in _scalars(right))
-    raise Undecided(f"{names[1]} is {shown(right)}, which holds nothing")
+    raise Undecided(f"{names[1]} is {show_value(right)}, which holds nothing")
 
 
 def _hashable(value: Mapping[str, JsonValue]) -> Sequence[str]:

@@ -253,7 +253,7 @@ class HandoffResult(Message):
 
     @property
     def failure(self) -> str:
-        """The kind of its failure, without a model's words: what ended it, or `failed` where
+        """The kind of its failure, without a model's words: what ended it, or `failed_result` where
         its own answer says so; '': none.
         """
         if self.status is not ResultStatus.FAILED:
@@ -310,7 +310,7 @@ def says_only_that_it_is_done(output: JsonValue) -> bool:
     return False
 
 
-def failed(
+def failed_result(
     handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReason.DEFECT
 ) -> HandoffResult:
     """The result of a handoff that never got to say anything itself."""

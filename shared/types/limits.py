@@ -104,7 +104,7 @@ class NewLimits(Message):
     max_microusd: Microusd | None = None
 
 
-def raised(limits: JobLimits, by: NewLimits) -> JobLimits:
+def raise_limits(limits: JobLimits, by: NewLimits) -> JobLimits:
     new = {"max_turns": by.max_turns, "max_tokens": by.max_tokens, "max_microusd": by.max_microusd}
     return limits.model_copy(
         update={name: value for name, value in new.items() if value is not None}

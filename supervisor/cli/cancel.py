@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.store.jobs import JobFilter
-from handoff_queue.shared.text.words import counted
+from handoff_queue.shared.text.words import count_of
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import say, write_line
-from handoff_queue.supervisor.cli.display.terminal_input import can_ask, is_confirmed
+from handoff_queue.supervisor.cli.display.terminal_input import can_ask, confirm
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
 from handoff_queue.supervisor.cli.job_filters import (
     OlderThan,
@@ -28,7 +28,7 @@ from handoff_queue.supervisor.cli.job_filters import (
     filter_of,
     statuses_of,
 )
-from handoff_queue.supervisor.client.job_lookup import job_named
+from handoff_queue.supervisor.client.job_lookup import find_job
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -107,7 +107,7 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
     problems = 0
     for name in names:
         try:
-            job_ids[job_named(jobs.store, name)] = None
+            job_ids[find_job(jobs.store, name)] = None
         except UserError as error:
             say(str(error))
             problems += 1
@@ -128,14 +128,14 @@ def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
     if not matching:
         say("no open job matches: there is nothing to cancel")
         return OK
-    if asks and not is_confirmed(f"cancel {counted(len(matching), 'job')}?"):
+    if asks and not confirm(f"cancel {count_of(len(matching), 'job')}?"):
         say("no job was cancelled")
         return FAILED
     outcomes = cancel_each(jobs, matching, lambda *_: None)
     stopped = outcomes[CancelOutcome.STOPPED]
-    write_line(f"{counted(stopped, 'job')} {'is' if stopped == 1 else 'are'} being cancelled")
+    write_line(f"{count_of(stopped, 'job')} {'is' if stopped == 1 else 'are'} being cancelled")
     if had_ended := outcomes.total() - stopped:
-        say(f"{counted(had_ended, 'job')} had ended before")
+        say(f"{count_of(had_ended, 'job')} had ended before")
     return OK
 
 
@@ -152,7 +152,7 @@ def cancel_each(
     """
     outcomes = Counter[CancelOutcome]()
     try:
-        with deferred_interrupt() as is_interrupted:
+        with defer_interrupt() as is_interrupted:
             for job_id in job_ids:
                 if is_interrupted():
                     raise KeyboardInterrupt
@@ -177,7 +177,7 @@ def _cancel_one(jobs: Client, job_id: JobId) -> tuple[CancelOutcome, str]:
 
 
 @contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+def defer_interrupt() -> Iterator[Callable[[], bool]]:
     """Let the first Ctrl-C, SIGTERM or SIGHUP only be noted: the count of jobs stays exact.
 
     Yields a function that returns whether a signal came. A second signal raises KeyboardInterrupt

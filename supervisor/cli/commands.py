@@ -106,7 +106,7 @@ class OneCommand(TyperCommand):
 
 
 @cache
-def loaded(name: str) -> Any:
+def load_command(name: str) -> Any:
     """Return the command itself, with all of its options and its help.
 
     Raises:
@@ -148,4 +148,4 @@ class Commands(TyperGroup):
             hint = f": did you mean {close[0]}?" if close else ""
             context.fail(f"there is no command {typed[:40]!r}{hint}")
         name, command, rest = super().resolve_command(*given)
-        return name, command and loaded(command.name), rest
+        return name, command and load_command(command.name), rest

@@ -41,10 +41,10 @@ from handoff_queue.supervisor.cli.options import (
 from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of, text_of
 from handoff_queue.supervisor.cli.variants import (
     check_within,
-    interrupted,
     limits_within,
     read_documents,
     run_name,
+    say_how_to_resume,
     variants_of,
     workflow_for,
     worst_case,
@@ -129,7 +129,7 @@ def compare(
     try:
         found = _compared(errands, how, settings)
     except KeyboardInterrupt:
-        return interrupted(name)
+        return say_how_to_resume(name)
     if as_json:
         write_as_json(comparison_json(name, found))
     else:

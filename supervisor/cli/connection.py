@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.client.job_lookup import job_named
+from handoff_queue.supervisor.client.job_lookup import find_job
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
@@ -43,7 +43,7 @@ def client_and_job(job: str) -> tuple[Client, JobId]:
         UserError: HANDOFF_REDIS_URL is not set, or `job` does not name exactly one job.
     """
     jobs = client_of_broker()
-    return jobs, job_named(jobs.store, job)
+    return jobs, find_job(jobs.store, job)
 
 
 def client_with(settings: Settings) -> Client:

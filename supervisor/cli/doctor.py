@@ -95,7 +95,7 @@ def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Findi
     """Yield what concerns only processes that are started from this shell. They are no failure
     where a fleet is alive.
     """
-    yield from ignored_variables(os.environ)
+    yield from find_ignored_variables(os.environ)
     level, found, mend = model_access(settings)
     finding = Finding(Level(level), "this shell: model", found, mend)
     if is_fleet_live:
@@ -145,7 +145,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from _workers(jobs, can_announce=refusal is None)
         if nodes is not None:
             yield from brokers(readable_ones(processes), nodes)
-        yield from paused(jobs.store.pauses.all())
+        yield from find_paused_roles(jobs.store.pauses.all())
         yield from budgets(jobs.store.daily_budgets.today(DEFAULT_TENANT))
         yield from _waiting_jobs(jobs)
         yield from _leftovers(jobs)
@@ -228,11 +228,11 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
             f"queue {name}",
             f"{figures(len(one.workers), 'process')} with {one.slots} slots, {one.queued} waiting",
         )
-    yield from lost_slots(jobs.store.presence.announcements())
+    yield from find_lost_slots(jobs.store.presence.announcements())
     yield from forsaken(jobs.store.health.depths(), {*served, *RESERVED})
 
 
-def lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
+def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
     """Workers with slots that take no handoff any more. Pure."""
     for one in announcements:
         if one.lost_slots:
@@ -244,7 +244,7 @@ def lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
             )
 
 
-def ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
+def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
     """Variables that name a broker for other Celery applications. Pure."""
     for name in NAME_A_BROKER:
         if name in environment:
@@ -255,7 +255,7 @@ def ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
             )
 
 
-def paused(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
+def find_paused_roles(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
     """Roles that somebody has stopped. Pure."""
     for role, pause in pauses.items():
         why = f": {plain(pause.reason)}" if pause.reason else ""

@@ -15,7 +15,7 @@ from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability.telemetry import is_wanted
-from handoff_queue.shared.settings.folders import expanded
+from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
@@ -171,7 +171,7 @@ def surroundings_of(settings: Settings) -> dict[str, str]:
 
 
 def _paths(paths: tuple[Path, ...], option: str) -> str:
-    return json.dumps([str(expanded(path, option).resolve()) for path in paths])
+    return json.dumps([str(expand_folder(path, option).resolve()) for path in paths])
 
 
 def _command(name: str, app: str, slots: int) -> list[str]:

@@ -65,7 +65,7 @@ def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
             return NOT_ENDED
 
 
-def guarded(command: Callable[[], object]) -> NoReturn:
+def run_guarded(command: Callable[[], object]) -> NoReturn:
     """Run a command and leave the process with its exit code."""
 
     def flushed() -> object:

@@ -34,10 +34,10 @@ from handoff_queue.supervisor.cli.options import (
 )
 from handoff_queue.supervisor.cli.variants import (
     check_within,
-    interrupted,
     limits_within,
     read_documents,
     run_name,
+    say_how_to_resume,
     variants_of,
     workflow_for,
     worst_case,
@@ -149,7 +149,7 @@ def evaluate(
     try:
         done = _carry_out(plan, asked, settings)
     except KeyboardInterrupt:
-        return interrupted(name)
+        return say_how_to_resume(name)
     if as_json:
         write_as_json(report_json(done, golden))
     else:
@@ -169,12 +169,15 @@ class EvaluationOptions:
 
 def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: float | None) -> int:
     """After what it took was said, and what is not as it should be."""
-    from handoff_queue.supervisor.cli.display.evaluation_report import accounts_of, unmeasured
+    from handoff_queue.supervisor.cli.display.evaluation_report import (
+        accounts_of,
+        unmeasured_sentences,
+    )
     from handoff_queue.supervisor.evaluation.summary import shortfalls
 
     for line in accounts_of(done):
         note(line)
-    problems = [*shortfalls(done.rows, min_pass_rate, min_score), *unmeasured(done)]
+    problems = [*shortfalls(done.rows, min_pass_rate, min_score), *unmeasured_sentences(done)]
     for problem in problems:
         say(problem)
     return FAILED if problems else OK

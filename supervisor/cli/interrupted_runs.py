@@ -46,7 +46,7 @@ def is_kept(settings: Settings, name: str) -> bool:
     return (_folder(settings) / name).is_dir()
 
 
-def job_named(settings: Settings, text: str) -> JobId:
+def find_kept_job(settings: Settings, text: str) -> JobId:
     """Return the only kept job with an id that begins with this text.
 
     Raises:

@@ -9,7 +9,7 @@ import typer
 
 from handoff_queue.shared.store.jobs import EVERY_JOB
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.job_list import header, listed
+from handoff_queue.supervisor.cli.display.job_list import header, lines_of_job
 from handoff_queue.supervisor.cli.display.terminal import say, stdout, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.job_filters import (
@@ -50,7 +50,7 @@ def list_jobs(
     columns = stdout().width
     write_line(header(columns))
     for standing in standings:
-        for line in listed(standing, columns):
+        for line in lines_of_job(standing, columns):
             write_line(line)
     return OK
 

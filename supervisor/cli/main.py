@@ -9,7 +9,7 @@ import typer
 from handoff_queue.shared.settings.foreign_environment import forget_celery_variables
 from handoff_queue.supervisor.cli.commands import HELP_OPTIONS, Commands
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
-from handoff_queue.supervisor.cli.errors import EXIT_CODES, guarded
+from handoff_queue.supervisor.cli.errors import EXIT_CODES, run_guarded
 
 ABOUT = f"""
 A team of LLM specialists, run as a distributed task queue.
@@ -78,7 +78,7 @@ def main() -> None:
     """The entry point `handoff`."""
     forget_celery_variables()
     use_standard_streams()
-    guarded(lambda: app(prog_name="handoff", standalone_mode=False))
+    run_guarded(lambda: app(prog_name="handoff", standalone_mode=False))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import urllib.request
 from http import HTTPStatus
 from http.client import HTTPException
 
-from handoff_queue.shared.providers.anthropic.base_url import parted
+from handoff_queue.shared.providers.anthropic.base_url import split_credentials
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
 from handoff_queue.shared.types.errors import UserError
@@ -35,7 +35,7 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
         return _of_provider(settings, names)
-    base, headers = parted((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
+    base, headers = split_credentials((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
     return _ask(base, {**_headers(settings), **headers}, names)
 
 

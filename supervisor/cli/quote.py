@@ -12,12 +12,12 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
-from handoff_queue.supervisor.cli.display.quote_text import told
+from handoff_queue.supervisor.cli.display.quote_text import quote_line
 from handoff_queue.supervisor.cli.display.terminal import figures, money, say, write_line
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.job_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
-from handoff_queue.supervisor.quoting.quote_history import shown
+from handoff_queue.supervisor.quoting.quote_history import quote_as_json
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -54,10 +54,10 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     wanted = replace(request_of(asked, jobs), is_quoted=True)
     require_somebody(jobs, asked.model)
     job_id = jobs.submit(wanted)
-    return _outcome(jobs, job_id, planned(jobs, job_id), asked.max_usd, as_json=as_json)
+    return _outcome(jobs, job_id, wait_for_plan(jobs, job_id), asked.max_usd, as_json=as_json)
 
 
-def planned(jobs: Client, job_id: JobId) -> JobState:
+def wait_for_plan(jobs: Client, job_id: JobId) -> JobState:
     """The job when it waits with its plan, or has ended without one."""
     from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
 
@@ -99,9 +99,9 @@ def _outcome(
     teams = (jobs.result(job_id).plan or {}).get("sub_teams")
     if as_json:
         about = {"job_id": job_id, "steps": len(state.steps), "sub_teams": teams}
-        write_line(json.dumps(about | {"quote": shown(found), "is_refused": is_refused}))
+        write_line(json.dumps(about | {"quote": quote_as_json(found), "is_refused": is_refused}))
     else:
-        write_line(f"{figures(len(state.steps), 'step')}: {told(found)}")
+        write_line(f"{figures(len(state.steps), 'step')}: {quote_line(found)}")
         if teams:
             write_line(teams)
     if is_refused:

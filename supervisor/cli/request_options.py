@@ -22,10 +22,10 @@ from handoff_queue.shared.types.message import Message, each_problem
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.cli.display.terminal import note
-from handoff_queue.supervisor.client.job_lookup import job_named
+from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.gates.fields_file import fields_in
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
-from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
+from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
@@ -131,7 +131,7 @@ def text_in(file: Path, most: int, mend: str) -> str:
         UserError: it cannot be read, is too large, or is not UTF-8 text.
     """
     try:
-        return bounded_bytes(file, most, mend).decode("utf-8-sig")
+        return read_bounded(file, most, mend).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: convert it") from error
 
@@ -268,20 +268,20 @@ def request_of(asked: RequestOptions, jobs: Client) -> Request:
         gates=asked.gates.gates if asked.gates else None,
         facts=asked.gates.facts if asked.gates else None,
         rubric=asked.rubric,
-        after=job_named(jobs.store, asked.after) if asked.after else None,
+        after=find_job(jobs.store, asked.after) if asked.after else None,
         approvals=approvals_of(asked),
     )
     jobs.check(request)
     _check_fact_checker(request, jobs)
     if asked.docs is not None:
         reading = jobs.read_documents(request)
-        note_left_out(reading)
+        print_left_out_files(reading)
         request = replace(request, documents=reading)
     plan_of(request)
     return request
 
 
-def note_left_out(reading: FolderReading) -> None:
+def print_left_out_files(reading: FolderReading) -> None:
     """Print a line for each file that was left out."""
     for left_out in reading.notes:
         note(f"documents: {left_out}")

@@ -232,7 +232,7 @@ def _run_to_resume(request: str | None, job: str, settings: Settings) -> JobId:
         raise UserError(
             f"--resume goes on with a run of this machine, and HANDOFF_REDIS_URL is set: `handoff watch {job}`"
         )
-    return kept.job_named(settings, job)
+    return kept.find_kept_job(settings, job)
 
 
 def _settings_here(asked: RequestOptions, how: RunOptions, settings: Settings) -> Settings:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from handoff_queue.shared.settings.folders import expanded
+from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.cli.built_in_specialists import built_in_specialists
@@ -70,7 +70,7 @@ def specialists(
         if served is None:
             note("from files; who is served by live workers is known with HANDOFF_REDIS_URL")
         console = stdout()
-        console.print(shown(specs, served, console.width))
+        console.print(print_specialists(specs, served, console.width))
     if store is not None and not served:
         say(store.health.refusal() or NO_WORKERS)
         return FAILED
@@ -83,7 +83,7 @@ def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
 
     found = load_specialists(
         built_in_specialists(),
-        *(expanded(folder, "--specialists") for folder in settings.specialists_dirs),
+        *(expand_folder(folder, "--specialists") for folder in settings.specialists_dirs),
     )
     check_own(settings)
     return found
@@ -100,7 +100,7 @@ def _lint(settings: Settings) -> int:
     return FAILED if remarks else OK
 
 
-def shown(
+def print_specialists(
     specs: Mapping[str, SpecialistSpec], served: Mapping[str, ServedSpecialist] | None, columns: int
 ) -> RenderableType:
     """Descriptions in full: planners choose by them, and what somebody is not for stands at

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.names import ROLES, THINK_QUEUE
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
-from handoff_queue.supervisor.cli.display.tables import Column, fitted, middle
+from handoff_queue.supervisor.cli.display.tables import Column, fit_table, middle
 from handoff_queue.supervisor.cli.display.terminal import figures, money, stdout, write_as_json
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
@@ -92,7 +92,7 @@ class StatsColumns:
         rows = [(_cells(role), _style(role)) for role in roles if role not in idle]
         yield Text(headline(self.found))
         yield Text("")
-        yield fitted(_COLUMNS, rows, options.max_width)
+        yield fit_table(_COLUMNS, rows, options.max_width)
         if idle:
             names = ", ".join(plain(role.role) for role in idle)
             yield Text(f"{len(idle)} idle: {names}", style="dim", no_wrap=True, overflow="ellipsis")

@@ -197,7 +197,7 @@ def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Reques
     for number, text in enumerate(lines, start=1):
         if text.strip():
             try:
-                found[number] = request_of(asked_in(text, asked), jobs)
+                found[number] = request_of(options_of_line(text, asked), jobs)
                 if (after := found[number].after) is not None:
                     jobs.standing(after)
             except UserError as error:
@@ -221,7 +221,7 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
         )
 
 
-def asked_in(text: str, asked: RequestOptions) -> RequestOptions:
+def options_of_line(text: str, asked: RequestOptions) -> RequestOptions:
     """Return what a line of `--file` asks for. `asked`: the values for fields that it leaves out.
 
     Raises:

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli import stats
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.job_view import JobView, heard, look, look_below
-from handoff_queue.supervisor.cli.display.tables import Column, fitted
+from handoff_queue.supervisor.cli.display.tables import Column, fit_table
 from handoff_queue.supervisor.cli.display.terminal import figures, money, note, short, stdout
 from handoff_queue.supervisor.cli.display.terminal_input import ESCAPE, GONE, key_presses
 from handoff_queue.supervisor.cli.display.tree import picture
@@ -232,7 +232,7 @@ def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> Rendera
                 "default",
             )
         )
-    return fitted(_COLUMNS, cells, width)
+    return fit_table(_COLUMNS, cells, width)
 
 
 def job_of(rows: tuple[RunningHandoff, ...], key: str) -> JobId | None:

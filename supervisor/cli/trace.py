@@ -22,7 +22,7 @@ from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.report import JobRecord, report_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
+from handoff_queue.supervisor.text.plain_yaml import read_bounded
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
@@ -92,7 +92,7 @@ def _named(absent: Sequence[JobId]) -> str:
 
 
 def _in_file(path: Path) -> list[Export]:
-    data = bounded_bytes(path, MOST_BYTES, "export it without `--texts`")
+    data = read_bounded(path, MOST_BYTES, "export it without `--texts`")
     try:
         return [Export.from_json(data)]
     except MalformedMessage as error:

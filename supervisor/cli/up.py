@@ -17,7 +17,7 @@ import typer
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_access import read_access, write_access
 from handoff_queue.shared.local.redis_server import PrivateRedis
-from handoff_queue.shared.settings.folders import expanded
+from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, load_process_settings
 from handoff_queue.shared.settings.ports import check_port
@@ -104,7 +104,7 @@ def _without_own_url(settings: Settings, home: Path) -> Settings:
     A shell that exported the URL can start the system again. The Redis has the same password
     at each start, but not always the same port.
     """
-    own = read_access(expanded(home, "--home").resolve() / _ACCESS)
+    own = read_access(expand_folder(home, "--home").resolve() / _ACCESS)
     if own is None or settings.redis_url is None:
         return settings
     url = read_address(settings.redis_url.get_secret_value())
@@ -272,7 +272,7 @@ def _stop(processes: Processes, settings: Settings) -> None:
 
 def _take(home: Path, parts: ExitStack) -> Path:
     """Raises: UserError: it cannot be written, or another `handoff up` uses it."""
-    folder = expanded(home, "--home").resolve()
+    folder = expand_folder(home, "--home").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = parts.enter_context((folder / "lock").open("w"))

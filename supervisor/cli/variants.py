@@ -17,7 +17,11 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.terminal import say
 from handoff_queue.supervisor.cli.errors import INTERRUPTED
-from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, note_left_out
+from handoff_queue.supervisor.cli.request_options import (
+    RequestOptions,
+    limits_of,
+    print_left_out_files,
+)
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
@@ -58,7 +62,7 @@ def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
     )
 
 
-def interrupted(run: str) -> int:
+def say_how_to_resume(run: str) -> int:
     """After Ctrl-C: how to go on is said. The exit code."""
     say(
         f"interrupted: what was begun is not lost, and the same command with --run {run} goes on from here"
@@ -96,7 +100,7 @@ def read_documents(place: Path, settings: Settings) -> FolderReading:
 
     request = Request("-", documents=place, strict_documents=False)
     reading = connect(settings=settings).read_documents(request)
-    note_left_out(reading)
+    print_left_out_files(reading)
     return reading
 
 

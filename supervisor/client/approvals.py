@@ -34,14 +34,14 @@ from handoff_queue.shared.types.plan import (
     name_problems,
     problems_by_step,
 )
-from handoff_queue.supervisor.lifecycle.approval_events import may_be_planned_again
+from handoff_queue.supervisor.lifecycle.approval_events import can_plan_again
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
-from handoff_queue.supervisor.roles.outcomes import plan_made
-from handoff_queue.supervisor.workflows.workflow import counted
+from handoff_queue.supervisor.roles.outcomes import make_plan_event
+from handoff_queue.supervisor.workflows.workflow import join_as_json
 
 
 def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def approve(
             f"{job_id} waits for an approval of its {question.what}, not of single steps:"
             " leave out --step and --row"
         )
-    steps = steps_named(store, state, question, steps, rows)
+    steps = find_steps(store, state, question, steps, rows)
     made, texts = None, _texts(note)
     if plan is not None:
         made, text = _own_plan(store, state, question, plan)
@@ -163,7 +163,7 @@ def approve(
     _say(store, state, answer, texts)
 
 
-def steps_named(
+def find_steps(
     store: Store, state: JobState, question: Question, steps: Sequence[str], rows: Sequence[str]
 ) -> tuple[StepId, ...]:
     """Return the ids of the steps that a person means. Empty: all of them.
@@ -240,11 +240,11 @@ def reject(
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}: no step has been done that could be done again"
         )
-    steps = steps_named(store, state, question, steps, rows)
+    steps = find_steps(store, state, question, steps, rows)
     own, texts = None, _texts(note)
     if plan is not None:
         made, text = _own_plan(store, state, question, plan)
-        if not may_be_planned_again(state):
+        if not can_plan_again(state):
             raise UserError(
                 f"no planner would read it: `handoff approve {job_id} --edit FILE` takes your plan as it is"
             )
@@ -268,11 +268,11 @@ def _own_plan(
             f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
         )
     served = store.presence.served()
-    made = edited(plan, state, served)
-    return plan_made(made, is_reviewed=state.is_reviewed, acting=acting(served))
+    made = parse_edited_plan(plan, state, served)
+    return make_plan_event(made, is_reviewed=state.is_reviewed, acting=acting(served))
 
 
-def edited(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
+def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
     """The plan as a person has written it.
 
     Raises:
@@ -348,7 +348,7 @@ def _with_counted_joins(
     last = [one for one in steps if isinstance(one, dict) and one.get("id") not in built_upon]
     own = {number: sum(name not in given for name in names) for number, names in waits_for.items()}
     made = [
-        {**one, "join": counted(one["join"], own[number])}
+        {**one, "join": join_as_json(one["join"], own[number])}
         if isinstance(one, dict) and "join" in one
         else one
         for number, one in enumerate(steps)
@@ -356,7 +356,7 @@ def _with_counted_joins(
     return {
         **value,
         "steps": made,
-        **({"join": counted(value["join"], len(last))} if "join" in value else {}),
+        **({"join": join_as_json(value["join"], len(last))} if "join" in value else {}),
     }
 
 

@@ -305,9 +305,9 @@ class AsyncClient:
 
     def _standing_of(self, job_id: JobId) -> JobStanding:
         """Return the stored standing without looking for missing workers."""
-        from handoff_queue.supervisor.client.job_lookup import known
+        from handoff_queue.supervisor.client.job_lookup import get_standing
 
-        return known(self._client.store, job_id)
+        return get_standing(self._client.store, job_id)
 
 
 def _is_over(news: Sequence[Recorded], was_over: bool) -> bool:

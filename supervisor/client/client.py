@@ -33,7 +33,7 @@ from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
 from handoff_queue.supervisor.client.control import delete_job, pause, resume
-from handoff_queue.supervisor.client.job_lookup import checked, known
+from handoff_queue.supervisor.client.job_lookup import check_job_id, get_standing
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
@@ -145,7 +145,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.rows import rows_on
 
-        return rows_on(self.store, checked(job_id), step)
+        return rows_on(self.store, check_job_id(job_id), step)
 
     def outline(self, job_id: JobId) -> JobOutline:
         """What matters of the job, as quickly for one of 10,000 steps as for one of 200.
@@ -153,7 +153,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.outline import outline_on
 
-        return outline_on(self.store, checked(job_id))
+        return outline_on(self.store, check_job_id(job_id))
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
         """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such
@@ -161,7 +161,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.report import handoffs_on
 
-        return handoffs_on(self.store, checked(job_id), handoff_ids)
+        return handoffs_on(self.store, check_job_id(job_id), handoff_ids)
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
         """Wait up to `wait_s` seconds for the job's end; the status as it is then. A Redis
@@ -329,7 +329,7 @@ class Client:
         return request, self.submission(request)
 
     def _known(self, job_id: JobId) -> JobStanding:
-        return known(self.store, job_id)
+        return get_standing(self.store, job_id)
 
     @cached_property
     def _dispatcher(self) -> Dispatcher:
@@ -366,10 +366,10 @@ class Client:
     def submission(self, request: Request) -> Submission:
         """A request as it would enter the store. Raises: UserError."""
         from handoff_queue.supervisor.client.request import check_is_request
-        from handoff_queue.supervisor.client.submission import completed
+        from handoff_queue.supervisor.client.submission import complete_request
 
         check_is_request(request)
-        return completed(self.store, self._settings, request)
+        return complete_request(self.store, self._settings, request)
 
     def read_documents(self, request: Request) -> FolderReading:
         """Raises: InvalidDocuments."""

@@ -7,13 +7,13 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.job_lookup import known
+from handoff_queue.supervisor.client.job_lookup import get_standing
 
 
 def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     """Where it came from, and drop the letter. Raises: UserError: see `Client.retry_dead`."""
     if is_job_id(letter.body):
-        if known(store, JobId(letter.body)).status.ended:
+        if get_standing(store, JobId(letter.body)).status.ended:
             raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")
         dispatcher.wake(JobId(letter.body))
     elif named := handoff_in(letter.body):

@@ -6,7 +6,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.handoff import Earlier, Manifest
 from handoff_queue.supervisor.client.request import EarlierWork, Request
-from handoff_queue.supervisor.lifecycle.follow_up import given_of, results_to_give
+from handoff_queue.supervisor.lifecycle.follow_up import copy_results, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -43,7 +43,7 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
         [ref.digest for ref in needed],
         results=[ref.digest for ref in results.values()],
     )
-    given, payloads = given_of(state, ResultTexts(texts))
+    given, payloads = copy_results(state, ResultTexts(texts))
     taken_over = [
         texts[state.submitted.request.digest],
         *([texts[manifest.digest]] if manifest else []),

@@ -13,7 +13,7 @@ MOST_CANDIDATES = 5
 """Jobs that the error about an ambiguous prefix names."""
 
 
-def checked(job_id: JobId) -> JobId:
+def check_job_id(job_id: JobId) -> JobId:
     """Return the id if it has the form of a job id.
 
     Raises:
@@ -24,19 +24,19 @@ def checked(job_id: JobId) -> JobId:
     return job_id
 
 
-def known(store: Store, job_id: JobId) -> JobStanding:
+def get_standing(store: Store, job_id: JobId) -> JobStanding:
     """Return how a job stands.
 
     Raises:
         UnknownJob: no job has this id.
     """
-    standing = next(iter(store.jobs.standings([checked(job_id)])), None)
+    standing = next(iter(store.jobs.standings([check_job_id(job_id)])), None)
     if standing is None:
         raise UnknownJob.named(job_id)
     return standing
 
 
-def job_named(store: Store, text: str) -> JobId:
+def find_job(store: Store, text: str) -> JobId:
     """Return the id of the only job with an id that begins with this text.
 
     A whole id is returned as it is, without a look at Redis.

@@ -9,7 +9,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.job_lookup import known
+from handoff_queue.supervisor.client.job_lookup import get_standing
 
 RECONNECT_FOR_S = 30.0
 """A restart takes a few seconds, and so does a failover."""
@@ -50,7 +50,7 @@ FOLLOW_S = 5.0
 
 def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Iterator[Recorded]:
     """See `Client.events`."""
-    known(store, job_id)
+    get_standing(store, job_id)
     is_over = False
     while True:
         found = (
@@ -66,7 +66,7 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
             yield recorded
         if not follow or is_over:
             return
-        if not found and known(store, job_id).status.ended:
+        if not found and get_standing(store, job_id).status.ended:
             return
 
 
@@ -75,7 +75,7 @@ def wait_for_end(
 ) -> JobStatus:
     """See `Client.wait`."""
     until, patience = time.monotonic() + wait_s, patience or ReconnectLimit()
-    standing = known(store, job_id)
+    standing = get_standing(store, job_id)
     status, version = standing.status, standing.version
     while not status.ended and (time.monotonic() < until or patience.is_away):
         left = max(0.0, until - time.monotonic())
@@ -83,7 +83,7 @@ def wait_for_end(
             if (
                 patience.is_away
             ):  # a look may block until the next outage: who has come back says so at once
-                status = known(store, job_id).status
+                status = get_standing(store, job_id).status
                 patience.renew()
                 continue
             new = store.journal.follow(job_id, version, min(left, FOLLOW_S))
@@ -92,7 +92,7 @@ def wait_for_end(
             if not new or any(
                 isinstance(one.event, JobEnded) for one in new
             ):  # its webhook's tries may stand after it
-                status = known(store, job_id).status
+                status = get_standing(store, job_id).status
         except StoreUnavailable as error:
             if patience.is_away and not left:
                 raise

@@ -42,18 +42,24 @@ from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in, change_of
 from handoff_queue.supervisor.client.fleet import usage_of
-from handoff_queue.supervisor.client.job_lookup import known
+from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.request import checks_of
-from handoff_queue.supervisor.client.rows import Row, chosen, last_repeated, repeated_in, rows_of
-from handoff_queue.supervisor.client.waiting_reasons import awaited_answers, missing_for
+from handoff_queue.supervisor.client.rows import (
+    Row,
+    choose_steps,
+    copies_of_step,
+    last_repeated_steps,
+    rows_of,
+)
+from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, missing_for
 from handoff_queue.supervisor.lifecycle.answer import of_the_plan
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
-from handoff_queue.supervisor.lifecycle.working_time import worked_in
-from handoff_queue.supervisor.quoting.quote_history import shown
+from handoff_queue.supervisor.lifecycle.working_time import working_seconds
+from handoff_queue.supervisor.quoting.quote_history import quote_as_json
 from handoff_queue.supervisor.roles.router import Route
 
 
@@ -241,7 +247,7 @@ class JobResult(Message):
             UserError: `step` is no repeated step of the job.
         """
         names = dict.fromkeys(row.step for row in self.row_results)
-        wanted = chosen(names, self.last_repeated, step)
+        wanted = choose_steps(names, self.last_repeated, step)
         return [row for row in self.row_results if row.step in wanted]
 
 
@@ -286,17 +292,19 @@ def report_of(record: JobRecord) -> JobResult:
         approvals=approvals_in(events, payloads),
         gaps=_gaps(answer),
         to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,
-        quote=next((shown(event.quote) for event in reversed(_of(events, Quoted))), None),
+        quote=next((quote_as_json(event.quote) for event in reversed(_of(events, Quoted))), None),
         usage=usage_of(standing),
         wall_s=round(until - events[0].at, 3),
-        worked_s=round(worked_in(standing.job_id, events), 3) if _of(events, Quoted) else None,
+        worked_s=round(working_seconds(standing.job_id, events), 3)
+        if _of(events, Quoted)
+        else None,
         model=", ".join(
             dict.fromkeys(event.model for event in _of(events, HandoffFinished) if event.model)
         )
         or None,
         notes=_notes(answer, made[-1] if made else None, ended, words, record.waits),
         waiting_since=standing.asked_at,
-        waits_for=tuple(map(str, awaited_answers(standing))),
+        waits_for=tuple(map(str, answers_to_wait_for(standing))),
         has_open_points=answer is not None and bool(answer.open_points),
         row_results=rows,
         last_repeated=last,
@@ -310,7 +318,7 @@ def _rows(
     if state is None or state.plan is None:
         return (), frozenset()
     plan = Plan.from_json(record.payloads[state.plan.plan.digest])
-    return tuple(rows_of(state, repeated_in(plan), words)), last_repeated(plan)
+    return tuple(rows_of(state, copies_of_step(plan), words)), last_repeated_steps(plan)
 
 
 def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
@@ -404,7 +412,7 @@ def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
     for event in _of(record.journal, HandoffIssued):
         child = event.child.job_id if event.child else None
         found.append(
-            told(
+            handoff_as_json(
                 record.payloads[event.handoff.digest],
                 event.group,
                 child,
@@ -414,7 +422,7 @@ def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def told(
+def handoff_as_json(
     message: str, group: str | None, child: JobId | None, standing: HandoffStanding | None
 ) -> dict[str, Any]:
     """A handoff as `JobResult.handoffs` has it. `message`: the AgentHandoff, as JSON."""
@@ -513,7 +521,7 @@ def handoffs_on(
         job_id, [one for one in wanted if re.fullmatch(HANDOFF_ID_PATTERN, one)]
     )
     if unknown := [one[:MOST_ID_CHARS] for one in wanted if one not in books]:
-        known(store, job_id)
+        get_standing(store, job_id)
         which = ", ".join(map(repr, unknown))
         raise UserError(
             f"{job_id} has no handoff {which}: an id looks like `check_0107.1`, and `handoff show {job_id}` names some"
@@ -526,7 +534,7 @@ def handoffs_on(
     )
     return [
         HandoffReport(
-            handoff=told(
+            handoff=handoff_as_json(
                 texts[books[one].message], books[one].group, books[one].child, books[one].standing
             ),
             result=result_values(texts[result]) if (result := books[one].result) else None,

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import Recorded, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.supervisor.client.follow_up import keep_documents
-from handoff_queue.supervisor.client.submission import books_of
+from handoff_queue.supervisor.client.submission import budget_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -38,10 +38,12 @@ def retry_commit(
     Raises:
         UserError: see `retry_of`.
     """
-    return going_on(state, retry_of(state, used_of(books), from_step, new, whole=whole), due_at)
+    return resume_commit(
+        state, retry_of(state, used_limits(books), from_step, new, whole=whole), due_at
+    )
 
 
-def used_of(books: JobStanding) -> dict[str, int]:
+def used_limits(books: JobStanding) -> dict[str, int]:
     """What a job has used, by the names of the limits that hold it."""
     return {
         "max_turns": books.turns,
@@ -50,10 +52,10 @@ def used_of(books: JobStanding) -> dict[str, int]:
     }
 
 
-def going_on(state: JobState, event: RetryRequested, due_at: float) -> Commit:
+def resume_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
     """The commit of this event. `due_at`: as of `retry_commit`."""
     status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
-    fields = {"status": status.value, "cancelled": "", "asks": "", **books_of(event)}
+    fields = {"status": status.value, "cancelled": "", "asks": "", **budget_fields(event)}
     return Commit(
         job_id=state.job_id,
         expected=state.version,

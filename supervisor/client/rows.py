@@ -59,10 +59,10 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
         return []
     digest = state.plan.plan.digest
     plan = Plan.from_json(store.payloads.get(job_id, [digest])[digest])
-    repeated = repeated_in(plan)
-    names = chosen(names_of(repeated), last_repeated(plan), step)
+    repeated = copies_of_step(plan)
+    names = choose_steps(names_of(repeated), last_repeated_steps(plan), step)
     steps = [one for one in repeated if one.row and one.row.step in names]
-    wanted = list(dict.fromkeys(ref.digest for ref in results_wanted(state, steps)))
+    wanted = list(dict.fromkeys(ref.digest for ref in results_for_rows(state, steps)))
     return list(rows_of(state, steps, ResultTexts(store.payloads.get(job_id, [], results=wanted))))
 
 
@@ -71,7 +71,7 @@ def names_of(repeated: Sequence[Step]) -> list[str]:
     return list(dict.fromkeys(step.row.step for step in repeated if step.row))
 
 
-def results_wanted(state: JobState, steps: Sequence[Step]) -> Iterator[BlobRef]:
+def results_for_rows(state: JobState, steps: Sequence[Step]) -> Iterator[BlobRef]:
     """Yield the results that `rows_of` reads."""
     for step in steps:
         current = state.steps.get(step.id)
@@ -80,7 +80,7 @@ def results_wanted(state: JobState, steps: Sequence[Step]) -> Iterator[BlobRef]:
 
 
 def rows_of(state: JobState, steps: Sequence[Step], words: ResultTexts) -> Iterator[Row]:
-    """Yield the row of each copy of a repeated step. `words`: of `results_wanted`."""
+    """Yield the row of each copy of a repeated step. `words`: of `results_for_rows`."""
     for step in steps:
         if step.row is None or step.id not in state.steps:
             continue
@@ -102,7 +102,9 @@ def _status(step: StepState) -> str:
     return "running" if step.status is StepStatus.RUNNING else "waiting"
 
 
-def chosen(repeated: Collection[str], last: frozenset[str], step: str | None) -> frozenset[str]:
+def choose_steps(
+    repeated: Collection[str], last: frozenset[str], step: str | None
+) -> frozenset[str]:
     """Return the repeated steps to show: `step`, or the last ones.
 
     Raises:
@@ -116,15 +118,15 @@ def chosen(repeated: Collection[str], last: frozenset[str], step: str | None) ->
     return frozenset({step})
 
 
-def repeated_in(plan: Plan) -> list[Step]:
+def copies_of_step(plan: Plan) -> list[Step]:
     """Return every copy of a repeated step."""
     return [step for step in plan.steps if step.row is not None]
 
 
-def last_repeated(plan: Plan) -> frozenset[str]:
+def last_repeated_steps(plan: Plan) -> frozenset[str]:
     """Return the repeated steps that no other step of the same item depends on."""
     names, followed = set[str](), set[str]()
-    for step in repeated_in(plan):
+    for step in copies_of_step(plan):
         assert step.row is not None
         names.add(step.row.step)
         for dependency in step.depends_on:
@@ -134,7 +136,7 @@ def last_repeated(plan: Plan) -> frozenset[str]:
     return frozenset(names - followed)
 
 
-def written_rows(rows: Sequence[Row], target: Path) -> str:
+def rows_as_text(rows: Sequence[Row], target: Path) -> str:
     """Return the rows as the text of a file: JSON lines for `.jsonl`, else a CSV table."""
     if target.suffix.lower() == ".jsonl":
         return "".join(f"{row.to_json()}\n" for row in rows)

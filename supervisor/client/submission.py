@@ -60,7 +60,7 @@ class Submission:
         fields: dict[str, str | int] = {
             "status": JobStatus.QUEUED.value,
             "title": self.event.title,
-            **books_of(self.event.limits),
+            **budget_fields(self.event.limits),
         }
         fields |= {"tenant": self.event.tenant, "priority": self.event.priority.value}
         fields |= {"traceparent": traceparent} if traceparent else {}
@@ -208,7 +208,7 @@ def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) 
     return None
 
 
-def books_of(limits: JobLimits | NewLimits) -> dict[str, int]:
+def budget_fields(limits: JobLimits | NewLimits) -> dict[str, int]:
     """The limits that the budget scripts keep."""
     named = {
         "max_turns": limits.max_turns,
@@ -218,7 +218,7 @@ def books_of(limits: JobLimits | NewLimits) -> dict[str, int]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def completed(store: Store, settings: Settings, request: Request) -> Submission:
+def complete_request(store: Store, settings: Settings, request: Request) -> Submission:
     """Raises: UserError."""
     if isinstance(request.documents, Path | Mapping):
         request = replace(request, documents=documents_of(request, settings))

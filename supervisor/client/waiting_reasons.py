@@ -67,7 +67,7 @@ def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
     if job.status.ended:
         return ()
     found = [] if SUPERVISOR_QUEUE in there.queues else [_process("a supervisor", "supervisor")]
-    found += awaited_answers(job)
+    found += answers_to_wait_for(job)
     waiting: dict[str, list[str]] = {}
     for handoff_id, specialist in sorted(there.unclaimed.get(job.job_id, {}).items()):
         waiting.setdefault(specialist, []).append(handoff_id.rpartition(".")[0])
@@ -86,7 +86,7 @@ def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
     return tuple(found)
 
 
-def awaited_answers(job: JobStanding) -> list[MissingRole]:
+def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
     """Return what a person has to decide or to approve before the job goes on. Pure."""
     if job.status is not JobStatus.WAITING:
         return []

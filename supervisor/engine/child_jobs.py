@@ -39,16 +39,16 @@ from handoff_queue.shared.types.plan import Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.retry_request import going_on, used_of
+from handoff_queue.supervisor.client.retry_request import resume_commit, used_limits
 from handoff_queue.supervisor.client.submission import Submission
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites, issued
-from handoff_queue.supervisor.lifecycle.answer import parts_of, words_wanted
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites, issued_event
+from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import StartChild
-from handoff_queue.supervisor.lifecycle.follow_up import earlier, given_as, results_to_give
+from handoff_queue.supervisor.lifecycle.follow_up import earlier, results_as_given, results_to_give
 from handoff_queue.supervisor.lifecycle.gaps import lacking
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
-from handoff_queue.supervisor.lifecycle.joins import counted_for
+from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
@@ -97,9 +97,9 @@ def hand_over(
     )
     handoff = handoff.model_copy(update={"limits": limits})
     into.ref(SPEC.to_json())
-    counts = counted_for(state, state.dependents[step.id])
+    counts = fan_ins_to_count(state, state.dependents[step.id])
     into.events.append(
-        issued(handoff, into.ref(handoff.to_json()), counts=counts).model_copy(
+        issued_event(handoff, into.ref(handoff.to_json()), counts=counts).model_copy(
             update={"child": child}
         )
     )
@@ -169,7 +169,7 @@ class ChildJobs:
 
         `limits` come on top of the money, tokens and time that the child job has used.
         """
-        used = used_of(self._store.jobs.standings([before.job_id])[0])
+        used = used_limits(self._store.jobs.standings([before.job_id])[0])
         event = RetryRequested(
             whole=state.waits_for_all,
             holds=True,
@@ -184,7 +184,7 @@ class ChildJobs:
                 if (most := getattr(limits, name)) is not None
             },
         )
-        return going_on(before, event, due_at)
+        return resume_commit(before, event, due_at)
 
     def _begun(
         self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float
@@ -198,7 +198,7 @@ class ChildJobs:
         request, asked = request_of(handoff), state.submitted
         known = {one.step_id: one.result for one in handoff.context}
         results = ResultTexts(self._texts(state, known.values()))
-        given, texts = given_as(state, known, [*known.values()], results)
+        given, texts = results_as_given(state, known, [*known.values()], results)
         before = self._before(state, handoff, {one.step for one in given})
         given, texts, request = (
             (*given, *before.given),
@@ -271,7 +271,7 @@ class ChildJobs:
             texts = self._texts(before, refs)
             answer = _answer_in(texts, before.ended.answer)
             return EarlierChild(
-                *given_as(before, results, parts_of(before), ResultTexts(texts)),
+                *results_as_given(before, results, parts_of(before), ResultTexts(texts)),
                 LACKED.format(lacking(answer.gaps)) if answer and answer.gaps else "",
             )
         return EarlierChild()
@@ -300,7 +300,7 @@ class ChildJobs:
         because = (state.ended.because,) if state.ended.because else ()
         refs = [
             *parts_of(state),
-            *words_wanted(state),
+            *results_for_answer(state),
             *because,
             *([state.ended.answer] if state.ended.answer else []),
         ]

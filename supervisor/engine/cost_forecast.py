@@ -22,7 +22,7 @@ from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.budget import closers, kept_back
+from handoff_queue.supervisor.lifecycle.budget import closers, reserved_budget
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import has_teams, lacking
@@ -60,7 +60,7 @@ class CostForecast:
         get too little. What calls can cost is asked only where something limits it.
         """
         limits = state.submitted.limits
-        kept = kept_back(
+        kept = reserved_budget(
             state, self.foreseen(state) if limits.max_tokens or limits.max_microusd else ()
         )
         lacks = lacking(state, self.first_of_a_team(state)) if has_teams(state) else ""

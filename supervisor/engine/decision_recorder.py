@@ -33,7 +33,7 @@ from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, unannounced_spec
 from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
 from handoff_queue.supervisor.engine.child_jobs import hand_over
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites, RoleHandoff, issued
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites, RoleHandoff, issued_event
 from handoff_queue.supervisor.engine.plan_patches import record_patch
 from handoff_queue.supervisor.engine.questions import keep_documents_for, record_question
 from handoff_queue.supervisor.engine.role_briefs import PayloadLoader, RoleBriefs
@@ -41,7 +41,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,
     parts_of,
-    words_wanted,
+    results_for_answer,
 )
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -75,29 +75,29 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.conditions import conditions_checked, steps_skipped
-from handoff_queue.supervisor.lifecycle.conditions import results_wanted as conditions_want
-from handoff_queue.supervisor.lifecycle.disputes import found_in, results_in
-from handoff_queue.supervisor.lifecycle.fact_gate import taken
-from handoff_queue.supervisor.lifecycle.gates import checked, gates_want
+from handoff_queue.supervisor.lifecycle.conditions import make_conditions_event, make_skip_event
+from handoff_queue.supervisor.lifecycle.conditions import results_for_conditions as conditions_want
+from handoff_queue.supervisor.lifecycle.disputes import find_conflicts, results_in
+from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
+from handoff_queue.supervisor.lifecycle.gates import check_gates, gates_want
 from handoff_queue.supervisor.lifecycle.handoffs import (
     fact_check_handoff,
     role_handoff,
     step_handoff,
 )
-from handoff_queue.supervisor.lifecycle.joins import counted_for
-from handoff_queue.supervisor.lifecycle.novelty_check import results_wanted
-from handoff_queue.supervisor.lifecycle.result_texts import failed_by_code, remarks_want
+from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
+from handoff_queue.supervisor.lifecycle.novelty_check import results_for_novelty_check
+from handoff_queue.supervisor.lifecycle.result_texts import remarks_want, result_by_code
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.quoting.quote_history import quoted
+from handoff_queue.supervisor.quoting.quote_history import make_quote
 from handoff_queue.supervisor.roles.disputed_review import is_of_a_quarrel
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from handoff_queue.supervisor.roles.instructions import read_role
-from handoff_queue.supervisor.roles.outcomes import plan_made
+from handoff_queue.supervisor.roles.outcomes import make_plan_event
 
 
-def pinned_spec(
+def pin_spec(
     state: JobState, name: str, library: PayloadCache, roles: PresenceStore
 ) -> tuple[SpecialistSpec, str, str | None]:
     """The spec that the job started with, or, the first time, what workers announce now (and
@@ -192,7 +192,7 @@ class DecisionRecorder:
             case Route():
                 return Routed(mode=command.mode, specialist=command.specialist)
             case MakeQuote():
-                return Quoted(quote=quoted(state, self._store))
+                return Quoted(quote=make_quote(state, self._store))
             case TryAgain():
                 return StepsTriedAgain(steps=command.steps)
             case SkipReview():
@@ -217,7 +217,7 @@ class DecisionRecorder:
         )
         text = handoff.to_json()
         into.role = RoleHandoff(handoff, text)
-        into.events.append(issued(handoff, into.ref(text), closes=is_of_a_quarrel(schema)))
+        into.events.append(issued_event(handoff, into.ref(text), closes=is_of_a_quarrel(schema)))
 
     def _make_plan(self, state: JobState, command: MakePlan, into: PendingWrites) -> None:
         asked = state.submitted
@@ -237,7 +237,7 @@ class DecisionRecorder:
                 ),
                 False,
             )
-        event, text = plan_made(
+        event, text = make_plan_event(
             plan,
             is_reviewed=is_reviewed or asked.rubric is not None,
             acting=acting(self._store.presence.served()),
@@ -246,7 +246,9 @@ class DecisionRecorder:
         into.events.append(event)
 
     def _patch_plan(self, state: JobState, command: PatchPlan, into: PendingWrites) -> None:
-        words = self._loading.words(state, [command.proposal, *results_wanted(state)], into)
+        words = self._loading.words(
+            state, [command.proposal, *results_for_novelty_check(state)], into
+        )
         plan = self._loading.plan(state, into)
         acts = acting(self._store.presence.served())
         record_patch(state, plan, command.proposal, words, into, acts)
@@ -264,7 +266,7 @@ class DecisionRecorder:
             step = plan.by_id[step_id].model_copy(
                 update={"specialist": instead.get(step_id, state.steps[step_id].specialist)}
             )
-            spec, digest, text = pinned_spec(
+            spec, digest, text = pin_spec(
                 state, step.specialist, self._library, self._store.presence
             )
             if text is not None:
@@ -280,8 +282,8 @@ class DecisionRecorder:
             )
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
-            counts = counted_for(state, dependents[step_id])
-            event = issued(
+            counts = fan_ins_to_count(state, dependents[step_id])
+            event = issued_event(
                 handoff, into.ref(message), command.group, index, len(command.steps), counts
             )
             acts = self._acts(spec, handoff, state.steps[step_id].outline) or None
@@ -303,7 +305,7 @@ class DecisionRecorder:
         planned_for = step.contract_of or step.specialist
         if planned_for in (assigned_to, SUB_SUPERVISOR):
             return None
-        return pinned_spec(state, planned_for, self._library, self._store.presence)[0]
+        return pin_spec(state, planned_for, self._library, self._store.presence)[0]
 
     def _acts(self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline) -> bool:
         """Return whether the specialist of a handoff may call a tool with effects."""
@@ -322,7 +324,7 @@ class DecisionRecorder:
         given_up = []
         for step_id in command.steps:
             step = state.steps[step_id]
-            stand_in = failed_by_code(
+            stand_in = result_by_code(
                 state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
             )
             given_up.append(Abandoned(step=step_id, result=into.ref(stand_in.to_json())))
@@ -332,18 +334,18 @@ class DecisionRecorder:
         self, state: JobState, command: CheckConditions | SkipSteps, into: PendingWrites
     ) -> None:
         if isinstance(command, SkipSteps):
-            event, results = steps_skipped(state, command.steps, command.why)
+            event, results = make_skip_event(state, command.steps, command.why)
         else:
             plan = self._loading.plan(state, into)
             wanted = list(dict.fromkeys(conditions_want(state, plan, command.steps)))
             words = self._loading.words(state, wanted, into)
-            event, results = conditions_checked(state, plan, command.steps, words)
+            event, results = make_conditions_event(state, plan, command.steps, words)
         for result in gently(results):
             into.ref(result.to_json())
         into.events.append(event)
 
     def _find_conflicts(self, state: JobState, into: PendingWrites) -> None:
-        event, store = found_in(state, self._loading.words(state, results_in(state), into))
+        event, store = find_conflicts(state, self._loading.words(state, results_in(state), into))
         if store:
             into.ref(store)
         into.events.append(event)
@@ -366,13 +368,15 @@ class DecisionRecorder:
                 self._issue_fact_check(state, command, into)
             case TakeFactCheck():
                 into.events.append(
-                    taken(state, command, self._loading.words(state, [command.result], into))
+                    apply_fact_check(
+                        state, command, self._loading.words(state, [command.result], into)
+                    )
                 )
             case _:
                 assert_never(command)
 
     def _check_gates(self, state: JobState, command: CheckGates, into: PendingWrites) -> None:
-        event, vetoes = checked(
+        event, vetoes = check_gates(
             state,
             self._loading.words(state, gates_want(state), into),
             may_send_back=command.may_send_back,
@@ -385,7 +389,7 @@ class DecisionRecorder:
         self, state: JobState, command: IssueFactCheck, into: PendingWrites
     ) -> None:
         assert state.submitted.fact_checker is not None
-        spec, digest, text = pinned_spec(
+        spec, digest, text = pin_spec(
             state, state.submitted.fact_checker, self._library, self._store.presence
         )
         if text is not None:
@@ -396,14 +400,16 @@ class DecisionRecorder:
         )
         message = handoff.to_json()
         into.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
-        into.events.append(issued(handoff, into.ref(message), command.group, 0, 1, closes=True))
+        into.events.append(
+            issued_event(handoff, into.ref(message), command.group, 0, 1, closes=True)
+        )
 
     def _answer(self, state: JobState, status: JobStatus, into: PendingWrites) -> BlobRef | None:
         """None: there is nothing to make one of."""
         parts = parts_of(state)
         if not parts:
             return None
-        words = self._loading.words(state, (*parts, *words_wanted(state)), into)
+        words = self._loading.words(state, (*parts, *results_for_answer(state)), into)
         label = OFFLINE_LABEL if OFFLINE_MODEL in state.models else None
         return into.ref(assemble(state, status, words, label).to_json())
 
@@ -428,7 +434,7 @@ class DecisionRecorder:
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """Of a job that has one."""
         assert state.submitted.fact_checker is not None
-        spec, _, _ = pinned_spec(
+        spec, _, _ = pin_spec(
             state, state.submitted.fact_checker, self._library, self._store.presence
         )
         return spec

@@ -46,7 +46,7 @@ class PendingWrites:
         return made
 
 
-def issued(
+def issued_event(
     handoff: AgentHandoff,
     ref: BlobRef,
     group: str | None = None,

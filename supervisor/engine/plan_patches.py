@@ -12,7 +12,13 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.novelty_check import nothing_new_in
-from handoff_queue.supervisor.lifecycle.replanning import news_of, noted, patched, room, unbegun_of
+from handoff_queue.supervisor.lifecycle.replanning import (
+    apply_patch,
+    news_of,
+    remember_event,
+    room,
+    unbegun_of,
+)
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 from handoff_queue.supervisor.roles.briefs import Candidate, JobContext, replan_brief
@@ -56,13 +62,13 @@ def record_patch(
     `words`: of the proposal, and of `news.results_wanted`. `acting`: the specialists that have
     tools with effects.
     """
-    event, text = patch_made(state, plan, proposal, words, acting)
+    event, text = make_patch_event(state, plan, proposal, words, acting)
     if text is not None:
         into.ref(text)
     into.events.append(event)
 
 
-def patch_made(
+def make_patch_event(
     state: JobState,
     plan: Plan,
     proposal: BlobRef,
@@ -74,12 +80,14 @@ def patch_made(
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
     known = nothing_new_in(state, words)
-    is_in_circles = bool(noted(state, PlanPatched(result=proposal, nothing_new=known)).fruitless)
+    is_in_circles = bool(
+        remember_event(state, PlanPatched(result=proposal, nothing_new=known)).fruitless
+    )
     if is_in_circles:
         patch = patch.model_copy(update={"add": ()})
     if state.is_reviewed:
         patch = patch_after_review(patch, acting)
-    made = patched(plan, patch, unbegun_of(state), state.submitted.limits.max_steps)
+    made = apply_patch(plan, patch, unbegun_of(state), state.submitted.limits.max_steps)
     text = made.plan.to_json() if made.plan else None
     event = PlanPatched(
         result=proposal,

@@ -18,8 +18,8 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.plan_patches import replanning
-from handoff_queue.supervisor.lifecycle.answer import usable_sinks, words_wanted
-from handoff_queue.supervisor.lifecycle.disputes import JUDGE, disputes_of, disputes_wanted
+from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable_sinks
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE, disputes_of, payloads_for_disputes
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.input_steps import can_help, room
@@ -169,7 +169,7 @@ class RoleBriefs:
             settled = [
                 one.brief()
                 for one in disputes_of(
-                    state, self._loading.words(state, disputes_wanted(state), into)
+                    state, self._loading.words(state, payloads_for_disputes(state), into)
                 )
             ]
             left, verdicts = max(0, limits.max_rounds - state.reworks), assessment.reading_of(state)
@@ -179,7 +179,9 @@ class RoleBriefs:
             )
             return brief, about, verdicts.schema
         words = self._loading.words(
-            state, (*words_wanted(state), *([state.turned_down] if state.turned_down else [])), into
+            state,
+            (*results_for_answer(state), *([state.turned_down] if state.turned_down else [])),
+            into,
         )
         last = words.verdict(state.last_round) if state.last_round else None
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, words)]

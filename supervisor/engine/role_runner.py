@@ -25,14 +25,14 @@ from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.assessment import reading_of
-from handoff_queue.supervisor.roles.disputed_review import RulingFormat, points_asked_in
+from handoff_queue.supervisor.roles.disputed_review import RulingFormat, points_of_schema
 from handoff_queue.supervisor.roles.input_requests import needs_reading_of
 from handoff_queue.supervisor.roles.instructions import read_role_once
 from handoff_queue.supervisor.roles.judge import reading_again
-from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of
-from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_offered_in
-from handoff_queue.supervisor.roles.replanner import found_in, patch_reading_of
-from handoff_queue.supervisor.roles.router import RouteFormat, specialists_routed_in
+from handoff_queue.supervisor.roles.outcomes import earlier_results, outcome_of
+from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_of_plan_schema
+from handoff_queue.supervisor.roles.replanner import patch_reading_of, status_of_result
+from handoff_queue.supervisor.roles.router import RouteFormat, specialists_of_route_schema
 
 SLOT_WAIT_S = 0.02
 """For a slot to become free: less than what it costs to have another thread, or another
@@ -128,7 +128,9 @@ class RoleRunner:
                         needs_reading_of(handoff.expected_output_format, state, plan),
                         answer_rules="",
                     )
-                found = {step_id: found_in(result) for step_id, result in loaded.results.items()}
+                found = {
+                    step_id: status_of_result(result) for step_id, result in loaded.results.items()
+                }
                 return AgentSetup(
                     patch_reading_of(
                         handoff.expected_output_format,
@@ -148,7 +150,7 @@ class RoleRunner:
             texts = self._attempts.library.payloads(
                 state.job_id,
                 [ref.digest for ref in (request, *of_plan)],
-                results=[ref.digest for ref in asked_before(handoff, state)],
+                results=[ref.digest for ref in earlier_results(handoff, state)],
             )
             events, payloads = outcome_of(
                 handoff,
@@ -167,15 +169,15 @@ class RoleRunner:
 def _reading(role: str, state: JobState, handoff: AgentHandoff) -> AnswerFormat:
     match role:
         case "router":
-            return RouteFormat(specialists_routed_in(handoff.expected_output_format))
+            return RouteFormat(specialists_of_route_schema(handoff.expected_output_format))
         case "planner":
             return PlanFormat(
-                specialists_offered_in(handoff.expected_output_format),
+                specialists_of_plan_schema(handoff.expected_output_format),
                 state.submitted.limits.max_steps,
                 handoff.depends_on,
                 state.submitted.approvals.are_wanted,
             )
-        case "judge" if points := points_asked_in(handoff.expected_output_format):
+        case "judge" if points := points_of_schema(handoff.expected_output_format):
             return RulingFormat(points)
         case "judge" if state.conflicts is not None:
             return reading_again(handoff.expected_output_format, state.conflicts)

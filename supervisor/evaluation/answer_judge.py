@@ -27,7 +27,7 @@ from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.evaluation.figures import text_of
-from handoff_queue.supervisor.roles.answer_text import clipped, name_of
+from handoff_queue.supervisor.roles.answer_text import clip, name_of
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import Workflow, WorkflowStep
 
@@ -122,7 +122,7 @@ class AnswerJudge:
         reference: str | None,
         schema: Mapping[str, Any],
     ) -> Request:
-        asked = clipped(request, MOST_REQUEST_CHARS)
+        asked = clip(request, MOST_REQUEST_CHARS)
         criteria: list[JsonValue] = [
             {"criterion": one.name, "means": one.means} for one in rubric.criteria
         ]
@@ -174,14 +174,14 @@ def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
         }
         return PairwiseJudgement(
             better,
-            clipped(str(answer.get("why") or ""), MOST_WHY_CHARS),
+            clip(str(answer.get("why") or ""), MOST_WHY_CHARS),
             by[Preference.FIRST],
             by[Preference.SECOND],
         )
     return None
 
 
-def settled(one: PairwiseJudgement | None, swapped: PairwiseJudgement | None) -> Preference | None:
+def settle(one: PairwiseJudgement | None, swapped: PairwiseJudgement | None) -> Preference | None:
     """Which answer is better in both orders; neither, where the orders disagree. None: it was
     not judged in both. `swapped`: shown the second answer first.
     """
@@ -213,7 +213,7 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
                     Score(
                         criterion=name,
                         score=round(said.score),
-                        why=clipped(said.why, MOST_WHY_CHARS),
+                        why=clip(said.why, MOST_WHY_CHARS),
                     ),
                 )
     return tuple(kept.values())
@@ -241,9 +241,9 @@ def _shown(name: str, answer: JobResult) -> JsonValue:
 
 def _fitting(text: str, most: int) -> str:
     """So much of it as has room in JSON, where some characters take six."""
-    text = clipped(text, most)
+    text = clip(text, most)
     while (taken := len(json.dumps(text, ensure_ascii=False))) > most + 2:
-        text = clipped(text, len(text) * most // taken)
+        text = clip(text, len(text) * most // taken)
     return text
 
 

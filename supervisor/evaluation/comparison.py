@@ -17,7 +17,7 @@ from handoff_queue.supervisor.evaluation.answer_judge import (
     Preference,
     duel_in,
     mean_of,
-    settled,
+    settle,
 )
 from handoff_queue.supervisor.evaluation.figures import (
     ResourceUse,
@@ -187,7 +187,7 @@ def _judged(
     return Comparison(
         first=replace(first, score=mean_of([score for mine, _ in scores for score in mine])),
         second=replace(second, score=mean_of([score for _, mine in scores for score in mine])),
-        better=settled(one, swapped),
+        better=settle(one, swapped),
         duels=tuple(duels),
         judging_took=took_together(map(took_by, judged)),
         judged_by=tuple(result.job_id for result in judged),

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.json_text import refuse_repeats
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.review import Rubric
-from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
+from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 MOST_BYTES = 5_000_000
 MOST_CASES = 1_000
@@ -70,7 +70,7 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
     Raises:
         UserError: names the line.
     """
-    data = bounded_bytes(path, MOST_BYTES, "split it into several golden sets")
+    data = read_bounded(path, MOST_BYTES, "split it into several golden sets")
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:

@@ -19,13 +19,13 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from handoff_queue.shared.documents.decoding import DocumentRefused, decode
 from handoff_queue.shared.text.words import suggestion
-from handoff_queue.shared.types.characters import composed, has_half_a_character
+from handoff_queue.shared.types.characters import has_half_a_character, to_nfc
 from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.facts import FactTable, KnownFact
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.periods import periods_of
-from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
+from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 MOST_BYTES = 5_000_000
 """Of a text file."""
@@ -149,7 +149,7 @@ def _problem(part: str, cell: str) -> str | None:
 
 
 def _fact(where: str, cells: _Cells) -> KnownFact:
-    given: dict[str, Any] = {part: composed(cell) for part, cell in cells.items() if cell}
+    given: dict[str, Any] = {part: to_nfc(cell) for part, cell in cells.items() if cell}
     try:
         return KnownFact(**{"source": where[-LONGEST_CELL:], **given})
     except ValidationError as error:  # a defect of ours: the cells were checked
@@ -159,7 +159,7 @@ def _fact(where: str, cells: _Cells) -> KnownFact:
 def _rows_of_text(
     file: Path, columns: Mapping[str, str], asked: set[str]
 ) -> Generator[_Placed, None, None]:
-    data = bounded_bytes(file, MOST_BYTES, "keep the facts that answers speak of")
+    data = read_bounded(file, MOST_BYTES, "keep the facts that answers speak of")
     try:
         text = decode(data)
     except DocumentRefused as reason:

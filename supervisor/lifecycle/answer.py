@@ -19,7 +19,7 @@ from handoff_queue.shared.types.handoff import BlobRef, Citation, Claim, Handoff
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.arbitration import (
-    arbitration_wanted,
+    payloads_for_arbitration,
     rulings_of,
     settled_notes,
     standing,
@@ -27,12 +27,12 @@ from handoff_queue.supervisor.lifecycle.arbitration import (
 from handoff_queue.supervisor.lifecycle.disputes import (
     beside,
     disputes_of,
-    disputes_wanted,
+    payloads_for_disputes,
     section,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
-from handoff_queue.supervisor.lifecycle.replanning import why_not_looked_at
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, said_by
+from handoff_queue.supervisor.lifecycle.replanning import reason_for_no_replanning
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, sources_of_words
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.markdown import below
 
@@ -82,17 +82,17 @@ def choose_method(state: JobState) -> AnswerMethod:
 
 def parts_of(state: JobState) -> tuple[BlobRef, ...]:
     """The results that the answer is made of."""
-    return tuple(made_of(state).values())
+    return tuple(sources_of_answer(state).values())
 
 
-def made_of(state: JobState) -> dict[StepId, BlobRef]:
+def sources_of_answer(state: JobState) -> dict[StepId, BlobRef]:
     """The same, by who has made them."""
     if state.synthesis is not None:
         return {StepId("synthesizer"): state.synthesis}
     return {step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)}
 
 
-def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
+def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
     """The results whose words stand in an answer, beside those that it is made of."""
     troubles = (step.trouble for step in state.steps.values() if step.trouble)
     events = (
@@ -107,9 +107,9 @@ def words_wanted(state: JobState) -> tuple[BlobRef, ...]:
     return (
         *troubles,
         *patches,
-        *disputes_wanted(state),
-        *arbitration_wanted(state),
-        *(ref for event in events if event for ref in said_by(event)),
+        *payloads_for_disputes(state),
+        *payloads_for_arbitration(state),
+        *(ref for event in events if event for ref in sources_of_words(event)),
     )
 
 
@@ -157,7 +157,7 @@ def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
 def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str | None) -> Answer:
     """The answer of a job that has ended.
 
-    `words`: of `parts_of(state)` and `words_wanted(state)`; `label`: what must stand with the
+    `words`: of `parts_of(state)` and `results_for_answer(state)`; `label`: what must stand with the
     text wherever it goes.
     """
     content, disputes = content_of(state, words), disputes_of(state, words)
@@ -330,7 +330,7 @@ def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
         f"The plan stayed as it was after a look at the results: the replanner failed{_in_brackets(why)}."
         for why in failed
     )
-    if why := why_not_looked_at(state):
+    if why := reason_for_no_replanning(state):
         notes.append(f"The plan was not changed any more: {why}.")
     notes += [*_unsettled(state, words), *settled_notes(state, words)]
     made, last = state.synthesised, state.last_round

@@ -34,7 +34,7 @@ ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
 """
 
 
-def planned(made: PlanMade) -> dict[str, Any]:
+def apply_plan(made: PlanMade) -> dict[str, Any]:
     """A plan, and its steps before their first attempt."""
     return {
         "plan": made,
@@ -42,12 +42,12 @@ def planned(made: PlanMade) -> dict[str, Any]:
     }
 
 
-def asked_anew() -> dict[str, Any]:
+def ask_again_on_retry() -> dict[str, Any]:
     """When an ended job is retried."""
     return {"question": None, "rejected": None, "rejected_plans": (), "waited_s": 0.0}
 
 
-def approved_anew(state: JobState) -> dict[str, Any]:
+def clear_approvals(state: JobState) -> dict[str, Any]:
     """When its answer is made anew, too."""
     return {"approved": tuple(what for what in state.approved if what in ONCE), "reworks": 0}
 
@@ -85,7 +85,7 @@ def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str
         )
         return {**answered, "steps": steps}
     edited = (
-        {**planned(event.plan), "quote": None}
+        {**apply_plan(event.plan), "quote": None}
         if event.plan and question.what is ApprovalOf.PLAN
         else {}
     )
@@ -96,7 +96,7 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
     """`state`: with the wait added to its time."""
     is_last, what = state.spent is not None or at >= state.deadline, question.what
     match what:
-        case ApprovalOf.PLAN if not is_last and may_be_planned_again(state) and state.plan:
+        case ApprovalOf.PLAN if not is_last and can_plan_again(state) and state.plan:
             mode = state.mode if state.mode is Mode.ADAPTIVE else Mode.TEAM
             rejected = (
                 *state.rejected_plans,
@@ -130,7 +130,7 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
             return {"rejected": what}
 
 
-def may_be_planned_again(state: JobState) -> bool:
+def can_plan_again(state: JobState) -> bool:
     """By a planner, that is: of what code plans, it would make the same."""
     is_planners = state.mode in (Mode.TEAM, Mode.ADAPTIVE) or state.routed is not None
     return is_planners and len(state.rejected_plans) < state.submitted.limits.max_rounds

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.lifecycle.budget import why_asked
+from handoff_queue.supervisor.lifecycle.budget import reason_for_decision
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     ApproveBySilence,
@@ -33,7 +33,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
-def asked_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:
+def ask_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:
     """The commands, or the question that stands before them."""
     wanted = {*state.submitted.approvals.what} - {*state.approved}
     if _is_dear(state):
@@ -83,14 +83,14 @@ def _of_the_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
     return (ApprovalOf.RESEARCH,) if is_unmended else ()
 
 
-def released(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
+def release_question(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
     """The same where there is no time, or no money, left for anything but the end: then only
     the answer is asked about, and research that was rejected.
     """
     return tuple(
         asked if isinstance(command, EndJob) else command
         for command in commands
-        for asked in asked_first(state, (command,))
+        for asked in ask_first(state, (command,))
     )
 
 
@@ -121,7 +121,7 @@ def _why(state: JobState, what: ApprovalOf) -> str:
             return f"it has cost ${cost_usd(state.usage.cost_microusd):.6g}, more than ${cost_usd(above):.6g}"
 
 
-def while_asked(state: JobState, question: Question, now: float) -> tuple[Command, ...]:
+def decide_while_asked(state: JobState, question: Question, now: float) -> tuple[Command, ...]:
     """What time brings to a job that waits."""
     approvals = state.submitted.approvals
     if now >= question.until and question.what is ApprovalOf.STEP:
@@ -146,7 +146,7 @@ def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
     again, nothing leaves.
     """
     if what is ApprovalOf.COST:
-        return released(state, end_now(state, "its cost was not approved"))
+        return release_question(state, end_now(state, "its cost was not approved"))
     return (EndJob(JobStatus.FAILED, f"the {what} was rejected, and it cannot be made again"),)
 
 
@@ -162,7 +162,7 @@ def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
     answered = {f"approval:{before.question.version}": ""} if before.question else {}
     if later is None:
         return answered
-    fields = {**answered, "asks": why_asked(later)}
+    fields = {**answered, "asks": reason_for_decision(later)}
     since = later.asked_at
     if (question := later.question) is not None:
         fields[f"approval:{question.version}"] = question.what.value

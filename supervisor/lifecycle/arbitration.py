@@ -45,7 +45,7 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
     return () if state.has_open(JUDGE) else (ask_role(state, JUDGE),)
 
 
-def settled(state: JobState) -> frozenset[StepId]:
+def settled_disputes(state: JobState) -> frozenset[StepId]:
     """Those of `quarrels` that the judge has settled for the writer."""
     return frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*quarrels(state)}
 
@@ -56,11 +56,12 @@ def is_accepted(state: JobState) -> bool:
     """
     last = state.last_round
     return last is not None and (
-        last.decision is Decision.PASS or (bool(last.steps) and {*last.steps} <= settled(state))
+        last.decision is Decision.PASS
+        or (bool(last.steps) and {*last.steps} <= settled_disputes(state))
     )
 
 
-def arbitrated(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
+def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
     """What the judge's word changes: where the reviewer is right and a round is left, the work
     is done once more.
     """
@@ -114,7 +115,7 @@ def _without_judge(state: JobState) -> dict[HandoffId, HandoffIssued]:
     }
 
 
-def arbitration_wanted(state: JobState) -> tuple[BlobRef, ...]:
+def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
     """The payloads that `rulings_of` reads."""
     return (
         (state.arbitrated.result,) if state.arbitrated and state.arbitrated.problem is None else ()
@@ -122,8 +123,8 @@ def arbitration_wanted(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
-    """What the judge said of each point that still stands. `words`: of `arbitration_wanted`."""
-    found = [Rulings.of(words.result(ref).output) for ref in arbitration_wanted(state)]
+    """What the judge said of each point that still stands. `words`: of `payloads_for_arbitration`."""
+    found = [Rulings.of(words.result(ref).output) for ref in payloads_for_arbitration(state)]
     return {
         one.step: one for rulings in found for one in rulings.rulings if one.step in quarrels(state)
     }
@@ -134,7 +135,7 @@ def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str 
     point = f"{revision.step}: {revision.problem}"
     if ruling is None or state.arbitrated is None:
         return point
-    if revision.step in settled(state):
+    if revision.step in settled_disputes(state):
         return None
     why = f": {ruling.why}" if ruling.why else ""
     if revision.step in state.arbitrated.reviewer:
@@ -152,7 +153,9 @@ def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
         )
     said = rulings_of(state, words)
     verdict = words.verdict(state.last_round) if state.last_round else None
-    dropped = [one for one in verdict.revisions if one.step in settled(state)] if verdict else []
+    dropped = (
+        [one for one in verdict.revisions if one.step in settled_disputes(state)] if verdict else []
+    )
     return tuple(
         f"Settled for the writer: {one.step}: {one.problem} (the judge: {said[one.step].why or 'no reason given'})"
         for one in dropped

@@ -43,7 +43,7 @@ def why_spent(state: JobState) -> str:
             return "the job's budget is spent"
 
 
-def why_asked(state: JobState) -> str:
+def reason_for_decision(state: JobState) -> str:
     """Why the job waits for a decision of its user; empty: it does not."""
     return why_spent(state) if state.asked_at is not None and not state.ended else ""
 
@@ -85,7 +85,7 @@ def closers(state: JobState) -> tuple[str, ...]:
     )
 
 
-def kept_back(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
+def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
     """What steps may not use of the job's budget: `keep_turns`, `keep_tokens`, `keep_usd` of
     its hash, which `books.lua` reads.
 

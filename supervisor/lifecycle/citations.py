@@ -82,7 +82,9 @@ _TITLE = re.compile(r"(?:\*\*|__)[^*_]*[^*_.!](?:\*\*|__):?")
 """In bold; with a full stop at its end it is a sentence."""
 
 
-def uncited(text: str, sources: int, claims: Collection[str] = ()) -> tuple[str, ...]:
+def find_uncited_sentences(
+    text: str, sources: int, claims: Collection[str] = ()
+) -> tuple[str, ...]:
     """The sentences, in their order, white space folded. `sources`: how many there are to
     point to; `claims`: what its own say.
     """

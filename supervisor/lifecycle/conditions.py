@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.types.condition import Undecided, condition_of, decided
+from handoff_queue.shared.types.condition import Undecided, condition_of, evaluate_condition
 from handoff_queue.shared.types.events import Abandoned, ConditionsChecked
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, failed_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, result_by_code
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
-def results_wanted(state: JobState, plan: Plan, steps: Iterable[StepId]) -> Iterator[BlobRef]:
+def results_for_conditions(
+    state: JobState, plan: Plan, steps: Iterable[StepId]
+) -> Iterator[BlobRef]:
     """Yield the results that the conditions of these steps need."""
     for step_id in steps:
         when = plan.by_id[step_id].when
@@ -25,12 +27,12 @@ def results_wanted(state: JobState, plan: Plan, steps: Iterable[StepId]) -> Iter
                 yield result
 
 
-def conditions_checked(
+def make_conditions_event(
     state: JobState, plan: Plan, steps: Sequence[StepId], words: ResultTexts
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
     """Return the event, and the results that say why steps do not begin.
 
-    `words`: of `results_wanted`.
+    `words`: of `results_for_conditions`.
     """
     met: list[StepId] = []
     skipped: list[HandoffResult] = []
@@ -51,7 +53,7 @@ def conditions_checked(
     return event, [*skipped, *undecided]
 
 
-def steps_skipped(
+def make_skip_event(
     state: JobState, steps: Sequence[StepId], why: str
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
     """Return the event of steps that are skipped with the steps before them, and their results."""
@@ -66,7 +68,7 @@ def _decided(state: JobState, step: Step, words: ResultTexts) -> tuple[bool, str
         return True, ""
     fields = {name: _fields(state, one, words) for name, one in when.steps.items()}
     item: JsonValue = dict(when.item) if isinstance(when.item, dict) else when.item
-    found = decided(condition_of(when.text), fields, item)
+    found = evaluate_condition(condition_of(when.text), fields, item)
     return found.is_met, found.why
 
 
@@ -89,7 +91,7 @@ def _skipped(state: JobState, step_id: StepId, why: str) -> HandoffResult:
 
 def _ended(state: JobState, step_id: StepId, why: str) -> HandoffResult:
     attempt = max(1, state.steps[step_id].attempt)
-    return failed_by_code(state.job_id, step_id, attempt, why, StopReason.CANCELLED)
+    return result_by_code(state.job_id, step_id, attempt, why, StopReason.CANCELLED)
 
 
 def _references(results: Sequence[HandoffResult]) -> tuple[Abandoned, ...]:

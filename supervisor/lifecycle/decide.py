@@ -14,9 +14,9 @@ from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.supervisor.lifecycle.answer import choose_method
 from handoff_queue.supervisor.lifecycle.approval_policy import (
     after_rejection,
-    asked_first,
-    released,
-    while_asked,
+    ask_first,
+    decide_while_asked,
+    release_question,
 )
 from handoff_queue.supervisor.lifecycle.arbitration import arbitrate
 from handoff_queue.supervisor.lifecycle.commands import (
@@ -36,15 +36,15 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.disputes import look_into
 from handoff_queue.supervisor.lifecycle.effects import (
     ask_about,
-    given_up,
+    find_blocked_steps,
+    find_unapproved_steps,
     has_open_condition,
     is_ready_for_review,
     may_begin,
-    unapproved,
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
-from handoff_queue.supervisor.lifecycle.handoffs import assigned
+from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
 from handoff_queue.supervisor.lifecycle.job_end import (
     NOTHING_USABLE,
     after_the_end,
@@ -61,10 +61,10 @@ from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
 from handoff_queue.supervisor.lifecycle.step_failure import (
+    reason_of_failure,
     recoveries,
     second_chances,
-    to_be_asked_about,
-    why_failed,
+    steps_to_ask_about,
 )
 from handoff_queue.supervisor.lifecycle.teams import for_children
 
@@ -104,7 +104,7 @@ def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ..
 def _carry_on(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
     recovered = recoveries(state, seen, now)
     if state.question:
-        waits = while_asked(state, state.question, now)
+        waits = decide_while_asked(state, state.question, now)
         if waits or not state.asks_about_steps:
             return (*recovered, *waits)
         return (*recovered, *_beside_the_question(state, seen, now))
@@ -129,12 +129,12 @@ def _unasked(
     if now >= state.deadline and (
         over := end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")
     ):
-        return released(state, over)
+        return release_question(state, over)
     on_limit = state.submitted.limits.on_limit if state.spent else None
     if on_limit is OnLimit.STOP and (at_once := end_now(state, why_over(state))):
-        return released(state, at_once)
+        return release_question(state, at_once)
     what_next = (
-        _ask(state) if on_limit is OnLimit.ASK else asked_first(state, _next(state, seen, now))
+        _ask(state) if on_limit is OnLimit.ASK else ask_first(state, _next(state, seen, now))
     )
     return (*recovered, *what_next)
 
@@ -184,7 +184,7 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
         if unbegun:
             return (AbandonSteps(unbegun, why_over(state)),)
     can_begin = may_begin(state, ready(state, now))
-    to_approve = unapproved(state, seen, can_begin)
+    to_approve = find_unapproved_steps(state, seen, can_begin)
     can_begin = [step_id for step_id in can_begin if step_id not in {*to_approve}]
     room = max(0, state.submitted.limits.max_handoffs - state.handoffs)
     if can_begin and not room:
@@ -217,7 +217,7 @@ def _settle(
         return too_late
     if chances := second_chances(state, seen, now):
         return (TryAgain(chances),)
-    about = to_be_asked_about(state, seen, now)
+    about = steps_to_ask_about(state, seen, now)
     lost = () if is_thought_about else hopeless(state, now)  # or they may yet be changed
     if asked := _ask_about_failure(state, about) if about else lost:
         return asked
@@ -242,7 +242,7 @@ def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Comm
     """Return the question about steps that failed. It waits while another question is open."""
     if state.question is not None:
         return ()
-    return (AskApproval(ApprovalOf.FAILURE, why_failed(state, steps), steps=steps),)
+    return (AskApproval(ApprovalOf.FAILURE, reason_of_failure(state, steps), steps=steps),)
 
 
 def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
@@ -250,7 +250,7 @@ def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
 
     The judge decides first where reviewer and writer can't agree. None: there are no such steps.
     """
-    steps = given_up(state)
+    steps = find_blocked_steps(state)
     judge_first = arbitrate(state, now) if steps and state.review_over else None
     return judge_first if judge_first is not None else steps or None
 
@@ -275,7 +275,7 @@ def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Co
     """
     if not ready:
         return []
-    dependents, others = state.dependents, assigned(state, ready, seen)
+    dependents, others = state.dependents, reassigned_steps(state, ready, seen)
     together: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
         together.setdefault(dependents[step_id], []).append(step_id)

@@ -53,7 +53,7 @@ def results_in(state: JobState) -> tuple[BlobRef, ...]:
     )
 
 
-def found_in(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str | None]:
+def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str | None]:
     """The event of looking for conflicts, and the ledger that it refers to. `words`: of
     `results_in`.
     """
@@ -67,7 +67,7 @@ def found_in(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str |
     ), ledger
 
 
-def looked_into(state: JobState, event: ConflictsFound | Judged) -> dict[str, Any]:
+def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str, Any]:
     """What such an event changes. The same conflicts, found again after another round, are not
     judged again.
     """
@@ -81,12 +81,12 @@ def looked_into(state: JobState, event: ConflictsFound | Judged) -> dict[str, An
     }
 
 
-def judged_well(state: JobState) -> Judged | None:
+def keep_good_judgement(state: JobState) -> Judged | None:
     """What is kept of the judge when the job is taken up again: one that failed is asked anew."""
     return state.judged if state.judged and state.judged.problem is None else None
 
 
-def disputes_wanted(state: JobState) -> tuple[BlobRef, ...]:
+def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
     """The payloads that `disputes_of` reads."""
     found, judged = state.conflicts, state.judged
     if found is None or found.ledger is None:
@@ -152,7 +152,7 @@ class Dispute:
 
 
 def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
-    """Every conflict among the results that the answer comes from. `words`: of `disputes_wanted`."""
+    """Every conflict among the results that the answer comes from. `words`: of `payloads_for_disputes`."""
     found, judged = state.conflicts, state.judged
     if found is None or found.ledger is None:
         return ()

@@ -50,7 +50,7 @@ def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
     )
 
 
-def given_up(state: JobState) -> tuple[AbandonSteps, ...]:
+def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
     """Return the steps that can't begin any more: no review has passed, or a person said no."""
     unbegun = state.overview.next
     if state.review_over or not state.is_reviewed:
@@ -78,7 +78,9 @@ def may_begin(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
     return [step_id for step_id in steps if step_id not in waiting]
 
 
-def unapproved(state: JobState, seen: Observations, steps: Sequence[StepId]) -> tuple[StepId, ...]:
+def find_unapproved_steps(
+    state: JobState, seen: Observations, steps: Sequence[StepId]
+) -> tuple[StepId, ...]:
     """Return the steps among these that a person must approve before they begin."""
     is_covered = {*state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
     helpers = helpers_of(state) if is_covered else frozenset[StepId]()

@@ -29,7 +29,7 @@ from handoff_queue.supervisor.lifecycle.gates import may_send_back
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.steps import sent_back
+from handoff_queue.supervisor.lifecycle.steps import send_back_answer
 
 NO_WORKER = "no worker of `{}` was there"
 NO_TIME = "no time was left for it"
@@ -84,7 +84,7 @@ def _known(state: JobState) -> BlobRef | None:
     return state.fact_checks.result if state.fact_checks.parts == parts_of(state) else None
 
 
-def taken(state: JobState, command: TakeFactCheck, words: ResultTexts) -> FactsChecked:
+def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts) -> FactsChecked:
     """What a fact-checker's result means for the answer. `words`: of that result."""
     result, check = words.result(command.result), words.fact_check(command.result)
     if check is None or (not check.wrong and result.status is not ResultStatus.OK):
@@ -116,9 +116,9 @@ def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     }
 
 
-def facts_checked(state: JobState, event: FactsChecked, at: float) -> dict[str, Any]:
+def make_fact_check_event(state: JobState, event: FactsChecked, at: float) -> dict[str, Any]:
     if event.is_sent_back:
-        return sent_back(state, event, at)
+        return send_back_answer(state, event, at)
     said = state.fact_checks.model_copy(update={"said": event})
     return {"fact_checks": said, "open": _without_check(state)}
 
@@ -140,7 +140,7 @@ def unsaid(state: JobState) -> FactChecks:
     )
 
 
-def checked_anew(state: JobState) -> dict[str, Any]:
+def reset_checks(state: JobState) -> dict[str, Any]:
     """A job is taken up again: gates look anew, and a fact-checker that could not say is asked
     anew.
     """

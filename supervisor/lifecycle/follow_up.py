@@ -39,12 +39,12 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     return dict(list(found.items())[:MOST_GIVEN])
 
 
-def given_of(state: JobState, words: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
+def copy_results(state: JobState, words: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
     """The same for a new job, and the payloads. `words`: of `results_to_give(state)`."""
-    return given_as(state, results_to_give(state), parts_of(state), words)
+    return results_as_given(state, results_to_give(state), parts_of(state), words)
 
 
-def given_as(
+def results_as_given(
     state: JobState,
     results: Mapping[StepId, BlobRef],
     answers: Collection[BlobRef],

@@ -6,16 +6,16 @@ import re
 from collections.abc import Collection, Iterator
 from fractions import Fraction
 
-from handoff_queue.shared.text.words import counted
-from handoff_queue.shared.types.characters import composed
+from handoff_queue.shared.text.words import count_of
+from handoff_queue.shared.types.characters import to_nfc
 from handoff_queue.shared.types.events import GatesChecked
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, StopReason, ref
 from handoff_queue.shared.types.patterns import first_of, matches
 from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
-from handoff_queue.supervisor.lifecycle.citations import uncited
+from handoff_queue.supervisor.lifecycle.citations import find_uncited_sentences
 from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, failed_by_code
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, result_by_code
 from handoff_queue.supervisor.lifecycle.routing import WHOLE
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.claim_conflicts import against_the_facts
@@ -44,12 +44,12 @@ def may_send_back(state: JobState, now: float) -> bool:
 
 
 def gates_want(state: JobState) -> tuple[BlobRef, ...]:
-    """The payloads that `checked` reads."""
+    """The payloads that `check_gates` reads."""
     facts = state.submitted.facts
     return (*parts_of(state), *((facts,) if facts else ()))
 
 
-def checked(
+def check_gates(
     state: JobState, words: ResultTexts, *, may_send_back: bool
 ) -> tuple[GatesChecked, HandoffResult | None]:
     """What code finds in the answer that there would be, and the result that says it. `words`:
@@ -67,7 +67,7 @@ def checked(
         )
     if not vetoes:
         return GatesChecked(), None
-    found = failed_by_code(
+    found = result_by_code(
         state.job_id, WHOLE, state.gate_rounds + 1, "\n".join(vetoes), StopReason.FINISHED
     )
     steps = sinks_to_redo(state) if may_send_back and state.synthesis is None else ()
@@ -86,7 +86,7 @@ def vetoes_of(
     the results that it is made of claim, each in a sentence; `is_form`: it is a value in JSON,
     whose figures have no markers.
     """
-    text = composed(text)
+    text = to_nfc(text)
     what_it_says = (*_forbidden(gates, text), *_required(gates, text), *_numbers(gates, text))
     vetoes = (
         *_length(gates, text),
@@ -102,27 +102,27 @@ def vetoes_of(
 def _length(gates: Gates, text: str) -> Iterator[str]:
     words = len(text.split())
     if gates.min_words is not None and words < gates.min_words:
-        yield f"It has {counted(words, 'word')}, at least {gates.min_words:,} are wanted."
+        yield f"It has {count_of(words, 'word')}, at least {gates.min_words:,} are wanted."
     if gates.max_words is not None and words > gates.max_words:
-        yield f"It has {counted(words, 'word')}, at most {gates.max_words:,} are wanted."
+        yield f"It has {count_of(words, 'word')}, at most {gates.max_words:,} are wanted."
 
 
 def _sections(gates: Gates, text: str) -> Iterator[str]:
     there = {heading.casefold() for heading in headings_in(text)} if gates.sections else set()
     for section in gates.sections:
-        if composed(section).strip().casefold() not in there:
+        if to_nfc(section).strip().casefold() not in there:
             yield f'It has no section "{section}": write a heading of these words.'
 
 
 def _forbidden(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.forbidden:
-        if (phrase := first_of(composed(pattern), text)) is not None:
+        if (phrase := first_of(to_nfc(pattern), text)) is not None:
             yield f'It says "{phrase[:_MOST_SHOWN_CHARS]}", which must not stand in it.'
 
 
 def _required(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.required:
-        if not matches(composed(pattern), text):
+        if not matches(to_nfc(pattern), text):
             yield f"It says nothing that fits {pattern[:_MOST_SHOWN_CHARS]!r}."
 
 
@@ -144,7 +144,7 @@ def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
 
 
 def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
-    if gates.cited and (found := uncited(text, sources, claims)):
+    if gates.cited and (found := find_uncited_sentences(text, sources, claims)):
         hold = "states a fact" if len(found) == 1 else "state facts"
         shown = "; ".join(f'"{_shortened(one)}"' for one in found[:_MOST_SHOWN])
         more = f"; and {len(found) - _MOST_SHOWN:,} more" if len(found) > _MOST_SHOWN else ""

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.names import FACT_GATE, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import microusd
-from handoff_queue.supervisor.lifecycle.answer import made_of
+from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -23,7 +23,9 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 
 
-def assigned(state: JobState, steps: Sequence[StepId], seen: Observations) -> dict[StepId, str]:
+def reassigned_steps(
+    state: JobState, steps: Sequence[StepId], seen: Observations
+) -> dict[StepId, str]:
     """Those of these steps that somebody else gets. One that was tried before stays with whom
     it is.
     """
@@ -196,7 +198,7 @@ def fact_check_handoff(
     """What the fact-checker is asked. It sees what the answer is made of, with its claims and
     their quotes, and the job's documents.
     """
-    parts, asked = made_of(state), state.submitted.limits.max_turns_per_handoff
+    parts, asked = sources_of_answer(state), state.submitted.limits.max_turns_per_handoff
     max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
     return AgentHandoff(
         handoff_id=handoff_id(FACT_GATE, attempt),

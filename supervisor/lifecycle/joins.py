@@ -164,7 +164,7 @@ def next_join(state: JobState, now: float) -> float | None:
     return min((until for until in ends if until is not None and until > now), default=None)
 
 
-def counted_for(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
+def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
     """The fan-ins that may go on before all of their parts have ended, among those that wait
     for a step. `dependents`: of that step.
     """

@@ -30,7 +30,7 @@ WORDS_KNOWN_FROM = 0.6
 """Of the words around known claims; below it, other conclusions are drawn from them."""
 
 
-def results_wanted(state: JobState) -> tuple[BlobRef, ...]:
+def results_for_novelty_check(state: JobState) -> tuple[BlobRef, ...]:
     """What `nothing_new_in` reads: none where no result of an added step is looked at."""
     return (
         tuple(step.result for step in state.steps.values() if step.usable and step.result)
@@ -41,7 +41,7 @@ def results_wanted(state: JobState) -> tuple[BlobRef, ...]:
 
 def nothing_new_in(state: JobState, words: ResultTexts) -> tuple[StepId, ...]:
     """The added steps among those that the replanner was shown, whose results say nothing that
-    the job did not have before they were added. `words`: of `results_wanted`.
+    the job did not have before they were added. `words`: of `results_for_novelty_check`.
     """
     round_of = _rounds(state)
     if not (judged := _to_be_judged(state)):
@@ -73,7 +73,7 @@ def is_known(result: HandoffResult, earlier: Sequence[HandoffResult]) -> bool:
     return _is_known(ResultFingerprint(result), [*map(ResultFingerprint, earlier)])
 
 
-def is_said_again(result: HandoffResult, earlier: HandoffResult) -> bool:
+def repeats_text(result: HandoffResult, earlier: HandoffResult) -> bool:
     """Whether it is the same text: each has all sentences of the other."""
     return _is_said_again(ResultFingerprint(result), ResultFingerprint(earlier))
 

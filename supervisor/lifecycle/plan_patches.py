@@ -99,7 +99,9 @@ class _Asked:
             (one for one in rarest if words <= self._roots[one.id]),
             key=lambda one: len(self._roots[one.id]),
         )
-        alike = [(asked_before(wording, self._wording(one)), one.id) for one in shortest]
+        alike = [
+            (similarity_to_earlier_task(wording, self._wording(one)), one.id) for one in shortest
+        ]
         most, of = max(alike, default=(0.0, StepId("")))
         return Repeat(step=new.id, earlier=of) if most > 0 else None
 
@@ -109,7 +111,7 @@ class _Asked:
         return self._wordings[step.task]
 
 
-def asked_before(new: NormalizedTask, earlier: NormalizedTask) -> float:
+def similarity_to_earlier_task(new: NormalizedTask, earlier: NormalizedTask) -> float:
     """0: the new task asks for something else. Or how much of the earlier one it asks for
     again; 1: all.
     """

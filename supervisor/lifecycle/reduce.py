@@ -43,18 +43,18 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.review import Decision
-from handoff_queue.supervisor.lifecycle.approval_events import heard, planned
-from handoff_queue.supervisor.lifecycle.arbitration import arbitrated
+from handoff_queue.supervisor.lifecycle.approval_events import apply_plan, heard
+from handoff_queue.supervisor.lifecycle.arbitration import apply_arbitration
 from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
-from handoff_queue.supervisor.lifecycle.disputes import looked_into
-from handoff_queue.supervisor.lifecycle.fact_gate import check_came, facts_checked, unsaid
+from handoff_queue.supervisor.lifecycle.disputes import apply_conflicts
+from handoff_queue.supervisor.lifecycle.fact_gate import check_came, make_fact_check_event, unsaid
 from handoff_queue.supervisor.lifecycle.persistent_map import layers
-from handoff_queue.supervisor.lifecycle.replanning import noted, with_patch
+from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
 from handoff_queue.supervisor.lifecycle.retry_reducer import (
-    built_again,
+    drop_held_answer,
     first_phase,
-    held_no_more,
-    retried,
+    rebuild_held_steps,
+    reduce_retry,
 )
 from handoff_queue.supervisor.lifecycle.state import (
     NOTHING_HELD,
@@ -65,12 +65,12 @@ from handoff_queue.supervisor.lifecycle.state import (
 )
 from handoff_queue.supervisor.lifecycle.step_index_update import overview_after
 from handoff_queue.supervisor.lifecycle.steps import (
-    abandoned,
+    abandon_steps,
     again,
-    checked,
-    resolved,
-    sent_back,
-    tried_again,
+    apply_conditions,
+    resolve_steps,
+    retry_steps,
+    send_back_answer,
     with_result,
 )
 from handoff_queue.supervisor.lifecycle.teams import team_of
@@ -127,7 +127,7 @@ def _one_further(state: JobState, recorded: Recorded) -> JobState:
         changes["waited_s"] = state.waited_s + max(0.0, recorded.at - state.as_of)
     changes |= _changes(state, recorded)
     if state.mode is Mode.ADAPTIVE:
-        changes["patches"] = noted(state, recorded.event)
+        changes["patches"] = remember_event(state, recorded.event)
     for name in ("steps", "open"):
         if name in changes:
             changes[name] = layers(changes[name])
@@ -165,7 +165,7 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
         case CancelRequested():
             return {} if state.ended else {"cancelled_by": event.by}
         case RetryRequested():
-            return retried(state, event, recorded.at)
+            return reduce_retry(state, event, recorded.at)
         case DecisionAsked():
             return {"asked_at": recorded.at}
         case WebhookTried():
@@ -208,23 +208,23 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
         case HandoffFinished():
             return _finished(state, event)
         case PlanMade():
-            return {**planned(event), "phase": Phase.WORKING, "fruitless": 0}
+            return {**apply_plan(event), "phase": Phase.WORKING, "fruitless": 0}
         case PlanPatched():
             return {**with_patch(state, event), "fruitless": 0}
         case NeedsResolved():
-            return {**resolved(state, event), "fruitless": 0}
+            return {**resolve_steps(state, event), "fruitless": 0}
         case ConflictsFound() | Judged():
-            return looked_into(state, event)
+            return apply_conflicts(state, event)
         case Arbitrated():
-            return arbitrated(state, event, at)
+            return apply_arbitration(state, event, at)
         case Reviewed():
             return {**_reviewed(state, event, at), "fruitless": 0, "held": NOTHING_HELD}
         case StepsAbandoned():
-            return abandoned(state, event)
+            return abandon_steps(state, event)
         case ConditionsChecked():
-            return checked(state, event)
+            return apply_conditions(state, event)
         case StepsTriedAgain():
-            return {"steps": state.steps | tried_again(state, event)}
+            return {"steps": state.steps | retry_steps(state, event)}
         case Synthesised():
             still_open = _without(state, "synthesizer")
             made = {
@@ -236,9 +236,9 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
             }
             return {**made, "gated": None, "fact_checks": unsaid(state)}
         case GatesChecked():
-            return sent_back(state, event, at) if event.is_sent_back else {"gated": event}
+            return send_back_answer(state, event, at) if event.is_sent_back else {"gated": event}
         case FactsChecked():
-            return facts_checked(state, event, at)
+            return make_fact_check_event(state, event, at)
         case _:
             assert_never(event)
 
@@ -303,10 +303,10 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         return changes
     if issued.assigned_to in ROLES:  # what follows from its result comes next, and with it
         return {**changes, "fruitless": state.fruitless + 1}
-    again = built_again(state, event, issued.step_id)
+    again = rebuild_held_steps(state, event, issued.step_id)
     ended = {issued.step_id: with_result(state.steps[issued.step_id], event)}
     changes["steps"] = state.steps | ended | again
-    return {**changes, **held_no_more(state, event, again)}
+    return {**changes, **drop_held_answer(state, event, again)}
 
 
 def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from handoff_queue.supervisor.lifecycle.plan_patches import (
     PatchHistory,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
-from handoff_queue.supervisor.lifecycle.steps import still_asked
+from handoff_queue.supervisor.lifecycle.steps import keep_open_question
 
 FITS_NO_MORE = "its patch does not fit the plan any more"
 
@@ -93,7 +93,7 @@ def why_no_more(state: JobState) -> str | None:
     return None
 
 
-def why_not_looked_at(state: JobState) -> str | None:
+def reason_for_no_replanning(state: JobState) -> str | None:
     """What is to be told of a plan that was not looked at again though results came in; None:
     nothing.
     """
@@ -122,7 +122,9 @@ class PatchedPlan:
     problem: str | None = None
 
 
-def patched(plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int) -> PatchedPlan:
+def apply_patch(
+    plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int
+) -> PatchedPlan:
     """The plan with everything in the patch that is still possible."""
     held = {
         one for step in plan.steps if step.id not in unbegun for one in step.depends_on
@@ -172,7 +174,7 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
         "plan": plan,
         "steps": steps,
         "review_over": False,
-        "question": still_asked(state.question, steps, changed),
+        "question": keep_open_question(state.question, steps, changed),
     }
 
 
@@ -184,7 +186,7 @@ def _synthesis(event: PlanPatched) -> dict[str, Synthesis]:
     return {"synthesis": Synthesis.RECONCILE} if event.added else {}
 
 
-def noted(state: JobState, event: Event) -> PatchHistory:
+def remember_event(state: JobState, event: Event) -> PatchHistory:
     """What an adaptive job remembers of an event. `state`: before it."""
     known = state.patches
     match event:

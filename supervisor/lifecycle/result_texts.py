@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from handoff_queue.shared.text.words import counted
+from handoff_queue.shared.text.words import count_of
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import (
     Arbitrated,
@@ -45,7 +45,7 @@ from handoff_queue.supervisor.lifecycle.state import StepState
 from handoff_queue.supervisor.text.markdown import title_of
 
 
-def failed_by_code(
+def result_by_code(
     job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason
 ) -> HandoffResult:
     """It stands where a result is looked for, and says why there is none."""
@@ -91,7 +91,7 @@ HELPED = "Step {helper} was asked for what you need: its result is in your conte
 BRING_UP_TO_DATE = "A step that you depend on was done again: its new result is in your context. Bring yours up to date."
 
 
-def said_by(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an event)
+def sources_of_words(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an event)
     """The HandoffResults, or the user's note, whose words belong to an event; none: the event
     says all that there is to say.
     """
@@ -189,7 +189,7 @@ class ResultTexts:
             for one in (check.wrong if check else ())
         ]
         more = (
-            (f"And {counted(rest, 'more statement')} like these.",)
+            (f"And {count_of(rest, 'more statement')} like these.",)
             if (rest := len(told) - MOST_TOLD) > 0
             else ()
         )
@@ -227,7 +227,7 @@ class ResultTexts:
             return None
         return (
             Verdict.of(self.result(review.result).output)
-            if said_by(review)
+            if sources_of_words(review)
             else Verdict(verdict=review.decision)
         )
 
@@ -289,7 +289,7 @@ def _reasons(result: HandoffResult) -> list[str]:
     unproven = sum(not claim.sources for claim in result.claims)
     if unproven:
         verb = "has" if unproven == 1 else "have"
-        claims = counted(len(result.claims), "claim")
+        claims = count_of(len(result.claims), "claim")
         return [f"{unproven} of its {claims} {verb} no source that could be checked"]
     return [UNEXPLAINED]
 

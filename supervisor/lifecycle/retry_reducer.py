@@ -16,12 +16,12 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BUDGETS, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.limits import raised
+from handoff_queue.shared.types.limits import raise_limits
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.supervisor.lifecycle.approval_events import approved_anew, asked_anew
+from handoff_queue.supervisor.lifecycle.approval_events import ask_again_on_retry, clear_approvals
 from handoff_queue.supervisor.lifecycle.attempt_feedback import AttemptFeedback
-from handoff_queue.supervisor.lifecycle.disputes import judged_well
-from handoff_queue.supervisor.lifecycle.fact_gate import checked_anew
+from handoff_queue.supervisor.lifecycle.disputes import keep_good_judgement
+from handoff_queue.supervisor.lifecycle.fact_gate import reset_checks
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.state import (
     Delivery,
@@ -36,7 +36,7 @@ from handoff_queue.supervisor.lifecycle.steps import again
 USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
 
-def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
+def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
     """Of a job that has ended, or waits for a decision; of any other nothing."""
     if not state.ended:
         return _gone_on(state, event) if state.asked_at is not None else {}
@@ -69,7 +69,7 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
         "spent": None,
         "spent_its_own": False,
         "asked_at": None,
-        **asked_anew(),
+        **ask_again_on_retry(),
         **({} if keeps_answer else _answered_anew(state)),
         "ended": None,
         "ended_version": 0,
@@ -82,7 +82,7 @@ def retried(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]
     }
 
 
-def built_again(
+def rebuild_held_steps(
     state: JobState, event: HandoffFinished, step_id: StepId
 ) -> dict[StepId, StepState]:
     """The held steps that build on this one, which has another result: they are done again,
@@ -100,11 +100,11 @@ def built_again(
     }
 
 
-def held_no_more(
+def drop_held_answer(
     state: JobState, event: HandoffFinished, again: Mapping[StepId, StepState]
 ) -> dict[str, Any]:
     """What else changes with another result of a step: the answer is made anew. `again`: of
-    `built_again`. What only finds out for another step what that needs is in no answer.
+    `rebuild_held_steps`. What only finds out for another step what that needs is in no answer.
     """
     if state.held.is_nothing or event.status not in USABLE:
         return {}
@@ -183,7 +183,7 @@ def _not_again(step: StepState) -> StepState:
 
 def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
     """With what it may use from now on, and whom it does it for."""
-    limits = raised(state.submitted.limits, event)
+    limits = raise_limits(state.submitted.limits, event)
     if event.taken_up is None:
         return state.submitted.model_copy(update={"limits": limits})
     limits = limits.model_copy(update={"max_seconds": event.taken_up.max_seconds})
@@ -194,12 +194,12 @@ def _answered_anew(state: JobState) -> dict[str, Any]:
     """Nothing of the answer before counts."""
     kept = {
         "rounds_before": len(state.rounds),
-        "judged": judged_well(state),
+        "judged": keep_good_judgement(state),
         "arbitrated": None,
         "review_over": False,
         "synthesised": None,
     }
-    return {**kept, **approved_anew(state), **checked_anew(state)}
+    return {**kept, **clear_approvals(state), **reset_checks(state)}
 
 
 def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
         "spent": None,
         "spent_its_own": False,
         "asked_at": None,
-        "judged": judged_well(state),
+        "judged": keep_good_judgement(state),
         "submitted": _submitted_again(state, event),
     }
 

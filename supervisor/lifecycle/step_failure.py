@@ -91,7 +91,7 @@ def had_too_small_a_slice(step: StepState) -> bool:
     return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICES
 
 
-def to_be_asked_about(state: JobState, seen: Observations, now: float) -> tuple[StepId, ...]:
+def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple[StepId, ...]:
     """Steps that a person has a say in: nobody else can try them, or they need what the
     planner does not know. None watches a child.
     """
@@ -108,7 +108,7 @@ def to_be_asked_about(state: JobState, seen: Observations, now: float) -> tuple[
     )
 
 
-def why_failed(state: JobState, steps: Sequence[StepId]) -> str:
+def reason_of_failure(state: JobState, steps: Sequence[StepId]) -> str:
     """Return the reason for the question about steps that failed, in words of our own."""
     acted = [step_id for step_id in steps if state.steps[step_id].acted]
     named = f"; {', '.join(acted)} may have acted already: name it to have it done again"

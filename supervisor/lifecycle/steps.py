@@ -94,7 +94,7 @@ def again(step: StepState, remark: AttemptFeedback | None, *, is_named: bool = F
     )
 
 
-def resolved(state: JobState, event: NeedsResolved) -> dict[str, Any]:
+def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     """The steps that were in need, and with helpers the plan."""
     steps = dict(state.steps)
     asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
@@ -131,7 +131,7 @@ def resolved(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     return {"steps": steps, "plan": plan}
 
 
-def abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
+def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     steps, gone = dict[StepId, StepState](), {item.step for item in event.steps}
     for item in event.steps:
         step = steps.get(item.step) or state.steps[item.step]
@@ -153,11 +153,11 @@ def abandoned(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     return {
         "steps": after,
         "open": still_open,
-        "question": still_asked(state.question, after),
+        "question": keep_open_question(state.question, after),
     }
 
 
-def checked(state: JobState, event: ConditionsChecked) -> dict[str, Any]:
+def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any]:
     """Return the steps whose conditions were checked."""
     steps = {
         step_id: state.steps[step_id].model_copy(update={"is_met": True}) for step_id in event.met
@@ -180,10 +180,10 @@ def checked(state: JobState, event: ConditionsChecked) -> dict[str, Any]:
                 stood_in_for(step, item.result, None) if stands else step.model_copy(update=ended)
             )
     after = state.steps | steps
-    return {"steps": after, "question": still_asked(state.question, after)}
+    return {"steps": after, "question": keep_open_question(state.question, after)}
 
 
-def still_asked(
+def keep_open_question(
     question: Question | None, steps: Mapping[StepId, StepState], changed: Collection[StepId] = ()
 ) -> Question | None:
     """Return the question without steps that no longer wait for its answer. None: no step is left.
@@ -202,7 +202,7 @@ def still_asked(
     return question.model_copy(update={"steps": left}) if left else None
 
 
-def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
+def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
     """These steps, before their next attempt."""
     steps: dict[StepId, StepState] = {}
     for item in event.steps:
@@ -218,7 +218,9 @@ def tried_again(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
     return steps
 
 
-def sent_back(state: JobState, look: GatesChecked | FactsChecked, at: float) -> dict[str, Any]:
+def send_back_answer(
+    state: JobState, look: GatesChecked | FactsChecked, at: float
+) -> dict[str, Any]:
     """An answer was turned down: the steps that it was made of are done again, or else the
     synthesizer writes again.
     """

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.lifecycle.attempt_feedback import PreviousTeam
-from handoff_queue.supervisor.lifecycle.budget import amount, kept_back
+from handoff_queue.supervisor.lifecycle.budget import amount, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
 from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState
@@ -103,7 +103,7 @@ def slice_of(state: JobState) -> JobLimits:
     """What a child that begins now may use: its share of the budget that the plan was made
     for, and no more than is left of it.
     """
-    limits, usage, kept = state.submitted.limits, state.usage, kept_back(state, ())
+    limits, usage, kept = state.submitted.limits, state.usage, reserved_budget(state, ())
     shares = _shares([step.outline for step in state.steps.values()])
 
     def part(most: int | None, used: int, keep: int = 0) -> int | None:

@@ -12,7 +12,7 @@ from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
-def worked_in(job_id: JobId, journal: Iterable[Recorded]) -> float:
+def working_seconds(job_id: JobId, journal: Iterable[Recorded]) -> float:
     """Seconds to its end, or to its last event. Waits for a person, and the time between an
     end and a retry, are left out.
     """

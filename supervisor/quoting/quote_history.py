@@ -23,7 +23,7 @@ from handoff_queue.supervisor.quoting.simulation import (
 )
 
 
-def shown(quote: Quote) -> dict[str, Any]:
+def quote_as_json(quote: Quote) -> dict[str, Any]:
     """`{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`; null: not known."""
 
     def both(one: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
@@ -37,7 +37,7 @@ def shown(quote: Quote) -> dict[str, Any]:
     return {"cost": cost, "time": time, "handoffs": quote.handoffs, "jobs": quote.jobs}
 
 
-def quoted(state: JobState, store: Store) -> Quote:
+def make_quote(state: JobState, store: Store) -> Quote:
     """Of a job that has a plan. One round trip."""
     work = _work(state)
     samples, scores = store.history.read({name for name, _ in work.steps.values()} | {*work.then})

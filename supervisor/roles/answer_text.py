@@ -42,7 +42,7 @@ def name_of(text: str) -> str:
     return (name if name[:1].isalpha() else f"s{name}")[:LONGEST_NAME]
 
 
-def clipped(text: str, most: int) -> str:
+def clip(text: str, most: int) -> str:
     """At most this many characters, and it shows when some are missing."""
     text = text.strip()
     return text if len(text) <= most else text[: most - 4].rstrip() + " ..."

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.review import (
 )
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
 
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
@@ -157,7 +157,7 @@ class VerdictFormat:
             raise InvalidAnswer(
                 f"REVISE must name, for each step to do again, the step (one of {steps}) and its problem; or answer PASS{remarks}"
             )
-        points = [point for raw in answer.open_points if (point := clipped(raw, LONGEST_POINT))]
+        points = [point for raw in answer.open_points if (point := clip(raw, LONGEST_POINT))]
         verdict = Verdict(
             verdict=decision,
             revisions=tuple(revisions),
@@ -171,14 +171,14 @@ class VerdictFormat:
         problems: dict[str, list[str]] = {}
         strays: list[str] = []
         for raw in answer.revisions:
-            if not (problem := clipped(raw.problem, LONGEST_POINT)):
+            if not (problem := clip(raw.problem, LONGEST_POINT)):
                 continue
             if (step := name_of(raw.step)) in self.steps:
                 problems.setdefault(step, []).append(problem)
             else:
                 strays.append(problem)
         kept = [
-            Revision(step=StepId(step), problem=clipped("\n".join(found), LONGEST_POINT))
+            Revision(step=StepId(step), problem=clip("\n".join(found), LONGEST_POINT))
             for step, found in problems.items()
         ]
         return kept, strays
@@ -207,7 +207,7 @@ class VerdictFormat:
                 Score(
                     criterion=criterion,
                     score=round(raw.score),
-                    why=clipped(raw.why, LONGEST_WHY),
+                    why=clip(raw.why, LONGEST_WHY),
                     step=of,
                 ),
             )
@@ -229,4 +229,4 @@ def _decision_of(text: str) -> Decision:
     try:
         return Decision(text.strip().strip(".!*").upper())
     except ValueError as error:
-        raise InvalidAnswer(f"verdict must be PASS or REVISE, not {clipped(text, 40)!r}") from error
+        raise InvalidAnswer(f"verdict must be PASS or REVISE, not {clip(text, 40)!r}") from error

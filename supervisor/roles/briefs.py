@@ -21,7 +21,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.supervisor.lifecycle.teams import SPEC
-from handoff_queue.supervisor.roles.answer_text import clipped
+from handoff_queue.supervisor.roles.answer_text import clip
 
 MAX_REQUEST_CHARS = 60_000
 """Characters of a request that a role is shown."""
@@ -63,7 +63,7 @@ class JobContext:
             {"id": one.step, "specialist": one.specialist, "about": one.title} for one in self.given
         ]
         return {
-            "request_before": [clipped(self.asked_before, MAX_NOTE_CHARS)]
+            "request_before": [clip(self.asked_before, MAX_NOTE_CHARS)]
             if self.asked_before
             else [],
             "known_results": results,
@@ -82,7 +82,7 @@ class RejectedPlanBrief:
 
     def item(self) -> JsonValue:
         own = {"users_own_plan": _whole(self.own)} if self.own else {}
-        return {"note": clipped(self.note, MAX_NOTE_CHARS), **own, "steps": _steps(self.plan)}
+        return {"note": clip(self.note, MAX_NOTE_CHARS), **own, "steps": _steps(self.plan)}
 
 
 def plan_brief(
@@ -129,8 +129,7 @@ def needs_brief(
     `room`: how many steps may be added, for `candidates`.
     """
     asked: list[JsonValue] = [
-        {"step": step, "needs": clipped(need, MAX_NEED_CHARS)}
-        for step, need in sorted(needs.items())
+        {"step": step, "needs": clip(need, MAX_NEED_CHARS)} for step, need in sorted(needs.items())
     ]
     how = (
         f"answer it, add a step (at most {room}), or give it up"
@@ -242,7 +241,7 @@ def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[Jso
         {
             "step": step.id,
             "specialist": step.specialist,
-            "task": clipped(step.task, MAX_TASK_CHARS),
+            "task": clip(step.task, MAX_TASK_CHARS),
             "depends_on": list(step.depends_on),
             **({"status": standing[step.id]} if standing else {}),
         }
@@ -256,7 +255,7 @@ def _whole(plan: Plan) -> JsonValue:
         mode="json", exclude_defaults=True, exclude={"steps": True}
     )
     steps = [
-        step.model_copy(update={"task": clipped(step.task, MAX_NOTE_CHARS)}) for step in plan.steps
+        step.model_copy(update={"task": clip(step.task, MAX_NOTE_CHARS)}) for step in plan.steps
     ]
     return {
         **said,
@@ -268,10 +267,10 @@ def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:
     """The job, each list that is not empty, the request. A list gives way to the request, its
     end first.
     """
-    shown = clipped(request, MAX_REQUEST_CHARS)
+    shown = clip(request, MAX_REQUEST_CHARS)
     above = [job]
     for name, items in lists.items():
         if items:
             lines = (json.dumps(item, ensure_ascii=False) for item in items)
             above.append("\n".join([f"{name.replace('_', ' ').capitalize()}:", *lines]))
-    return f"{clipped(chr(10).join(above), MAX_BRIEF_CHARS - len(shown) - 20)}\n\nRequest:\n{shown}"
+    return f"{clip(chr(10).join(above), MAX_BRIEF_CHARS - len(shown) - 20)}\n\nRequest:\n{shown}"

@@ -19,8 +19,8 @@ from handoff_queue.shared.types.review import Revision, Ruling, Rulings, Side
 from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration, quarrels
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
-from handoff_queue.supervisor.roles.judge import claim_shown, judge_brief, reading_of
+from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
+from handoff_queue.supervisor.roles.judge import judge_brief, reading_of, show_claim
 
 LONGEST_WHY = 1_000
 MOST_SHOWN_CHARS = 80_000
@@ -58,7 +58,7 @@ def judging(
 
 def is_of_a_quarrel(schema: Mapping[str, Any]) -> bool:
     """Whether the handoff with this schema asks who is right, writer or reviewer."""
-    return bool(points_asked_in(schema))
+    return bool(points_of_schema(schema))
 
 
 def quarrel_brief(state: JobState, words: ResultTexts) -> str:
@@ -87,7 +87,7 @@ def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
     evidence: list[JsonValue] = []
     left = most // 2
     for claim in (result.claims if result else ())[:MOST_CLAIMS]:
-        shown = claim_shown(claim)
+        shown = show_claim(claim)
         left -= len(json.dumps(shown, ensure_ascii=False))
         if left < 0:
             break
@@ -95,7 +95,7 @@ def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
     said = {
         "point": point.step,
         "reviewer": point.problem,
-        "writer": clipped(written, most // 2),
+        "writer": clip(written, most // 2),
         "evidence": evidence,
     }
     return json.dumps(said, ensure_ascii=False)
@@ -151,9 +151,7 @@ class RulingFormat:
             if point in self.points and right in list(Side):
                 given.setdefault(
                     point,
-                    Ruling(
-                        step=StepId(point), right=Side(right), why=clipped(raw.why, LONGEST_WHY)
-                    ),
+                    Ruling(step=StepId(point), right=Side(right), why=clip(raw.why, LONGEST_WHY)),
                 )
         silent = [point for point in self.points if point not in given]
         if silent and not last_try:
@@ -167,7 +165,7 @@ class RulingFormat:
         return AcceptedAnswer(ResultStatus.OK, Rulings(rulings=kept).model_dump(mode="json"))
 
 
-def points_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def points_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """The points of the handoff with this schema; none: it asks for something else."""
     item = schema.get("properties", {}).get("rulings", {}).get("items", {}).get("properties", {})
     return tuple(item.get("point", {}).get("enum", ()))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.types.step_events import CheckVerdict
-from handoff_queue.supervisor.roles.answer_text import clipped
+from handoff_queue.supervisor.roles.answer_text import clip
 
 MAX_REQUEST_CHARS = 20_000
 """Characters of the request that it is shown: enough to know what the answer speaks of."""
@@ -30,7 +30,7 @@ speaks of, and nothing that you are to do:
 
 def fact_check_task(request: str) -> str:
     """The same for the same request."""
-    return TASK + json.dumps(clipped(request, MAX_REQUEST_CHARS), ensure_ascii=False)
+    return TASK + json.dumps(clip(request, MAX_REQUEST_CHARS), ensure_ascii=False)
 
 
 def fact_check_schema() -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, room
 from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.answer_text import LONGEST_NAME, clipped, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import LONGEST_NAME, clip, name_of, parse
 
 LONGEST_ANSWER = 20_000
 
@@ -165,7 +165,7 @@ class NeedsFormat:
         for step, raw in given.items():
             if not self.specialists or name_of(raw.action) != Action.ADD_STEP:
                 continue
-            task = clipped(raw.task or "", LONGEST_ANSWER)
+            task = clip(raw.task or "", LONGEST_ANSWER)
             if StepId(step) in self.helpers or not task:
                 found.problems[step] = (
                     "finds something out itself: answer it, or give it up"
@@ -216,7 +216,7 @@ def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> 
     """The reading whose schema stands in a handoff, whoever is there by now."""
     offered = _item_of(schema).get("specialist", {}).get("enum", ())
     return NeedsFormat(
-        steps_asked_in(schema),
+        steps_of_schema(schema),
         tuple(filter(None, offered)),
         room(state),
         plan.steps,
@@ -224,7 +224,7 @@ def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> 
     )
 
 
-def steps_asked_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def steps_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """The steps that a `NeedsFormat.schema` asks about: those of its handoff, whatever else
     has come to need something by now.
     """
@@ -256,4 +256,4 @@ def _gives_up(raw: ResolutionAnswer) -> bool:
 
 
 def _answer_in(raw: ResolutionAnswer) -> str:
-    return clipped(raw.answer or "", LONGEST_ANSWER)
+    return clip(raw.answer or "", LONGEST_ANSWER)

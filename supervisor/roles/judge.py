@@ -16,7 +16,7 @@ from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
-from handoff_queue.supervisor.roles.answer_text import clipped, parse
+from handoff_queue.supervisor.roles.answer_text import clip, parse
 
 LONGEST_WHY = 1_000
 MOST_SHOWN_CHARS = 80_000
@@ -30,10 +30,10 @@ _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
 
 def judge_brief(conflicts: Conflicts) -> str:
     """The judge's job: claims that can't all be right, and the quotes behind them."""
-    return "\n".join([_JOB, *(_line(conflict) for conflict in shown(conflicts))])
+    return "\n".join([_JOB, *(_line(conflict) for conflict in show_conflicts(conflicts))])
 
 
-def shown(conflicts: Conflicts) -> tuple[Conflict, ...]:
+def show_conflicts(conflicts: Conflicts) -> tuple[Conflict, ...]:
     """As many as there is place for, in their order."""
     kept, chars = [], 0
     for conflict in conflicts.conflicts:
@@ -121,7 +121,7 @@ class JudgeFormat:
             Settlement(
                 conflict=conflict,
                 stands=tuple(dict.fromkeys(raw.stands)),
-                why=clipped(raw.why or "", LONGEST_WHY),
+                why=clip(raw.why or "", LONGEST_WHY),
             )
             for conflict, raw in given.items()
             if conflict in self.conflicts and conflict not in strange
@@ -139,7 +139,10 @@ class JudgeFormat:
 def reading_of(conflicts: Conflicts) -> JudgeFormat:
     """Of what `judge_brief` shows."""
     return JudgeFormat(
-        {conflict.id: tuple(claim.id for claim in conflict.claims) for conflict in shown(conflicts)}
+        {
+            conflict.id: tuple(claim.id for claim in conflict.claims)
+            for conflict in show_conflicts(conflicts)
+        }
     )
 
 
@@ -159,14 +162,14 @@ def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeForm
 
 
 def _line(conflict: Conflict) -> str:
-    claims: list[JsonValue] = [claim_shown(claim) for claim in conflict.claims]
+    claims: list[JsonValue] = [show_claim(claim) for claim in conflict.claims]
     return json.dumps({"conflict": conflict.id, "claims": claims}, ensure_ascii=False)
 
 
-def claim_shown(claim: Claim) -> JsonValue:
+def show_claim(claim: Claim) -> JsonValue:
     """A claim and the quotes behind it, as the judge sees them."""
     evidence: list[JsonValue] = [
-        {"source": source.source, "quote": clipped(source.quote, MOST_TEXT_CHARS)}
+        {"source": source.source, "quote": clip(source.quote, MOST_TEXT_CHARS)}
         for source in claim.sources[:MOST_SOURCES]
     ]
     parts = {
@@ -176,7 +179,7 @@ def claim_shown(claim: Claim) -> JsonValue:
     }
     return {
         "id": claim.id,
-        "text": clipped(claim.text, MOST_TEXT_CHARS),
+        "text": clip(claim.text, MOST_TEXT_CHARS),
         **parts,
         "evidence": evidence,
     }

@@ -42,9 +42,9 @@ from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.effects import with_effects_after_review
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.disputed_review import points_asked_in
-from handoff_queue.supervisor.roles.input_requests import steps_asked_in
-from handoff_queue.supervisor.roles.planner import degraded_plan, specialists_offered_in
+from handoff_queue.supervisor.roles.disputed_review import points_of_schema
+from handoff_queue.supervisor.roles.input_requests import steps_of_schema
+from handoff_queue.supervisor.roles.planner import fallback_plan, specialists_of_plan_schema
 from handoff_queue.supervisor.roles.router import Route
 from handoff_queue.supervisor.text.markdown import title_of
 from handoff_queue.supervisor.text.task_similarity import asks_the_same
@@ -60,7 +60,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """Return the events that follow from a role's result, and the payloads that they refer to.
 
-    `words`: of `asked_before`. `acting`: the specialists that have tools with effects.
+    `words`: of `earlier_results`. `acting`: the specialists that have tools with effects.
     """
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         return (), ()  # the role is asked again when the job may go on
@@ -70,18 +70,18 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
             return (_routed(result, written),), ()
         case "planner" if state.plan is None:
             plan = _plan(result)
-            made = plan or degraded_plan(
-                request, specialists_offered_in(schema), answers_in(state.submitted.given)
+            made = plan or fallback_plan(
+                request, specialists_of_plan_schema(schema), answers_in(state.submitted.given)
             )
             made = with_effects_after_review(made, acting)
-            event, text = plan_made(made, None if plan else written, acting=acting)
+            event, text = make_plan_event(made, None if plan else written, acting=acting)
             return (
                 event.model_copy(update={"noted": written if plan and result.notes else None}),
             ), (text,)
         case "planner":
-            resolved, new_plan = _resolved(state, steps_asked_in(schema), result, written, words)
+            resolved, new_plan = _resolved(state, steps_of_schema(schema), result, written, words)
             return (resolved,), new_plan
-        case "judge" if points_asked_in(schema):
+        case "judge" if points_of_schema(schema):
             return (_arbitrated(result, written),), ()
         case "judge":
             return (_judged(result, written),), ()
@@ -126,7 +126,7 @@ def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
     return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
 
 
-def plan_made(
+def make_plan_event(
     plan: Plan,
     degraded: BlobRef | None = None,
     *,
@@ -252,19 +252,19 @@ def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
     return [ref for ref in (step.result, *(one.previous for one in before)) if ref]
 
 
-def asked_before(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
+def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
     """The results that an answer of this role is held against: what was asked for already."""
     match handoff.assigned_to:
         case "assessor":
-            return sent_back_before(state)
+            return rounds_sent_back(state)
         case "planner" if state.plan is not None:
-            asking = steps_asked_in(handoff.expected_output_format)
+            asking = steps_of_schema(handoff.expected_output_format)
             return tuple(ref for step_id in asking for ref in _needs_of(state, StepId(step_id)))
         case _:
             return ()
 
 
-def sent_back_before(state: JobState) -> tuple[BlobRef, ...]:
+def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
     """The results of the rounds that sent something back, since the submission or the latest retry."""
     return tuple(review.result for review in state.rounds_now if review.result and review.steps)
 
@@ -272,7 +272,7 @@ def sent_back_before(state: JobState) -> tuple[BlobRef, ...]:
 def _repeats(state: JobState, verdict: Verdict, words: ResultTexts) -> tuple[StepId, ...]:
     before = [
         revision
-        for ref in sent_back_before(state)
+        for ref in rounds_sent_back(state)
         for revision in Verdict.of(words.result(ref).output).revisions
     ]
     return tuple(

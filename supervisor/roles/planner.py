@@ -29,7 +29,7 @@ from handoff_queue.shared.types.plan import (
 )
 from handoff_queue.supervisor.lifecycle.plan_patches import twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder, one_step
-from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
 from handoff_queue.supervisor.text.markdown import title_of
 
 TITLE_HELP = "a heading for the result, in the language of the answer: Prices compared"
@@ -90,7 +90,7 @@ class StepAnswer(LenientAnswer):
             specialist=name_of(self.specialist),
             task=self.task.strip(),
             depends_on=tuple(dict.fromkeys(StepId(name_of(raw)) for raw in self.depends_on)),
-            fallback=clipped(self.fallback, 4_000) or DEFAULT_FALLBACK,
+            fallback=clip(self.fallback, 4_000) or DEFAULT_FALLBACK,
             on_failure=OnFailure(policy) if is_offered else OnFailure.RETRY,
             join=self.join.join() if self.join and self.depends_on else None,
             title=title_of(self.title or "") or None,
@@ -195,7 +195,7 @@ class PlanFormat:
                 "; ".join(twice)
                 + ". Leave out what is there twice, or say in the tasks what sets them apart"
             )
-        why = clipped(answer.why or "", 2_000)
+        why = clip(answer.why or "", 2_000)
         plan = Plan(
             steps=tuple(steps), synthesis=_synthesis_of(answer.synthesis), given=self.given, why=why
         )
@@ -204,7 +204,7 @@ class PlanFormat:
         )
 
 
-def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """The specialists that a `PlanFormat.schema` offers: those of its handoff, whoever is
     there by now.
     """
@@ -212,7 +212,7 @@ def specialists_offered_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(step.get("specialist", {}).get("enum", ()))
 
 
-def degraded_plan(
+def fallback_plan(
     request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()
 ) -> Plan:
     """The plan when no planner could make one: the request as it is, for the generalist, or
@@ -228,7 +228,7 @@ def _steps_of(answer: PlanAnswer, *, may_ask: bool) -> tuple[list[Step], list[st
         try:
             steps.append(raw.step(may_ask=may_ask))
         except ValidationError as error:
-            found.append(f"step {number} ({clipped(raw.id, 48)}): {problems_of(error)}")
+            found.append(f"step {number} ({clip(raw.id, 48)}): {problems_of(error)}")
     return steps, found
 
 

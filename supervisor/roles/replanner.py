@@ -29,7 +29,7 @@ from handoff_queue.shared.types.plan import (
 )
 from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
-from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
 from handoff_queue.supervisor.roles.handoff_tools import (
     CHANGE,
     DROP,
@@ -156,9 +156,7 @@ class PatchFormat:
                 f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool"
             ) from error
         return _read(
-            Patch(
-                finalize=decision is Decision.FINALIZE, why=clipped(answer.why or "", LONGEST_WHY)
-            )
+            Patch(finalize=decision is Decision.FINALIZE, why=clip(answer.why or "", LONGEST_WHY))
         )
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
@@ -202,7 +200,7 @@ class PatchFormat:
     def _take_change(self, asked: _Asked, answer: ChangeAnswer) -> None:
         before = self.plan.by_id.get(StepId(name_of(answer.step)))
         if before is None:
-            asked.problems.append(f"there is no step {clipped(answer.step, 48)}")
+            asked.problems.append(f"there is no step {clip(answer.step, 48)}")
             return
         changes: dict[str, Any] = {
             "specialist": self._there(asked, name_of(answer.specialist))
@@ -266,9 +264,7 @@ def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
     """Without the repeats: who was to wait for one of them waits for who has done it."""
     instead = {one.step: one.earlier for one in repeats}
     kept = [step for step in asked.add if step.id not in instead]
-    why = clipped(
-        " ".join(why if why[-1] in ".!?" else f"{why}." for why in asked.whys), LONGEST_WHY
-    )
+    why = clip(" ".join(why if why[-1] in ".!?" else f"{why}." for why in asked.whys), LONGEST_WHY)
     return Patch(
         add=_waiting_for(kept, instead),
         change=_waiting_for(asked.change, instead),
@@ -310,14 +306,14 @@ def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) 
     return {"type": "object", "properties": properties}
 
 
-def found_in(result: HandoffResult) -> str:
+def status_of_result(result: HandoffResult) -> str:
     """Its status, and the first words of what it says."""
     said = (
         result.output
         if isinstance(result.output, str)
         else json.dumps(result.output, ensure_ascii=False)
     )
-    return f"{result.status}, {clipped(' '.join((said if result.output else result.error or '').split()), FOUND_CHARS)}"
+    return f"{result.status}, {clip(' '.join((said if result.output else result.error or '').split()), FOUND_CHARS)}"
 
 
 def patch_reading_of(

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.lifecycle.routing import all_rounder
-from handoff_queue.supervisor.roles.answer_text import clipped, name_of, parse
+from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
 
 LONGEST_WHY = 2_000
 
@@ -86,11 +86,11 @@ class RouteFormat:
                 f"the router gave the request to nobody who exists ({what}): {all_rounder(self.specialists)} takes it",
             )
         who = named if exists else all_rounder(self.specialists)
-        route = Route(team=team, specialist=who, why=clipped(answer.why or "", LONGEST_WHY))
+        route = Route(team=team, specialist=who, why=clip(answer.why or "", LONGEST_WHY))
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 
 
-def specialists_routed_in(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def specialists_of_route_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """The specialists that a `RouteFormat.schema` offers: those of its handoff, whoever is
     there by now.
     """
@@ -102,5 +102,5 @@ def _way_of(text: str) -> RouteChoice:
         return RouteChoice(name_of(text))
     except ValueError as error:
         raise InvalidAnswer(
-            f"route must be {RouteChoice.SINGLE} or {RouteChoice.TEAM}, not {clipped(text, 40)!r}"
+            f"route must be {RouteChoice.SINGLE} or {RouteChoice.TEAM}, not {clip(text, 40)!r}"
         ) from error

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.words import counted
+from handoff_queue.shared.text.words import count_of
 from handoff_queue.shared.types.facts import FactTable, KnownFact
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.review import Conflict, Conflicts
@@ -120,21 +120,24 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
     that is from.
     """
     known = list({claim.id: claim for claim in claims if claim.is_comparable}.values())
-    wrong = [_sentence(claim, facts) for claim, facts in contradicted(known[:MOST_CLAIMS], table)]
+    wrong = [
+        _sentence(claim, facts)
+        for claim, facts in find_contradicted_claims(known[:MOST_CLAIMS], table)
+    ]
     more = (
-        [f"And {counted(rest, 'more claim')} like these."]
+        [f"And {count_of(rest, 'more claim')} like these."]
         if (rest := len(wrong) - MOST_TOLD) > 0
         else []
     )
     unread = (
-        [f"It has {counted(rest, 'claim')} more than can be held against the facts."]
+        [f"It has {count_of(rest, 'claim')} more than can be held against the facts."]
         if (rest := len(known) - MOST_CLAIMS) > 0
         else []
     )
     return (*wrong[:MOST_TOLD], *more, *unread)
 
 
-def contradicted(
+def find_contradicted_claims(
     claims: Iterable[Claim], table: FactTable
 ) -> Iterator[tuple[Claim, tuple[KnownFact, ...]]]:
     """Each claim that can't be right, with the facts that say so."""

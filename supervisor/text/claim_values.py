@@ -14,7 +14,7 @@ from handoff_queue.supervisor.text.multi_valued_attributes import has_many, is_w
 from handoff_queue.supervisor.text.periods import Period, are_apart, minutes_of, periods_of
 from handoff_queue.supervisor.text.quantities import (
     Quantity,
-    can_be_compared,
+    are_comparable,
     disagree,
     quantity_of,
 )
@@ -107,7 +107,7 @@ def agree(one: ClaimValue, other: ClaimValue) -> bool:
     if one.minutes and other.minutes:
         return True
     if one.quantity and other.quantity:
-        return can_be_compared(one.quantity, other.quantity)
+        return are_comparable(one.quantity, other.quantity)
     if (
         one.text == other.text
         or (one.yes is not None and other.yes is not None)

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
 
 
-def bounded_bytes(path: Path, most: int, mend: str) -> bytes:
+def read_bounded(path: Path, most: int, mend: str) -> bytes:
     """The content. `mend`: what to do about a file of more than `most` bytes.
 
     Raises:
@@ -62,7 +62,7 @@ def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
         UserError: file, line, what is wrong, how to mend it.
     """
     try:
-        text = bounded_bytes(path, most, mend).decode("utf-8-sig")
+        text = read_bounded(path, most, mend).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"

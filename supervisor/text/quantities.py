@@ -257,7 +257,7 @@ def disagree(one: Quantity, other: Quantity) -> bool:
     return bool(pairs) and not any(_agree(a, b) for a, b in pairs)
 
 
-def can_be_compared(one: Quantity, other: Quantity) -> bool:
+def are_comparable(one: Quantity, other: Quantity) -> bool:
     """Whether they can be measured in the same unit."""
     return bool(_readings_of_both(one, other))
 
@@ -266,13 +266,13 @@ def numbers_in(text: str) -> Iterator[Fraction]:
     """Every number of a text that stands in digits. One behind a dash is given with and
     without its sign: `2019-2024` is no debt.
     """
-    for found in _AMOUNT.finditer(squeezed(text)):
+    for found in _AMOUNT.finditer(squeeze_blanks(text)):
         value = _valued(found).value
         yield value
         yield abs(value)
 
 
-def squeezed(text: str) -> str:
+def squeeze_blanks(text: str) -> str:
     """With no more than two blanks in a row: the patterns here look for a number's sign,
     currency and scale across blanks, and would take the cube of their number. (Not one: digits
     that stand two blanks apart are two numbers.)

@@ -14,7 +14,7 @@ from functools import cached_property
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.handoff import Claim, HandoffResult
 from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, matter_of
-from handoff_queue.supervisor.text.task_similarity import named, stems_in
+from handoff_queue.supervisor.text.task_similarity import find_names, stems_in
 
 SHINGLE = 4
 """Words that follow one another."""
@@ -64,7 +64,7 @@ class ResultFingerprint:
     @cached_property
     def marks(self) -> frozenset[str]:
         """Its names and figures, and the words that turn a statement round."""
-        return named(self.whole) | (_letters(self.whole) & _TURNS)
+        return find_names(self.whole) | (_letters(self.whole) & _TURNS)
 
     @cached_property
     def values(self) -> frozenset[tuple[str, ...]]:
@@ -120,7 +120,7 @@ def _sense(text: str) -> tuple[object, ...]:
     the order of the words where it matters.
     """
     words = _letters(text)
-    return named(text), words & _TURNS, stems_in(text) if words & _RELATIONS else ()
+    return find_names(text), words & _TURNS, stems_in(text) if words & _RELATIONS else ()
 
 
 def _matter(claim: Claim) -> ClaimSubject:

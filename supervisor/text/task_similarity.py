@@ -161,7 +161,7 @@ _GRAMMAR = frozenset(
 
 def likeness(one: str, other: str) -> float:
     """0: nothing in common, or they name different things. 1: the shorter one stands in the other."""
-    if named(one) != named(other):
+    if find_names(one) != find_names(other):
         return 0.0
     if _is_one_pattern(stems_in(one), stems_in(other)):
         return 0.0
@@ -185,7 +185,7 @@ def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
     return len(ours) == len(theirs) != alike and 2 * alike > len(ours)
 
 
-def named(text: str) -> frozenset[str]:
+def find_names(text: str) -> frozenset[str]:
     """Figures, and words with a capital that does not begin a sentence."""
     found, last, end = set(), "", 0
     for match in _WORD.finditer(text):

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.report import JobRecord, JobResult
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
-from handoff_queue.supervisor.tracing.rendering import answer_html, sources_html, told_of
+from handoff_queue.supervisor.tracing.rendering import answer_html, report_sections, sources_html
 from handoff_queue.supervisor.tracing.timeline import Timeline, TimelineBar
 
 SCRIPTS = ("drawing.js", "timeline.js", "page.js")
@@ -111,7 +111,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
             for handoff_id, turns in traced.turns.items()
         },
         "specialists": _by_specialist(timeline.bars, timeline.ends_at),
-        "told": told_of(report),
+        "told": report_sections(report),
         "story": list(traced.story),
     }
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HIGHEST = 5
 
 
-def told_of(report: JobResult) -> dict[str, Any]:
+def report_sections(report: JobResult) -> dict[str, Any]:
     """Return what is told below the answer, by its heading: sentences, or rows of a table."""
     plan = report.plan or {}
     return {

@@ -9,7 +9,7 @@ from pathlib import Path
 from handoff_queue.shared.documents.decoding import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
-from handoff_queue.supervisor.text.plain_yaml import bounded_bytes
+from handoff_queue.supervisor.text.plain_yaml import read_bounded
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
@@ -32,7 +32,7 @@ def read_items(path: Path) -> Items:
         UserError: unreadable, too large, no text, nothing in it, too much in it; a header or a
         row that is broken.
     """
-    data = bounded_bytes(path, MOST_BYTES, "split it, and give each part to its own job")
+    data = read_bounded(path, MOST_BYTES, "split it, and give each part to its own job")
     try:
         text = decode(data)
     except DocumentRefused as reason:

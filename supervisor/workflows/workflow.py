@@ -85,7 +85,7 @@ class JoinSyntax:
         return join
 
 
-def counted(join: JsonValue, parts: int) -> JsonValue:
+def join_as_json(join: JsonValue, parts: int) -> JsonValue:
     """A join in JSON's values, as `Join` takes it: parts of a whole (`80%`) as numbers, one
     name alone as a list of one. `parts`: how many results there can be. What is none of these
     stays as it is, for `Join` to refuse.

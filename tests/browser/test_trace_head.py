@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.quote import Estimate, Quote
-from handoff_queue.supervisor.quoting.quote_history import shown
+from handoff_queue.supervisor.quoting.quote_history import quote_as_json
 from tests.browser.driver import Browser
 from tests.browser.pages import written
 from tests.supervisor.tracing.records import Ran
@@ -35,7 +35,7 @@ def test_a_quote_is_told_as_far_as_it_knows_anything(
     ran = Ran()
     ran.step("a", (0, 0, 3))
 
-    window.open(written(ran, tmp_path / "quoted.html", quote=shown(quote)))
+    window.open(written(ran, tmp_path / "quoted.html", quote=quote_as_json(quote)))
 
     lines = window.text("#head").splitlines()
     assert "3.0 s of work in 1 handoff" in lines

@@ -12,7 +12,7 @@ import typer
 
 from handoff_queue.shared.text.durations import in_units
 from handoff_queue.supervisor.cli import errors
-from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
+from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.main import app
 from handoff_queue.supervisor.cli.submit import SubmissionLine
 from handoff_queue.supervisor.client.report import JobResult
@@ -25,7 +25,7 @@ SECTIONS = {
     if heading.startswith("handoff ")
 }
 GROUP: Any = typer.main.get_command(app)
-COMMANDS: dict[str, Any] = {name: loaded(name) for name in ENTRIES}
+COMMANDS: dict[str, Any] = {name: load_command(name) for name in ENTRIES}
 HELP = {"-h", "--help"}
 PLANNED = DOCS / "roadmap.md"
 """Speaks of what does not exist yet."""

@@ -11,7 +11,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipFactCheck,
     TakeFactCheck,
 )
-from handoff_queue.supervisor.lifecycle.fact_gate import taken
+from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.results import an_issue
@@ -23,6 +23,6 @@ def event_of_check(state: JobState, command: FactCheckCommand, words: ResultText
             assert state.submitted.fact_checker is not None
             return an_issue(StepId(FACT_GATE), attempt, state.submitted.fact_checker, group)
         case TakeFactCheck():
-            return taken(state, command, words)
+            return apply_fact_check(state, command, words)
         case SkipFactCheck(why):
             return FactsChecked(problem=why)

@@ -43,7 +43,7 @@ from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.supervisor.engine.decision_recorder import end_task_begun
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
-from handoff_queue.supervisor.engine.plan_patches import patch_made
+from handoff_queue.supervisor.engine.plan_patches import make_patch_event
 from handoff_queue.supervisor.engine.questions import record_question
 from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration
 from handoff_queue.supervisor.lifecycle.commands import (
@@ -76,17 +76,17 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.conditions import conditions_checked, steps_skipped
+from handoff_queue.supervisor.lifecycle.conditions import make_conditions_event, make_skip_event
 from handoff_queue.supervisor.lifecycle.decide import decide
-from handoff_queue.supervisor.lifecycle.disputes import JUDGE, found_in
-from handoff_queue.supervisor.lifecycle.gates import checked
+from handoff_queue.supervisor.lifecycle.disputes import JUDGE, find_conflicts
+from handoff_queue.supervisor.lifecycle.gates import check_gates
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
-from handoff_queue.supervisor.roles.outcomes import plan_made
+from handoff_queue.supervisor.roles.outcomes import make_plan_event
 from tests.doubles.checking import event_of_check
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.jobs import submission
@@ -172,7 +172,9 @@ class Life:
                 self.happens(self._made(self.plan, is_reviewed=self.workflow is not None))
             case PatchPlan(proposal):
                 assert self.plan is not None
-                patched, text = patch_made(self.state, self.plan, proposal, self.words, self.acting)
+                patched, text = make_patch_event(
+                    self.state, self.plan, proposal, self.words, self.acting
+                )
                 self.plan = Plan.from_json(text) if text else self.plan
                 self.happens(patched)
             case MakeQuote():
@@ -194,13 +196,13 @@ class Life:
                 self.happens(StepsAbandoned(steps=stand_ins, why=why))
             case CheckConditions(steps):
                 assert self.plan is not None
-                self._skips(conditions_checked(self.state, self.plan, steps, self.words))
+                self._skips(make_conditions_event(self.state, self.plan, steps, self.words))
             case SkipSteps(steps, why):
-                self._skips(steps_skipped(self.state, steps, why))
+                self._skips(make_skip_event(self.state, steps, why))
             case TryAgain(steps):
                 self.happens(StepsTriedAgain(steps=steps))
             case FindConflicts():
-                found, store = found_in(self.state, self.words)
+                found, store = find_conflicts(self.state, self.words)
                 self.payloads |= {ref(store).digest: store} if store else {}
                 self.happens(found)
             case SkipReview(why):
@@ -208,7 +210,7 @@ class Life:
             case ChooseAnswer(method):
                 self.happens(Synthesised(method=method))
             case CheckGates(may_send_back):
-                event, vetoes = checked(self.state, self.words, may_send_back=may_send_back)
+                event, vetoes = check_gates(self.state, self.words, may_send_back=may_send_back)
                 assert vetoes is None or self.stores(vetoes) == event.result
                 self.happens(event)
             case EndJob(status, reason, because):
@@ -290,7 +292,7 @@ class Life:
     def _made(
         self, plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool = True
     ) -> PlanMade:
-        return plan_made(plan, degraded, is_reviewed=is_reviewed, acting=self.acting)[0]
+        return make_plan_event(plan, degraded, is_reviewed=is_reviewed, acting=self.acting)[0]
 
     def replans(self, patch: Patch | None = None, /, *, status: str = "ok") -> None:
         """The replanner proposes this; None: that the plan goes on as it is."""

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
-    failed,
+    failed_result,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import JobLimits
@@ -165,7 +165,7 @@ class Shell:
         handoff = AgentHandoff.from_json(text)
         claim = self.claim(job_id, event)
         result = (
-            failed(handoff, "it broke", stop_reason)
+            failed_result(handoff, "it broke", stop_reason)
             if status is ResultStatus.FAILED
             else _well(handoff, output)
         )

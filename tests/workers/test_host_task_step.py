@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists.tool_grants import granted_spec
+from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.types.checkpoints import Checkpoint, ToolCallStarted, ToolObserved
 from handoff_queue.shared.types.errors import LeaseLost, UserError
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
@@ -306,11 +306,11 @@ def test_the_task_is_that_of_the_workers_own_file() -> None:
     pinned = a_spec().model_copy(update={"celery_task": "shop.refund_all", "celery_queue": "money"})
     own = a_task_spec(repeatable=False)
 
-    granted = granted_spec(pinned, own)
+    granted = grant_spec(pinned, own)
 
     assert (granted.celery_task, granted.celery_queue, granted.repeatable) == (
         "shop.stock",
         QUEUE,
         False,
     )
-    assert granted_spec(pinned, a_spec()).celery_task is None
+    assert grant_spec(pinned, a_spec()).celery_task is None

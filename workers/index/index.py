@@ -15,7 +15,7 @@ from pathlib import Path
 from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.workers.index import search as matching
 from handoff_queue.workers.index.database import Database
-from handoff_queue.workers.index.writer import fill, indexed_ids
+from handoff_queue.workers.index.writer import fill, find_indexed_ids
 
 _REMEMBERED_SCOPES = 32
 """Manifests whose documents are known to be indexed; each handoff in progress has one."""
@@ -120,7 +120,7 @@ class DocumentIndex:
         with self._filling:
             fill(self._database, manifest, text_of)
         with self._database.connection() as (generation, connection):
-            ids = indexed_ids(connection, {document.digest for document in manifest.documents})
+            ids = find_indexed_ids(connection, {document.digest for document in manifest.documents})
         paths: dict[int, str] = {}
         missing: list[str] = []
         for document in manifest.documents:

@@ -26,7 +26,7 @@ _FREQUENT = """
 _STOP_WORDS = frozenset(_FREQUENT.split())
 
 
-def spaced(text: str) -> str:
+def index_text(text: str) -> str:
     """A text as it is given to the index."""
     return _CJK.sub(r" \1 ", text)
 
@@ -50,4 +50,4 @@ def any_beginning_with(words: Sequence[str]) -> str:
 
 
 def _phrase(word: str) -> str:
-    return '"' + spaced(word).strip().replace('"', '""') + '"'
+    return '"' + index_text(word).strip().replace('"', '""') + '"'

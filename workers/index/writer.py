@@ -13,7 +13,7 @@ from itertools import islice
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.workers.index.database import Database
-from handoff_queue.workers.index.queries import spaced
+from handoff_queue.workers.index.queries import index_text
 
 AIM_CHARS = 700
 """A passage is closed once it is this long: some five sentences, enough to quote from, short
@@ -131,7 +131,7 @@ def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) 
     while True:
         wanted = sizes.keys() - unavailable
         with database.connection() as (_, connection):
-            missing = sorted(wanted - indexed_ids(connection, wanted).keys())
+            missing = sorted(wanted - find_indexed_ids(connection, wanted).keys())
         if not missing:
             return
         random.shuffle(missing)
@@ -145,7 +145,7 @@ def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) 
             _add(connection, texts)
 
 
-def indexed_ids(connection: sqlite3.Connection, digests: Iterable[str]) -> dict[str, int]:
+def find_indexed_ids(connection: sqlite3.Connection, digests: Iterable[str]) -> dict[str, int]:
     """The ids of those texts that are in the index."""
     rows = connection.execute(
         "SELECT digest, id FROM documents WHERE digest IN (SELECT value FROM json_each(?))",
@@ -190,7 +190,7 @@ def _add(connection: sqlite3.Connection, texts: dict[str, str]) -> None:
         connection.executemany(
             "INSERT INTO words (rowid, heading, body) VALUES (?, ?, ?)",
             [
-                (number, spaced(passage.heading), spaced(text[passage.start : passage.end]))
+                (number, index_text(passage.heading), index_text(text[passage.start : passage.end]))
                 for number, passage in numbered
             ],
         )

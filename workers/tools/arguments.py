@@ -22,7 +22,7 @@ class Arguments(BaseModel):
 Given = TypeVar("Given", bound=Arguments)
 
 
-def built_in(
+def make_builtin_tool(
     name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]
 ) -> Tool:
     """A tool out of its parts; wrong arguments become a `ToolFailed` that says what is wrong

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext
-from handoff_queue.workers.tools.arguments import Arguments, built_in
+from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 
 class _Nothing(Arguments):
@@ -14,7 +14,9 @@ class _Nothing(Arguments):
 
 def now_tool() -> Tool:
     """The current time as ISO 8601 in UTC."""
-    return built_in("now", "The current date and time in UTC, as ISO 8601.", _Nothing, _now)
+    return make_builtin_tool(
+        "now", "The current date and time in UTC, as ISO 8601.", _Nothing, _now
+    )
 
 
 def _now(_given: _Nothing, _context: ToolContext) -> str:

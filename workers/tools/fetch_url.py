@@ -23,7 +23,7 @@ from handoff_queue.shared.documents.decoding import DocumentRefused
 from handoff_queue.shared.documents.extraction import extract
 from handoff_queue.shared.documents.media_types import PDF, is_text
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.workers.tools.arguments import Arguments, built_in
+from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 from handoff_queue.workers.tools.pinned_http import (
     AddressRefused,
     Deadline,
@@ -107,7 +107,7 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
                 known.popitem(last=False)
         return _answer(document, text, given.offset)
 
-    return built_in("fetch_url", _DESCRIPTION, _Fetch, fetch)
+    return make_builtin_tool("fetch_url", _DESCRIPTION, _Fetch, fetch)
 
 
 def _kept(page: _Page, context: ToolContext) -> tuple[Document, str]:

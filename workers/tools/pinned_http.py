@@ -76,7 +76,7 @@ class AddressRefused(OSError):
     """A host that leads to an address that may not be reached."""
 
 
-def allowed_addresses(host: str, port: int, resolver: Resolver, policy: Policy) -> list[str]:
+def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) -> list[str]:
     """The addresses of a host, all checked. One bad address damns the host: a public one
     beside it is how the check would be dodged.
 
@@ -183,7 +183,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
-        addresses = allowed_addresses(host, port, self._resolve_in_time, self._policy)
+        addresses = check_addresses(host, port, self._resolve_in_time, self._policy)
         for address in addresses[:3]:
             try:
                 stream = self._sockets.connect_tcp(

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.text.words import close_names
-from handoff_queue.shared.types.characters import composed
+from handoff_queue.shared.types.characters import to_nfc
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.workers.tools.arguments import Arguments, built_in
+from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 MOST_CHARS = 12_000
 """Of one answer: about 3,000 tokens."""
@@ -28,7 +28,7 @@ class _Read(Arguments):
 
 def read_document_tool() -> Tool:
     """The tool; it knows the job's documents from its context."""
-    return built_in("read_document", _DESCRIPTION, _Read, _read)
+    return make_builtin_tool("read_document", _DESCRIPTION, _Read, _read)
 
 
 def _read(given: _Read, context: ToolContext) -> str:
@@ -47,8 +47,8 @@ def _named(source: str, documents: Sequence[Document]) -> Document:
     Raises:
         ToolFailed: naming the likeliest.
     """
-    wanted = composed(source.strip().removeprefix("./"))
-    by_path = {composed(document.path): document for document in documents}
+    wanted = to_nfc(source.strip().removeprefix("./"))
+    by_path = {to_nfc(document.path): document for document in documents}
     if wanted in by_path:
         return by_path[wanted]
     meant = [

@@ -17,7 +17,7 @@ from handoff_queue.workers.tools.current_time import now_tool
 from handoff_queue.workers.tools.fetch_url import fetch_url_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.search_documents import search_documents_tool
-from handoff_queue.workers.tools.user_tools import installed_tools, load_tools
+from handoff_queue.workers.tools.user_tools import find_installed_tools, load_tools
 from handoff_queue.workers.tools.web_search import web_search_tool
 
 BUILT_IN = ("fetch_url", "now", "read_document", "search_documents", "web_search")
@@ -77,7 +77,7 @@ def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
         web_search_tool(),
     )
     tools = {tool.name: tool for tool in built_in}
-    sources = [("an installed package", installed_tools())]
+    sources = [("an installed package", find_installed_tools())]
     sources += [(str(folder), load_tools(folder)) for folder in settings.tools_dirs]
     for where, own in sources:
         for tool in own:

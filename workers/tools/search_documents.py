@@ -11,7 +11,7 @@ from pydantic import Field
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.workers.index.index import DocumentIndex, SearchResult
-from handoff_queue.workers.tools.arguments import Arguments, built_in
+from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 MOST_HITS = 20
 _DESCRIPTION = (
@@ -41,7 +41,7 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
             ) from error
         return _answer(found)
 
-    return built_in("search_documents", _DESCRIPTION, _Search, search)
+    return make_builtin_tool("search_documents", _DESCRIPTION, _Search, search)
 
 
 def _answer(found: SearchResult) -> str:

@@ -42,7 +42,7 @@ def tool(
     return marked
 
 
-def is_marked(value: object) -> bool:
+def is_tool(value: object) -> bool:
     """Return whether `tool` has marked this."""
     return {"secrets", "repeatable", "timeout_s"} <= getattr(value, "__dict__", {}).keys()
 

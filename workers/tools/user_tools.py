@@ -23,10 +23,10 @@ from typing import Any
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.settings.folders import expanded, files_with_suffix
+from handoff_queue.shared.settings.folders import expand_folder, files_with_suffix
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.workers.tools.tool_decorator import is_marked, secrets_of, timeout_of
+from handoff_queue.workers.tools.tool_decorator import is_tool, secrets_of, timeout_of
 
 ENTRY_POINT_GROUP = "handoff.tools"
 _log = log_of(__name__)
@@ -40,7 +40,7 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
         InvalidTool: no such folder, a file that does not load, a function without docstring or
         types, a name taken twice.
     """
-    folder = expanded(folder, "--tools")
+    folder = expand_folder(folder, "--tools")
     if not folder.is_dir():
         raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
     tools: list[tuple[str, Tool]] = []
@@ -53,7 +53,7 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     return _each_name_once(tools)
 
 
-def installed_tools(
+def find_installed_tools(
     group: str = ENTRY_POINT_GROUP, among: Iterable[EntryPoint] | None = None
 ) -> tuple[Tool, ...]:
     """The tools of installed packages: each entry point names a function, or a module of functions.
@@ -123,7 +123,7 @@ def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]
     for name, member in sorted(vars(module).items()):
         is_function = inspect.isroutine(member) or hasattr(member, "__wrapped__")
         is_own = getattr(member, "__module__", None) == module.__name__
-        is_meant = is_own if is_function else is_marked(member)
+        is_meant = is_own if is_function else is_tool(member)
         is_candidate = callable(member) and not inspect.isclass(member) and id(member) not in seen
         if is_candidate and is_meant and not name.startswith("_"):
             seen.add(id(member))

@@ -6,7 +6,7 @@ from base64 import b64encode
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 
-def parted(base_url: str) -> tuple[str, dict[str, str]]:
+def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
     """`https://user:password@host/path` as an address that may be shown, and the header that
     says the rest (RFC 7617).
 

@@ -12,7 +12,7 @@ from typing import Any
 import anthropic
 import httpx2
 
-from handoff_queue.shared.providers.anthropic.base_url import parted
+from handoff_queue.shared.providers.anthropic.base_url import split_credentials
 from handoff_queue.shared.providers.anthropic.http_client import WatchedClient
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel, Client
 from handoff_queue.shared.settings.http_values import check_server_url
@@ -84,7 +84,7 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
         given = (
             DEFAULT_BASE_URL  # the SDK would take an empty variable, as Compose sets it, for a URL
         )
-    base_url, headers = parted(given) if given else (None, {})
+    base_url, headers = split_credentials(given) if given else (None, {})
     if headers and key:
         headers["X-Api-Key"] = key  # the SDK's own place for it has the user and the password
     if not key and not token and settings.anthropic_base_url:

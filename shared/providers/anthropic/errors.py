@@ -200,7 +200,7 @@ def _of_stream_event(kind: str, said: str) -> ModelError:
         return ModelBusy(f"the model's server is overloaded ({kind}){said}")
     if said and not _MAY_PASS.search(kind):
         return ModelRejected(
-            f"the model's server refused the request{kind and f' ({redacted(kind)[:60]})'}{said}"
+            f"the model's server refused the request{kind and f' ({redact(kind)[:60]})'}{said}"
         )
     return ModelUnreachable(f"the model's server failed in the middle of its answer{said}")
 
@@ -219,10 +219,10 @@ def _said(body: Any) -> str:
             message = next((message[name] for name in _WORDS if message.get(name)), None)
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
-    return ": " + redacted(in_whole_characters(" ".join(message.split())))[:_MOST_CHARS]
+    return ": " + redact(in_whole_characters(" ".join(message.split())))[:_MOST_CHARS]
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """The text without anything that looks like a key, or like a password."""
     return _KEY.sub(HIDDEN, without_credentials(text))
 

@@ -219,7 +219,7 @@ def script_of(name: str) -> Script:
     return Script(source_of(name))
 
 
-def insisted(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
+def retry_until_answered(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
     """What Redis answers, if need be after it was away for a while. Only for what may be said
     twice.
 

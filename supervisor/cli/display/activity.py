@@ -48,7 +48,7 @@ def is_throttled(standing: HandoffStanding, now: float) -> bool:
     )
 
 
-def throttled(standing: HandoffStanding, now: float) -> str:
+def throttle_reason(standing: HandoffStanding, now: float) -> str:
     """Return how long a throttled handoff waits, and why: `waits 40 s: rate limit`."""
     return f"waits {(standing.parked_until or now) - now:.0f} s: {standing.doing}"
 
@@ -84,7 +84,7 @@ def _signs(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
         if standing is None or event.child is not None or event.handoff_id in view.finished:
             continue
         if is_throttled(standing, view.now):
-            yield False, f"{before}{name_of(event)} {throttled(standing, view.now)}"
+            yield False, f"{before}{name_of(event)} {throttle_reason(standing, view.now)}"
         elif standing.state == "running":
             for_s = max(0.0, view.now - (standing.started_at or view.now))
             doing, silent = short(standing.doing or "starting", 60), silence(view.now, standing)

@@ -15,7 +15,12 @@ from rich.text import Text
 
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.supervisor.cli.display.job_view import StepCopies, folded, names, outcomes
+from handoff_queue.supervisor.cli.display.job_view import (
+    StepCopies,
+    collapse_steps,
+    names,
+    outcomes,
+)
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
     figures,
@@ -95,7 +100,7 @@ def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
     parts += [Text(f"replanner: {short(in_words(one), 300)}") for one in result.patches]
     parts += [Text(f"review, round {one['round']}: {_verdict(one)}") for one in result.verdicts]
     parts += [Text(f"note: {short(note, 400)}", style="yellow") for note in result.notes]
-    if remark := cut_remark(result):
+    if remark := upper_bound_remark(result):
         parts.append(Text(remark, style="yellow"))
     if remark := quote_remark(result):
         parts.append(Text(remark))
@@ -155,7 +160,7 @@ def _against_the_quote(result: JobResult) -> str:
     return f"{spent} (of {result.wall_s:.1f} s: what it waited for a person, and the time after its end, are no work)"
 
 
-def cut_remark(result: JobResult | JobOutline) -> str | None:
+def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     """What part of the totals is an upper bound; None: nothing is."""
     cut = result.usage["cut"]
     if not cut["calls"]:
@@ -213,7 +218,7 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
             + (f", answer: {AnswerMethod(plan['method']).in_words}" if plan.get("method") else "")
         )
     ]
-    for step in folded(plan["steps"], lambda one: str(one["id"])):
+    for step in collapse_steps(plan["steps"], lambda one: str(one["id"])):
         if isinstance(step, StepCopies):
             lines.append(
                 Text(
@@ -240,7 +245,9 @@ class _Handoffs:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         done = {one["handoff_id"]: one for one in self.result.results}
         shown = list(
-            folded(self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0])
+            collapse_steps(
+                self.result.handoffs, lambda one: str(one["handoff_id"]).rpartition(".")[0]
+            )
         )
         for copies in (one for one in shown if isinstance(one, StepCopies)):
             said = outcomes([_state(one, done.get(one["handoff_id"])) for one in copies.all])

@@ -45,7 +45,7 @@ class Draft:
             self._learn_claims(view)
         except StoreUnavailable:  # the next look at the job says so, or finds Redis back
             return ""
-        text = plain(settled_part(draft, self._claims))
+        text = plain(stable_part(draft, self._claims))
         if not text.startswith(self.shown):
             return ""
         new, self.shown = text[len(self.shown) :], text
@@ -68,7 +68,7 @@ def _is_form(view: JobView) -> bool:
     return view.state is not None and view.state.submitted.answer_schema is not None
 
 
-def settled_part(draft: str, claims: dict[str, Claim]) -> str:
+def stable_part(draft: str, claims: dict[str, Claim]) -> str:
     """As much of a draft as will not change: up to a marker that is not whole, or whose claim
     is the writer's own. Its markers numbered.
     """

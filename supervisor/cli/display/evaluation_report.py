@@ -80,7 +80,7 @@ def accounts_of(done: EvaluationReport) -> list[str]:
     ]
 
 
-def unmeasured(done: EvaluationReport) -> list[str]:
+def unmeasured_sentences(done: EvaluationReport) -> list[str]:
     """What there was no money for, in a sentence each."""
     cut = sum(row.cut for row in done.rows)
     said = (

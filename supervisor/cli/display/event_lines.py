@@ -45,19 +45,24 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import is_news, waiting_in
-from handoff_queue.supervisor.cli.display.activity import is_throttled, name_of, throttled, tools_of
+from handoff_queue.supervisor.cli.display.activity import (
+    is_throttled,
+    name_of,
+    throttle_reason,
+    tools_of,
+)
 from handoff_queue.supervisor.cli.display.job_view import (
     JobUpdate,
     JobView,
     StepCopies,
-    folded,
+    collapse_steps,
     names,
 )
-from handoff_queue.supervisor.cli.display.quote_text import told
+from handoff_queue.supervisor.cli.display.quote_text import quote_line
 from handoff_queue.supervisor.cli.display.terminal import figures, short
 from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import said_by
+from handoff_queue.supervisor.lifecycle.result_texts import sources_of_words
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
@@ -80,10 +85,10 @@ def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
     """All that is new, of the job and, indented, of those below it."""
     earlier, view = before or JobView(moment.view.job_id), moment.view
     yield from (
-        *no_longer_missed(earlier, view),
+        *no_longer_missing(earlier, view),
         *lines_of(moment, earlier.state),
-        *claimed(earlier, view),
-        *held_up(earlier, view),
+        *new_claims(earlier, view),
+        *new_waits(earlier, view),
     )
     for below in moment.below:
         name = below.view.job_id
@@ -92,10 +97,10 @@ def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
             f"  {line}" if line.startswith(f"{name}:") else f"  {name} {line}"
             for line in told_below
         )
-    yield from missed(earlier, view)
+    yield from newly_missing(earlier, view)
 
 
-def claimed(before: JobView, after: JobView) -> Iterator[str]:
+def new_claims(before: JobView, after: JobView) -> Iterator[str]:
     """Who has begun to work: no event says so, the handoffs' standings do."""
     issued = {event.handoff_id: event for event in after.issued}
     for handoff_id, standing in after.standings.items():
@@ -110,7 +115,7 @@ def claimed(before: JobView, after: JobView) -> Iterator[str]:
             yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
 
 
-def held_up(before: JobView, after: JobView) -> Iterator[str]:
+def new_waits(before: JobView, after: JobView) -> Iterator[str]:
     """Who has begun to wait in the middle of its work, for what and for how long: for the
     provider's rate limits, say.
     """
@@ -122,7 +127,7 @@ def held_up(before: JobView, after: JobView) -> Iterator[str]:
         elif is_throttled(standing, after.now) and not (
             earlier is not None and is_throttled(earlier, before.now)
         ):
-            yield f"{name_of(issued[handoff_id])}: {throttled(standing, after.now)}"
+            yield f"{name_of(issued[handoff_id])}: {throttle_reason(standing, after.now)}"
 
 
 def _doing(standing: HandoffStanding | None) -> str:
@@ -130,12 +135,12 @@ def _doing(standing: HandoffStanding | None) -> str:
     return standing.doing if standing is not None and standing.state == "running" else ""
 
 
-def missed(before: JobView, after: JobView) -> Iterator[str]:
+def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
     """Who is newly found missing."""
     yield from (str(one) for one in after.missing if one not in before.missing)
 
 
-def no_longer_missed(before: JobView, after: JobView) -> Iterator[str]:
+def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
     """Whom the job waits for no more."""
     still = {one.whom for one in after.missing}
     yield from (
@@ -161,7 +166,7 @@ def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case a
             who = event.specialist or "a team"
             return f"router: {who}" + (f" ({event.problem})" if event.problem else "")
         case Quoted():
-            return f"quote: {told(event.quote)}"
+            return f"quote: {quote_line(event.quote)}"
         case JobEnded():
             return f"{view.job_id}: {event.status.value}" + (
                 _because(view, event, ": ") or (f": {event.reason}" if event.reason else "")
@@ -249,7 +254,7 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: PLR0911, 
 
 def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
     """`left (researcher)`, `page_0001 to page_1000 (reader)`."""
-    for one in folded(steps, lambda step: step.id):
+    for one in collapse_steps(steps, lambda step: step.id):
         if isinstance(one, StepCopies):
             yield f"{one.name} ({', '.join(dict.fromkeys(step.specialist for step in one.all))})"
         else:
@@ -321,7 +326,7 @@ def _arbitration(event: Arbitrated) -> str:
 
 def _because(view: JobView, event: Event, before: str) -> str:
     """What the result behind an event says, if there is anything to say."""
-    whys = filter(None, map(view.words.why, said_by(event)))
+    whys = filter(None, map(view.words.why, sources_of_words(event)))
     return next((f"{before}{short(why, 200)}" for why in whys), "")
 
 

@@ -25,7 +25,7 @@ def header(columns: int) -> str:
     return _WIDE_HEADER if columns >= LINE_COLUMNS else _NARROW_HEADER
 
 
-def listed(job: JobStanding, columns: int) -> Iterator[str]:
+def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
     """Yield the lines of a job. The id stands first and whole, also on a narrow screen."""
     tokens, at_most = job.input_tokens + job.output_tokens, job.cut_calls > 0
     cost = money(cost_usd(job.cost_microusd), at_most=at_most)

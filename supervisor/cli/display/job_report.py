@@ -10,10 +10,10 @@ import yaml
 
 from handoff_queue.supervisor.cli.display.answer import (
     answer_text,
-    cut_remark,
     sources_of,
     spent,
     took,
+    upper_bound_remark,
 )
 from handoff_queue.supervisor.cli.display.terminal import (
     clock,
@@ -69,7 +69,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     shown = partial(readable, columns=stdout().width)
     outcomes = {one["handoff_id"]: one for one in result.results}
     whose = f"mode {result.mode.value}, tenant {plain(result.tenant)}, {result.priority.value}"
-    about = (whose, took(result), cut_remark(result), *result.waits_for)
+    about = (whose, took(result), upper_bound_remark(result), *result.waits_for)
     section(f"{result.job_id}  {result.status.value}", "\n".join(line for line in about if line))
     if result.route:
         section("route", shown(result.route))
@@ -126,7 +126,7 @@ def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
     """To stdout."""
     shown = partial(readable, columns=stdout().width)
     whose = f"mode {found.mode.value}, tenant {plain(found.tenant)}, {found.priority.value}"
-    about = (short(found.title, 100), whose, spent(found), cut_remark(found))
+    about = (short(found.title, 100), whose, spent(found), upper_bound_remark(found))
     section(f"{found.job_id}  {found.status.value}", "\n".join(line for line in about if line))
     if found.plan:
         section(f"plan, {figures(found.plan['steps'], 'step')}", "\n".join(_plan(found.plan)))

@@ -65,7 +65,7 @@ def against_quote(view: JobView) -> str | None:
         return f"the first run {'; '.join(_estimates(quote))}; since the retry {_since_the_retry(view, view.state.handoffs)}"
     spent = view.books.cost_microusd
     parts = [
-        _against(worked_s(view), quote.seconds, _seconds) if quote.seconds else None,
+        _against(working_seconds(view), quote.seconds, _seconds) if quote.seconds else None,
         _against(spent, quote.microusd, _usd) if quote.microusd and spent is not None else None,
     ]
     return "; ".join(filter(None, parts)) or None
@@ -86,10 +86,10 @@ def _since_the_retry(view: JobView, handoffs: int) -> str:
     known = [cost for cost in costs if cost is not None]
     cut = any(one is not None and one.cut_calls for one in newest)
     spent = [money(cost_usd(sum(known)), at_most=cut)] if len(known) == len(costs) else []
-    return ", ".join([_seconds(worked_s(view)), *spent])
+    return ", ".join([_seconds(working_seconds(view)), *spent])
 
 
-def worked_s(view: JobView) -> float:
+def working_seconds(view: JobView) -> float:
     """Seconds from its beginning, without those that it has waited for a person."""
     state = view.state
     if state is None:

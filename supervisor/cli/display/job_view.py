@@ -19,7 +19,7 @@ from handoff_queue.supervisor.client.journal_follower import (
 )
 from handoff_queue.supervisor.client.waiting_reasons import LOOK_EVERY_S, MissingRole, missing_for
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, said_by
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, sources_of_words
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.copy_names import source_of
 
@@ -46,7 +46,7 @@ class StepCopies(Generic[_One]):
         return f"{self.first} to {self.last}"
 
 
-def folded(
+def collapse_steps(
     things: Sequence[_One], name_of: Callable[[_One], str]
 ) -> Iterator[_One | StepCopies[_One]]:
     """Each thing; where there are more than fit a screen, all that belong to copies of one
@@ -69,7 +69,9 @@ def folded(
 
 def names(all_of_them: Sequence[str]) -> str:
     """`a, page_0001 to page_2000`."""
-    return ", ".join(one if isinstance(one, str) else one.name for one in folded(all_of_them, str))
+    return ", ".join(
+        one if isinstance(one, str) else one.name for one in collapse_steps(all_of_them, str)
+    )
 
 
 def outcomes(states: Sequence[str]) -> str:
@@ -143,7 +145,7 @@ def heard(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
     """The view after these events, with the words that belong to them; a round trip only where
     there are any.
     """
-    said = (ref.digest for one in events for ref in said_by(one.event))
+    said = (ref.digest for one in events for ref in sources_of_words(one.event))
     new = [digest for digest in dict.fromkeys(said) if digest not in view.words.texts]
     words = (
         ResultTexts({**view.words.texts, **jobs.store.payloads.get(view.job_id, [], results=new)})

@@ -10,7 +10,7 @@ from handoff_queue.supervisor.quoting.simulation import FEWEST_SCORES
 NO_PAST = "nothing is known to go by yet: no handoff has ended on this broker"
 
 
-def told(quote: Quote) -> str:
+def quote_line(quote: Quote) -> str:
     """`likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120 handoffs
     here, and how 45 quotes turned out)`.
 

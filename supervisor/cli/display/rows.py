@@ -9,7 +9,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.atomic_output import write_out
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, say
-from handoff_queue.supervisor.client.rows import Row, written_rows
+from handoff_queue.supervisor.client.rows import Row, rows_as_text
 
 
 def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
@@ -25,7 +25,7 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
             " or is not made yet"
         )
     try:
-        write_out(target, written_rows(rows, target))
+        write_out(target, rows_as_text(rows, target))
     except OSError as error:
         raise OutputFailed(f"cannot write {target}: {error.strerror}") from error
     done = sum(row.status not in ("waiting", "running") for row in rows)

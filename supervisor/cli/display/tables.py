@@ -38,7 +38,7 @@ def middle(text: str, most: int) -> str:
     return f"{text[: kept // 2]}…{text[len(text) - (kept - kept // 2) :]}"
 
 
-def name_cut(who: str, most: int) -> str:
+def cut_name(who: str, most: int) -> str:
     """`step (role)` in so many characters: of the step as much as there is room for, its role
     only where that leaves half of them.
     """
@@ -53,7 +53,7 @@ def name_cut(who: str, most: int) -> str:
     )
 
 
-def words_cut(what: str, most: int) -> str:
+def cut_words(what: str, most: int) -> str:
     """Parts with two spaces between them, in so many characters: figures of less weight go
     first, then the end of the longest part.
     """
@@ -69,7 +69,7 @@ def words_cut(what: str, most: int) -> str:
     return "  ".join(parts)
 
 
-def chosen(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[int]:
+def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[int]:
     """Which of these rows are shown, in which order, where there is room for so many: those of
     low rank first, else as they stand.
 
@@ -103,7 +103,7 @@ class Column:
     cut: Callable[[str, int], str] = middle
 
 
-def fitted(
+def fit_table(
     columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], str]], width: int
 ) -> Table:
     """A table of so many characters at most. `rows`: cells, and their style."""

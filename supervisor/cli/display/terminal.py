@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 
-from handoff_queue.shared.text.words import counted
+from handoff_queue.shared.text.words import count_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
 )
@@ -213,7 +213,7 @@ def note(text: str) -> None:
 
 def figures(count: int, word: str, *, at_most: bool = False) -> str:
     """`1 turn`, `2,310 tokens`; `≤ 2,310 tokens` for an upper bound."""
-    return f"{AT_MOST if at_most else ''}{counted(count, word)}"
+    return f"{AT_MOST if at_most else ''}{count_of(count, word)}"
 
 
 def money(usd: float | None, *, at_most: bool = False) -> str:

@@ -51,7 +51,7 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def is_confirmed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask a question on stderr. Return whether the answer is yes; the end of the input is no."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

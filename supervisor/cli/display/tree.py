@@ -19,14 +19,19 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.cli.display.activity import is_throttled, silence, throttled, tools_of
+from handoff_queue.supervisor.cli.display.activity import (
+    is_throttled,
+    silence,
+    throttle_reason,
+    tools_of,
+)
 from handoff_queue.supervisor.cli.display.job_status import against_quote, headline
 from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
-from handoff_queue.supervisor.cli.display.tables import chosen, name_cut, words_cut
+from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import figures, money, short
 from handoff_queue.supervisor.client.approvals import change_of, in_words
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.result_texts import said_by
+from handoff_queue.supervisor.lifecycle.result_texts import sources_of_words
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 _MARKS = {
@@ -125,13 +130,13 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     shown = rows
     if len(rows) > room:
         heads = _heads(rows)
-        shown = [rows[n] for n in chosen([_RANKS[row.mark] for row in rows], heads, room - 1)]
-    names = [name_cut(row.who, max(_LEAST_NAME, width // 3)) for row in shown]
+        shown = [rows[n] for n in choose_rows([_RANKS[row.mark] for row in rows], heads, room - 1)]
+    names = [cut_name(row.who, max(_LEAST_NAME, width // 3)) for row in shown]
     widest = max(map(len, names), default=0)
     for row, name in zip(shown, names, strict=True):
         line = Text(f"{row.mark} ", style=row.style)
         line.append(name.ljust(widest), style="default" if row.style != "dim" else "dim")
-        line.append(f"  {words_cut(row.what, width - widest - _MARK - 2)}", style="dim")
+        line.append(f"  {cut_words(row.what, width - widest - _MARK - 2)}", style="dim")
         yield _one_line(line)
     if len(rows) > room:
         counts = Counter(row.mark for row in rows)
@@ -291,7 +296,7 @@ def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], 
     """Mark and words for one handoff."""
     standing = view.standings.get(event.handoff_id, HandoffStanding("issued"))
     if (done := view.finished.get(event.handoff_id)) is not None:
-        trouble = view.words.why(done.result) if said_by(done) else None
+        trouble = view.words.why(done.result) if sources_of_words(done) else None
         said = f"  {short(trouble, 80)}" if trouble else ""
         turns, spent, at_most = view.spent(done)
         parts = [
@@ -321,7 +326,7 @@ def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], 
         case "dropped":
             return _DROPPED, "stopped"
         case _ if is_throttled(standing, view.now):
-            return _QUEUED, throttled(standing, view.now)
+            return _QUEUED, throttle_reason(standing, view.now)
         case _ if standing.claims:
             return _QUEUED, "waits to be run again"
         case _:

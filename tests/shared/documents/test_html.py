@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.documents.html import declared_charset, html_text
+from handoff_queue.shared.documents.html import find_declared_charset, html_text
 
 
 def test_structure_is_kept_as_lines_and_inline_marks_vanish() -> None:
@@ -53,12 +53,12 @@ def test_a_page_nested_deeper_than_the_stack_is_read() -> None:
 
 
 def test_the_charset_is_found_in_both_spellings() -> None:
-    assert declared_charset(b'<meta charset="windows-1251">') == "windows-1251"
+    assert find_declared_charset(b'<meta charset="windows-1251">') == "windows-1251"
     assert (
-        declared_charset(b'<meta http-equiv=x content="text/html; charset=iso-8859-2">')
+        find_declared_charset(b'<meta http-equiv=x content="text/html; charset=iso-8859-2">')
         == "iso-8859-2"
     )
-    assert declared_charset(b"<p>none</p>") is None
+    assert find_declared_charset(b"<p>none</p>") is None
 
 
 @given(st.text(alphabet=st.sampled_from(list("<>/apdivulitrh1 \n\"'=&;x")), max_size=200))

@@ -29,7 +29,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
-from handoff_queue.shared.store.payloads import packed
+from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolCallStarted
 from handoff_queue.shared.types.errors import InvalidTool, MissingCredentials, StoreUnavailable
@@ -299,7 +299,7 @@ def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_cl
 ) -> None:
     handoff = handed_out(store)
     turns = keys.turns(handoff.job_id, handoff.handoff_id)
-    store.connection.redis.rpush(turns, packed(ToolCallStarted(tool_use_id="t1").to_json()))
+    store.connection.redis.rpush(turns, pack(ToolCallStarted(tool_use_id="t1").to_json()))
     store.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, fit)).acted
@@ -422,7 +422,7 @@ def test_a_poisoned_spec_ends_the_handoff_as_failed_and_runs_nothing(
 ) -> None:
     handoff = handed_out(store)
     poisoned = a_spec().model_copy(update={"tools": ("fetch_url",)}).to_json()
-    store.connection.redis.hset(keys.blobs(handoff.job_id), handoff.specialist, packed(poisoned))
+    store.connection.redis.hset(keys.blobs(handoff.job_id), handoff.specialist, pack(poisoned))
 
     result = result_of(attempts.attempt(handoff.to_json(), handoff, fit))
 

@@ -13,8 +13,8 @@ import pytest
 
 from handoff_queue.shared.settings.optional_packages import PACKAGES, check_extra
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.commands import STARTS_PROCESSES, loaded
-from handoff_queue.supervisor.cli.errors import BAD_INPUT, guarded
+from handoff_queue.supervisor.cli.commands import STARTS_PROCESSES, load_command
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, run_guarded
 
 ROOT = Path(__file__).parents[3]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -55,7 +55,7 @@ def test_the_extra_all_has_every_other_extra() -> None:
 def without_anthropic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let imports of a package of the extra `worker` fail, as Python marks it."""
     monkeypatch.setitem(sys.modules, "anthropic", None)
-    loaded.cache_clear()
+    load_command.cache_clear()
 
 
 @pytest.mark.usefixtures("without_anthropic")
@@ -64,7 +64,7 @@ def test_a_command_that_starts_processes_names_the_package_that_they_lack(
     command: str,
 ) -> None:
     with pytest.raises(UserError) as refused:
-        loaded(command)
+        load_command(command)
 
     line = f"handoff {command} needs the package anthropic: install handoff-queue[all]"
     assert str(refused.value) == line
@@ -72,7 +72,7 @@ def test_a_command_that_starts_processes_names_the_package_that_they_lack(
 
 @pytest.mark.usefixtures("without_anthropic")
 def test_a_command_without_processes_needs_no_package_of_a_worker() -> None:
-    assert loaded("list").name == "list"
+    assert load_command("list").name == "list"
 
 
 @pytest.mark.usefixtures("without_anthropic")
@@ -80,7 +80,7 @@ def test_a_package_that_a_command_misses_on_its_way_is_named_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        guarded(lambda: import_module("anthropic"))
+        run_guarded(lambda: import_module("anthropic"))
 
     line = "handoff: this command needs the package anthropic: install handoff-queue[all]\n"
     assert (ended.value.code, capsys.readouterr().err) == (BAD_INPUT, line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.job_summary import MOST_EVENT_BYTES, TAIL_EVENTS, HandoffTally
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.payloads import packed
+from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CancelRequested, JobSubmitted, PlanMade, StepOutline
 from handoff_queue.shared.types.handoff import ref
@@ -122,7 +122,7 @@ def test_payloads_that_are_longer_than_wanted_are_not_unpacked(store: Store) -> 
     job_id, redis = a_job(store), store.connection.redis
     short, exact, dense = "x", "y" * 1_000, "z" * 1_000_000
     for text in (short, exact, dense):
-        redis.hset(keys.blobs(job_id), digest_of(text), packed(text))
+        redis.hset(keys.blobs(job_id), digest_of(text), pack(text))
     asked = [digest_of(text) for text in (short, exact, dense, "not stored")]
 
     assert store.payloads.short(job_id, asked, 1_000) == {

@@ -14,7 +14,7 @@ from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.payloads import COMPRESS_FROM, packed, unpacked
+from handoff_queue.shared.store.payloads import COMPRESS_FROM, pack, unpack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
 from handoff_queue.shared.types.events import CancelRequested
@@ -38,7 +38,7 @@ def store_text(store: Store, job_id: JobId, texts: list[str]) -> None:
 
 @given(TEXTS | TEXTS.map(lambda text: text * 200))
 def test_every_text_comes_back_as_it_was(text: str) -> None:
-    assert unpacked(packed(text)) == text
+    assert unpack(pack(text)) == text
 
 
 def test_long_texts_are_stored_small(store: Store) -> None:
@@ -46,7 +46,7 @@ def test_long_texts_are_stored_small(store: Store) -> None:
     store_text(store, job_id, [text])
 
     assert store.connection.redis.hstrlen(keys.blobs(job_id), digest_of(text)) < len(text) / 20
-    assert len(packed("x" * (COMPRESS_FROM - 1))) == COMPRESS_FROM
+    assert len(pack("x" * (COMPRESS_FROM - 1))) == COMPRESS_FROM
 
 
 def test_payloads_come_back_by_digest_in_one_go(store: Store) -> None:
@@ -147,7 +147,7 @@ def _poison(store: Store, job_id: JobId, digest: str, stored: bytes) -> None:
 @pytest.mark.parametrize(
     ("stored", "why"),
     [
-        (packed("another text"), "does not match its digest"),
+        (pack("another text"), "does not match its digest"),
         (b"z" + zlib.compress(b"x" * 5_000)[:-20], "cut off"),
         (b"z no zlib", "cannot be decoded"),
         (b"=\xff\xfe", "cannot be decoded"),
@@ -169,7 +169,7 @@ def test_a_payload_that_is_not_the_text_of_its_digest_is_never_used(
 def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(store: Store) -> None:
     first, second, digest = a_job(store), a_job(store), digest_of("the text")
     store_text(store, second, ["the text"])
-    _poison(store, first, digest, packed("another text"))
+    _poison(store, first, digest, pack("another text"))
     library = PayloadCache(store)
 
     with pytest.raises(UnreadablePayload):
@@ -179,18 +179,18 @@ def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(store: Store) 
 
 def test_a_poisoned_document_is_told_to_the_tool_that_reads_it(store: Store) -> None:
     digest = digest_of("the text")
-    store.connection.redis.set(keys.document(digest), packed("another text"), ex=60)
+    store.connection.redis.set(keys.document(digest), pack("another text"), ex=60)
 
     with pytest.raises(ToolFailed, match="damaged"):
         PayloadCache(store).text_of(digest)
 
 
 def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:
-    bomb = packed("x" * 20_000_000)
+    bomb = pack("x" * 20_000_000)
     tracemalloc.start()
     try:
         with pytest.raises(UnreadablePayload, match="longer than 1,000,000 bytes"):
-            unpacked(bomb, 1_000_000)
+            unpack(bomb, 1_000_000)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

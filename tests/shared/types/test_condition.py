@@ -15,7 +15,7 @@ from handoff_queue.shared.types.condition import (
     Undecided,
     When,
     condition_of,
-    decided,
+    evaluate_condition,
     problem_with,
 )
 
@@ -37,7 +37,9 @@ ROW = {"amount": "250", "country": "CH", "Order no.": "A-1042", "empty": ""}
 
 def is_met(text: str, item: Any = ROW, output: Any = None) -> bool:
     triage = TRIAGE if output is None else {**TRIAGE, "output": output}
-    return decided(condition_of(text), {"triage": triage, "look-up": triage}, item).is_met
+    return evaluate_condition(
+        condition_of(text), {"triage": triage, "look-up": triage}, item
+    ).is_met
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_an_output_that_is_text_has_no_fields() -> None:
 
 def test_a_reason_names_the_condition_and_the_values_that_decided_it() -> None:
     text = 'triage.output.category == "complaint" and triage.output.amount > 5'
-    found = decided(condition_of(text), {"triage": TRIAGE})
+    found = evaluate_condition(condition_of(text), {"triage": TRIAGE})
 
     assert found.why == (
         'its condition is not met: triage.output.category == "complaint" and'
@@ -187,7 +189,7 @@ def test_any_text_is_a_condition_or_is_refused(text: str) -> None:
     fields: dict[str, Any] = {"output": {}, "status": "ok", "confidence": 1.0}
     steps = dict.fromkeys(condition.steps, fields)
     try:
-        decided(condition, steps, {"x": "1"})
+        evaluate_condition(condition, steps, {"x": "1"})
     except Undecided:
         return
 

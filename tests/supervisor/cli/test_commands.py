@@ -16,7 +16,7 @@ import typer
 
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
+from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, new_limits
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +42,7 @@ print(*sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr)
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_line_of_the_list_is_the_first_of_the_commands_own_help(name: str) -> None:
-    first, _, _ = loaded(name).help.partition("\n\n")
+    first, _, _ = load_command(name).help.partition("\n\n")
 
     assert ENTRIES[name].line == " ".join(first.split())
 
@@ -62,7 +62,7 @@ LONG = 8
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_the_options_of_a_long_list_are_in_panels(name: str) -> None:
-    options = [one for one in loaded(name).params if one.param_type_name == "option"]
+    options = [one for one in load_command(name).params if one.param_type_name == "option"]
     loose = [one.opts[0] for one in options if not one.rich_help_panel]
 
     assert len(loose) <= LONG
@@ -138,7 +138,7 @@ def test_a_limit_outside_its_bounds_names_its_option(field: str, option: str, va
 DURATIONS = [
     (name, option)
     for name in ENTRIES
-    for option in loaded(name).params
+    for option in load_command(name).params
     if option.param_type_name == "option" and option.metavar == "TIME"
 ]
 
@@ -170,7 +170,7 @@ def test_options_in_seconds_are_all_durations() -> None:
     assert not [
         (name, option.name)
         for name in ENTRIES
-        for option in loaded(name).params
+        for option in load_command(name).params
         if "second" in (option.help or "").lower()
     ]
 
@@ -179,10 +179,10 @@ def parsed(command: str, *options: str) -> dict[str, Any]:
     """Return the values of a command's parameters. Its arguments are filled with a word."""
     arguments = [
         "j-0123456789ab"
-        for one in loaded(command).params
+        for one in load_command(command).params
         if one.param_type_name == "argument" and one.required
     ]
-    return dict(loaded(command).make_context(command, [*arguments, *options]).params)
+    return dict(load_command(command).make_context(command, [*arguments, *options]).params)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 0.0])
@@ -195,7 +195,9 @@ def test_an_amount_that_the_books_cannot_count_is_refused(value: float) -> None:
 
 def test_turns_of_a_handoff_and_turns_of_a_job_have_options_of_their_own() -> None:
     limits = limits_of(RequestOptions("x", max_turns=3, max_job_turns=40))
-    options = {name: {opt for one in loaded(name).params for opt in one.opts} for name in ENTRIES}
+    options = {
+        name: {opt for one in load_command(name).params for opt in one.opts} for name in ENTRIES
+    }
 
     assert (limits.max_turns_per_handoff, limits.max_turns) == (3, 40)
     assert new_limits(40, None, None).max_turns == 40

@@ -15,9 +15,9 @@ from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.supervisor.cli.doctor import (
     budgets,
     examine,
+    find_ignored_variables,
+    find_lost_slots,
     forsaken,
-    ignored_variables,
-    lost_slots,
     persistence,
 )
 from handoff_queue.supervisor.cli.doctor_processes import AnnouncedProcess, Finding, Level, brokers
@@ -86,8 +86,8 @@ def test_messages_that_nobody_wants_any_more_may_be_removed() -> None:
 def test_a_worker_whose_slots_are_lost_is_named(lost: int, level: Level) -> None:
     one = Announcement(worker="host:7", specialists=(), slots=2, model="offline")
 
-    assert list(lost_slots([one])) == []
-    (finding,) = lost_slots([one.model_copy(update={"lost_slots": lost})])
+    assert list(find_lost_slots([one])) == []
+    (finding,) = find_lost_slots([one.model_copy(update={"lost_slots": lost})])
     assert (finding.level, finding.about) == (level, "worker host:7")
     assert finding.found.startswith(f"{lost} of 2 slots are lost")
     assert finding.mend == "start this worker again"
@@ -213,7 +213,7 @@ def test_supervisors_and_workers_announce_their_brokers(store: Store) -> None:
 
 
 def test_a_variable_that_names_a_broker_for_others_is_said_to_be_ignored() -> None:
-    (found,) = ignored_variables({"CELERY_BROKER_URL", "PATH"})
+    (found,) = find_ignored_variables({"CELERY_BROKER_URL", "PATH"})
 
     assert (found.level, found.about) == (
         Level.OK,

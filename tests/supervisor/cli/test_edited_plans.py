@@ -13,7 +13,7 @@ from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.approve import with_plan
-from handoff_queue.supervisor.client.approvals import edited
+from handoff_queue.supervisor.client.approvals import parse_edited_plan
 from handoff_queue.supervisor.lifecycle.reduce import begin
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
@@ -21,7 +21,9 @@ from tests.doubles.jobs import submission
 
 def refuses(plan: JsonValue) -> None:
     """As a job does whose plan waits for an approval."""
-    edited(plan, begin(JobId(JOB), Recorded(1, 0.0, submission())), ("researcher", "writer"))
+    parse_edited_plan(
+        plan, begin(JobId(JOB), Recorded(1, 0.0, submission())), ("researcher", "writer")
+    )
 
 
 def never(_plan: JsonValue) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.cli.errors import BAD_INPUT, exit_code_of, guarded
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, exit_code_of, run_guarded
 from handoff_queue.supervisor.cli.main import app
 
 
 def ending(command: Callable[[], object]) -> object:
     with pytest.raises(SystemExit) as end:
-        guarded(command)
+        run_guarded(command)
     return end.value.code
 
 

@@ -11,10 +11,10 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli import interrupted_runs as kept
-from handoff_queue.supervisor.cli.commands import ENTRIES, loaded
+from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.job_lookup import MOST_CANDIDATES, job_named
+from handoff_queue.supervisor.client.job_lookup import MOST_CANDIDATES, find_job
 
 DIGITS = 16
 
@@ -32,7 +32,7 @@ def shared_beginning(job_ids: list[JobId]) -> tuple[str, list[JobId]]:
 COMMANDS = [
     name
     for name in ENTRIES
-    if any("JOB" in (parameter.metavar or "") for parameter in loaded(name).params)
+    if any("JOB" in (parameter.metavar or "") for parameter in load_command(name).params)
     and name not in ("run", "submit", "quote")
 ]
 """The commands with a JOB argument."""
@@ -52,7 +52,7 @@ def test_a_command_takes_no_beginning_that_several_ids_share(
     prefix, same = shared_beginning(submitted(broker, DIGITS + 1))
 
     try:
-        code = loaded(name).main([prefix], standalone_mode=False)
+        code = load_command(name).main([prefix], standalone_mode=False)
         line = capsys.readouterr().err
         assert code == BAD_INPUT
     except UserError as error:
@@ -69,7 +69,7 @@ def test_a_command_takes_the_unique_beginning_of_an_id(
 ) -> None:
     (job_id,) = submitted(broker, 1)
 
-    loaded(name).main([job_id[:5]], standalone_mode=False)
+    load_command(name).main([job_id[:5]], standalone_mode=False)
 
     said = capsys.readouterr()
     assert job_id in said.out + said.err
@@ -79,11 +79,11 @@ def test_a_job_follows_on_the_job_whose_id_begins_so(broker: Client) -> None:
     (job_id,) = submitted(broker, 1)
 
     with pytest.raises(UserError, match=f"{job_id} has not ended"):
-        loaded("submit").main(["More.", "--after", job_id[:6]], standalone_mode=False)
+        load_command("submit").main(["More.", "--after", job_id[:6]], standalone_mode=False)
 
 
 def test_a_whole_id_is_not_looked_up(broker: Client) -> None:
-    assert job_named(broker.store, "j-0123456789ab") == "j-0123456789ab"
+    assert find_job(broker.store, "j-0123456789ab") == "j-0123456789ab"
 
 
 @pytest.mark.parametrize("text", ["", "j-", "j", "0123", "j-xyz", "j-0123456789abc", "J-01", "j-*"])
@@ -91,7 +91,7 @@ def test_what_begins_no_id_is_refused_with_an_example(broker: Client, text: str)
     submitted(broker, 1)
 
     with pytest.raises(UnknownJob, match="is no job id: they look like j-0123456789ab"):
-        job_named(broker.store, text)
+        find_job(broker.store, text)
 
 
 def test_a_beginning_that_no_id_has_is_refused(broker: Client) -> None:
@@ -99,14 +99,14 @@ def test_a_beginning_that_no_id_has_is_refused(broker: Client) -> None:
     other = "j-1" if job_id[2] == "0" else "j-0"
 
     with pytest.raises(UnknownJob, match=f"no job has an id that begins with {other}"):
-        job_named(broker.store, other)
+        find_job(broker.store, other)
 
 
 def test_of_many_candidates_some_are_named(broker: Client) -> None:
     prefix, same = shared_beginning(submitted(broker, DIGITS * MOST_CANDIDATES + 1))
 
     with pytest.raises(UserError, match="and others") as caught:
-        job_named(broker.store, prefix)
+        find_job(broker.store, prefix)
 
     assert sum(job_id in str(caught.value) for job_id in same) == MOST_CANDIDATES
 
@@ -117,10 +117,10 @@ def test_an_interrupted_run_is_named_by_the_beginning_of_its_id(tmp_path: Path) 
         (tmp_path / job_id).mkdir()
         assert kept.keep(settings, job_id, tmp_path / job_id, {})
 
-    assert kept.job_named(settings, "j-0a") == "j-0a0000000000"
+    assert kept.find_kept_job(settings, "j-0a") == "j-0a0000000000"
     with pytest.raises(UserError, match="j-0a0000000000, j-0b0000000000"):
-        kept.job_named(settings, "j-0")
+        kept.find_kept_job(settings, "j-0")
     with pytest.raises(UnknownJob, match="no interrupted run of j-1 is kept here"):
-        kept.job_named(settings, "j-1")
+        kept.find_kept_job(settings, "j-1")
     with pytest.raises(UserError, match="is not a job id"):
-        kept.job_named(settings, "../j-0a")
+        kept.find_kept_job(settings, "../j-0a")

@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.quote import why_unplanned
-from handoff_queue.supervisor.roles.outcomes import plan_made
+from handoff_queue.supervisor.roles.outcomes import make_plan_event
 from tests.doubles.life import Life, a_plan
 
 
@@ -17,7 +17,7 @@ def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced:
     life.goes_on()
     result = life.finishes("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
     if is_replaced:  # the whole request for one specialist, who cannot be paid either
-        life.happens(plan_made(a_plan(answer=""), result)[0])
+        life.happens(make_plan_event(a_plan(answer=""), result)[0])
     life.goes_on()
 
     assert (

@@ -10,8 +10,8 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import MissingCredentials, UserError
 from handoff_queue.supervisor.cli.interrupted_runs import (
+    find_kept_job,
     forget,
-    job_named,
     keep,
     restore,
     surroundings_of,
@@ -24,7 +24,7 @@ from handoff_queue.supervisor.cli.request_options import (
     schema_of,
     text_of,
 )
-from handoff_queue.supervisor.cli.submit import asked_in
+from handoff_queue.supervisor.cli.submit import options_of_line
 from handoff_queue.supervisor.cli.up import workers_of
 
 KNOWN = ["analyst", "researcher", "writer"]
@@ -113,16 +113,16 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
 
     forget(settings, "j-0123456789ab")
     with pytest.raises(UserError, match="none"):
-        job_named(settings, "j-0123456789ab")
+        find_kept_job(settings, "j-0123456789ab")
 
 
 def test_a_line_of_a_file_of_jobs_takes_durations_with_units() -> None:
     line = '{"request": "x", "timeout": "1h30m", "approve_timeout": "7d"}'
 
-    asked = asked_in(line, RequestOptions(""))
+    asked = options_of_line(line, RequestOptions(""))
 
     assert (asked.timeout_s, asked.approve_timeout_s) == (5_400, 604_800)
-    assert asked_in('{"request": "x", "timeout": 90}', RequestOptions("")).timeout_s == 90
+    assert options_of_line('{"request": "x", "timeout": 90}', RequestOptions("")).timeout_s == 90
 
 
 @pytest.mark.parametrize("field", ["timeout", "approve_timeout"])
@@ -134,11 +134,11 @@ def test_a_wrong_duration_in_a_line_is_named_with_its_field(
     field: str, value: str, problem: str
 ) -> None:
     with pytest.raises(UserError, match=f"^{field}: {problem}[^\n]*$"):
-        asked_in(json.dumps({"request": "x", field: value}), RequestOptions(""))
+        options_of_line(json.dumps({"request": "x", field: value}), RequestOptions(""))
 
 
 def test_an_unknown_field_of_a_line_is_answered_with_the_closest() -> None:
     with pytest.raises(UserError, match="reqest: there is no such field: did you mean request"):
-        asked_in('{"reqest": "x"}', RequestOptions(""))
+        options_of_line('{"reqest": "x"}', RequestOptions(""))
     with pytest.raises(UserError, match=r"colour: there is no such field$"):
-        asked_in('{"request": "x", "colour": "red"}', RequestOptions(""))
+        options_of_line('{"request": "x", "colour": "red"}', RequestOptions(""))

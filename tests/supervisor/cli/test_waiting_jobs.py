@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli.commands import loaded
+from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.display.job_status import headline
 from handoff_queue.supervisor.cli.display.job_view import JobView, heard, look
 from handoff_queue.supervisor.cli.doctor import examine
@@ -39,7 +39,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
     """Return a function that runs a command and returns its output as one line."""
 
     def run(name: str, *arguments: str, code: int = OK) -> str:
-        assert loaded(name).main(arguments, standalone_mode=False) == code
+        assert load_command(name).main(arguments, standalone_mode=False) == code
         streams = capsys.readouterr()
         return " ".join((streams.out + streams.err).split())
 

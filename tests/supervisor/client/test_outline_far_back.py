@@ -11,7 +11,7 @@ import pytest
 from handoff_queue.shared.broker.attempt_outcome import finished_event
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store.job_summary import TAIL_EVENTS
-from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed
+from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed_result
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from handoff_queue.supervisor.client.client import Request
@@ -44,7 +44,7 @@ def test_a_question_is_told_however_much_has_come_since(shell: Shell, tmp_path: 
     job_id = begun(shell, tmp_path, FEW, f"{A_ROW}, on_failure: ask")
     first, *others = shell.open(job_id)
     text = shell.store.payloads.get(job_id, [first.handoff.digest])[first.handoff.digest]
-    result = failed(AgentHandoff.from_json(text), "it is not done", GIVES_UP)
+    result = failed_result(AgentHandoff.from_json(text), "it is not done", GIVES_UP)
     claim = shell.claim(job_id, first)
     claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
     shell.advance(job_id)

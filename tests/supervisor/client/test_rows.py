@@ -20,7 +20,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.cli.errors import NOT_ENDED
 from handoff_queue.supervisor.cli.result import result
 from handoff_queue.supervisor.client.client import Request, Row
-from handoff_queue.supervisor.client.rows import written_rows
+from handoff_queue.supervisor.client.rows import rows_as_text
 from handoff_queue.supervisor.workflows import Items
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import A_ROW, UNREVIEWED
@@ -171,7 +171,7 @@ ROWS = [
 
 
 def test_a_table_has_a_column_for_each_property_of_the_outputs() -> None:
-    table = list(csv.DictReader(io.StringIO(written_rows(ROWS, Path("rows.csv")))))
+    table = list(csv.DictReader(io.StringIO(rows_as_text(ROWS, Path("rows.csv")))))
     assert [row["key"] for row in table] == ["A,1", "-2", "B"]
     assert [(row["label"], row["days"], row["output.key"]) for row in table] == [
         ("late", "3", ""),
@@ -182,7 +182,7 @@ def test_a_table_has_a_column_for_each_property_of_the_outputs() -> None:
 
 
 def test_json_lines_hold_the_rows_as_python_gives_them() -> None:
-    lines = written_rows(ROWS, Path("rows.JSONL")).splitlines()
+    lines = rows_as_text(ROWS, Path("rows.JSONL")).splitlines()
     assert [Row.model_validate(json.loads(line)) for line in lines] == ROWS
 
 

@@ -8,7 +8,7 @@ import json
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import STUMBLE_AT_MOST_MS
-from handoff_queue.shared.store.payloads import packed
+from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.types.events import JobEnded, JobStatus, PlanMade
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
@@ -104,7 +104,7 @@ def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
     lost = shell.open(job_id)[0]
     text = shell.store.payloads.get(job_id, [lost.handoff.digest])[lost.handoff.digest]
     newer = text.replace('"schema_version":1', '"schema_version":2')
-    redis.hset(keys.blobs(job_id), digest_of(newer), packed(newer))
+    redis.hset(keys.blobs(job_id), digest_of(newer), pack(newer))
     _replace_in_journal(shell, job_id, lost.handoff.digest, digest_of(newer))
     redis.hset(keys.handoff(job_id, lost.handoff_id), "lost", 1)
     fresh = shell.another()

@@ -24,7 +24,7 @@ from handoff_queue.supervisor.evaluation.answer_judge import (
     duel_in,
     mean_of,
     scores_in,
-    settled,
+    settle,
 )
 
 RUBRIC = Rubric.of_fields({"accuracy": "It is right.", "tone": "It is friendly."})
@@ -46,8 +46,8 @@ def test_the_same_two_answers_the_other_way_round_come_to_the_same(
 ) -> None:
     """Whoever is called first: the answer that wins stays the one that wins."""
     found, other_way = (
-        settled(PairwiseJudgement(one), PairwiseJudgement(swapped)),
-        settled(PairwiseJudgement(swapped), PairwiseJudgement(one)),
+        settle(PairwiseJudgement(one), PairwiseJudgement(swapped)),
+        settle(PairwiseJudgement(swapped), PairwiseJudgement(one)),
     )
     assert found is not None
     assert other_way is found.mirrored
@@ -55,17 +55,17 @@ def test_the_same_two_answers_the_other_way_round_come_to_the_same(
 
 @given(VERDICTS)
 def test_a_judge_who_goes_by_the_place_makes_nobody_the_winner(place: Preference) -> None:
-    assert settled(PairwiseJudgement(place), PairwiseJudgement(place)) is Preference.NEITHER
+    assert settle(PairwiseJudgement(place), PairwiseJudgement(place)) is Preference.NEITHER
 
 
 @given(VERDICTS)
 def test_a_judge_who_goes_by_the_answer_is_believed(better: Preference) -> None:
-    assert settled(PairwiseJudgement(better), PairwiseJudgement(better.mirrored)) is better
+    assert settle(PairwiseJudgement(better), PairwiseJudgement(better.mirrored)) is better
 
 
 def test_what_was_judged_once_only_is_not_judged() -> None:
-    assert settled(PairwiseJudgement(Preference.FIRST), None) is None
-    assert settled(None, PairwiseJudgement(Preference.FIRST)) is None
+    assert settle(PairwiseJudgement(Preference.FIRST), None) is None
+    assert settle(None, PairwiseJudgement(Preference.FIRST)) is None
 
 
 def test_the_judges_job_is_one_step_that_nobody_reviews_with_a_form_and_a_model_of_its_own() -> (

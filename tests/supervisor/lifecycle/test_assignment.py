@@ -11,7 +11,7 @@ from handoff_queue.shared.types.events import JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Plan
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup
-from handoff_queue.supervisor.lifecycle.handoffs import assigned
+from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
 from handoff_queue.supervisor.lifecycle.observations import Observations, SpecialistLoad
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
 from tests.doubles.life import Life, a_plan
@@ -81,7 +81,7 @@ def test_queues_are_evened_out(one: int, other: int, steps: int) -> None:
     life.plans(a_plan(**{f"s{n}": "" for n in range(steps)}))
     ids = [StepId(f"s{n}") for n in range(steps)]
 
-    to_other = len(assigned(life.state, ids, seen(researcher=one, searcher=other)))
+    to_other = len(reassigned_steps(life.state, ids, seen(researcher=one, searcher=other)))
 
     ends = sorted((one + steps - to_other, other + to_other))
     assert ends[1] - ends[0] <= max(1, abs(one - other) - steps)

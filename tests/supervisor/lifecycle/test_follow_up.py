@@ -19,7 +19,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import NAME_PATTERN, StepId, handoff_id
 from handoff_queue.shared.types.plan import Plan, Step
-from handoff_queue.supervisor.lifecycle.follow_up import earlier, given_of, results_to_give
+from handoff_queue.supervisor.lifecycle.follow_up import copy_results, earlier, results_to_give
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from tests.doubles.contradictions import a_claim
 from tests.doubles.life import Life, a_plan, done, planned
@@ -47,7 +47,7 @@ def ended(**claims: Claim) -> Life:
 
 
 def following(life: Life) -> tuple[dict[str, Given], dict[str, HandoffResult]]:
-    found, texts = given_of(life.state, life.words)
+    found, texts = copy_results(life.state, life.words)
     results = {ref(text).digest: HandoffResult.from_json(text) for text in texts}
     return {one.step: one for one in found}, {one.step: results[one.result.digest] for one in found}
 

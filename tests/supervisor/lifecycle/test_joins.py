@@ -15,7 +15,7 @@ from handoff_queue.shared.types.plan import Join, OnFailure, Plan, join_problems
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of, likely_costs, to_finish
 from handoff_queue.supervisor.lifecycle.job_end import next_due
-from handoff_queue.supervisor.lifecycle.joins import counted_for
+from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
 from tests.doubles.life import LEASE_S, Life, a_plan
 
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=300)
@@ -209,10 +209,10 @@ def test_the_supervisor_is_woken_from_the_first_result_with_which_it_may_go_on(
 ) -> None:
     life = of_three(**join)
 
-    assert counted_for(life.state, frozenset({StepId("d")})) == (
+    assert fan_ins_to_count(life.state, frozenset({StepId("d")})) == (
         Counted(fan_in="d", wakes_from=wakes_from),
     )
-    assert counted_for(life.state, frozenset()) == (), "the answer waits for all of its parts"
+    assert fan_ins_to_count(life.state, frozenset()) == (), "the answer waits for all of its parts"
 
 
 def test_finishing_does_what_was_late_and_what_builds_on_it_and_nothing_else() -> None:

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Patch, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup, IssueRole
-from handoff_queue.supervisor.lifecycle.novelty_check import is_known, is_said_again
+from handoff_queue.supervisor.lifecycle.novelty_check import is_known, repeats_text
 from handoff_queue.supervisor.lifecycle.plan_patches import FRUITLESS_ROUNDS
 from tests.doubles.effort import calls_in
 from tests.doubles.life import Life
@@ -159,7 +159,7 @@ def test_a_long_report_that_differs_in_one_word_is_what_the_test_was_run_for(
 
     assert again != REPORT
     assert not is_known(found("x", again), [found("a", REPORT)])
-    assert not is_said_again(found("x", again), found("a", REPORT))
+    assert not repeats_text(found("x", again), found("a", REPORT))
     assert not is_known(found("x", again), [found("a", f"{REPORT} {LOGS}"), found("b", OTHER)])
 
 
@@ -175,8 +175,8 @@ def test_a_long_report_in_another_order_or_in_part_is_no_news() -> None:
 def test_the_same_words_around_other_values_are_news_for_who_builds_on_it_too() -> None:
     text = "The claims below say all that could be found out about the tower, which is high and was built for a fair."
 
-    assert is_said_again(found("x", text, height("x.c1")), found("a", text, height("a.c1")))
-    assert not is_said_again(
+    assert repeats_text(found("x", text, height("x.c1")), found("a", text, height("a.c1")))
+    assert not repeats_text(
         found("x", text, height("x.c1", "324")), found("a", text, height("a.c1"))
     )
 
@@ -261,8 +261,8 @@ def test_a_short_answer_is_no_sign_of_anything(short: str) -> None:
 
 
 def test_a_part_of_a_text_is_not_that_text_said_again() -> None:
-    assert is_said_again(found("x", LOGS), found("a", LOGS))
-    assert not is_said_again(found("x", LOGS), found("a", f"{LOGS} {OTHER}"))
+    assert repeats_text(found("x", LOGS), found("a", LOGS))
+    assert not repeats_text(found("x", LOGS), found("a", f"{LOGS} {OTHER}"))
 
 
 # Rounds

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.supervisor.lifecycle.budget import closers, kept_back, why_asked
+from handoff_queue.supervisor.lifecycle.budget import closers, reason_for_decision, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
 from tests.doubles.life import BEGIN, Life, a_plan, done, planned
 from tests.doubles.orders import given_up
@@ -89,7 +89,7 @@ def test_ask_waits_for_a_decision_and_says_so_once() -> None:
     life = spent(OnLimit.ASK)
 
     assert life.goes_on() == [AskUser(SPENT)]
-    assert why_asked(life.state) == SPENT
+    assert reason_for_decision(life.state) == SPENT
     done(life, "b")
     assert life.out == set()
     assert life.decides() == ()
@@ -104,7 +104,7 @@ def test_with_more_to_spend_it_goes_on_where_it_stood() -> None:
 
     assert (life.out, life.state.submitted.limits.max_turns) == ({"a", "b"}, 20)
     assert life.handoffs["a.2"].feedback[0].previous == before, "its work so far is not lost"
-    assert why_asked(life.state) == ""
+    assert reason_for_decision(life.state) == ""
     done(life, "a", "b")
     assert life.out == {"c"}
 
@@ -146,7 +146,7 @@ def test_who_is_asked_and_does_not_answer_gets_what_there_is_when_the_time_is_ov
 def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(
     synthesis: Synthesis, limits: JobLimits, kept: dict[str, int]
 ) -> None:
-    assert kept_back(planned(a_plan(synthesis, a="", b=""), limits=limits).state, ()) == kept
+    assert reserved_budget(planned(a_plan(synthesis, a="", b=""), limits=limits).state, ()) == kept
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_what_is_kept_is_a_fifth_or_what_the_closing_calls_can_cost_and_half_at_
         limits=JobLimits(max_turns=None, max_tokens=100_000, max_microusd=MOST_USD), a="", b=""
     )
 
-    assert kept_back(life.state, foreseen) == kept
+    assert reserved_budget(life.state, foreseen) == kept
 
 
 def test_a_job_that_nobody_reviews_or_writes_at_its_end_keeps_nothing_for_that() -> None:
@@ -179,7 +179,7 @@ def test_a_job_that_nobody_reviews_or_writes_at_its_end_keeps_nothing_for_that()
         update={"plan": state.plan and state.plan.model_copy(update={"is_reviewed": False})}
     )
 
-    assert (closers(alone), kept_back(alone, ())) == ((), {})
+    assert (closers(alone), reserved_budget(alone, ())) == ((), {})
 
 
 def test_results_that_ended_for_another_reason_spend_nobodys_budget() -> None:

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.plan import OnFailure, Patch, Plan, Repeat, Step
-from handoff_queue.supervisor.lifecycle.answer import assemble, words_wanted
+from handoff_queue.supervisor.lifecycle.answer import assemble, results_for_answer
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,
     IssueGroup,
@@ -138,7 +138,7 @@ def test_a_look_that_failed_is_told_with_the_answer_and_why() -> None:
         "The plan stayed as it was after a look at the results: the replanner failed (it broke)."
         in notes_of(life)
     )
-    assert latest(life).result in words_wanted(life.state)
+    assert latest(life).result in results_for_answer(life.state)
 
 
 def test_a_look_that_left_the_plan_as_it_was_is_not_told() -> None:

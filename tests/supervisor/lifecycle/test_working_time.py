@@ -8,7 +8,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequeste
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.working_time import worked_in
+from handoff_queue.supervisor.lifecycle.working_time import working_seconds
 from tests.doubles.life import Life
 
 MANY_S = 90_000.0
@@ -40,7 +40,7 @@ def test_what_it_waited_for_a_person_is_no_work_and_that_is_what_is_scored() -> 
 
     state = fold(life.state.job_id, None, life.journal)
     assert state is not None
-    assert worked_in(state.job_id, life.journal) == 9.0 == state.worked_s
+    assert working_seconds(state.job_id, life.journal) == 9.0 == state.worked_s
 
 
 def test_a_question_that_stands_open_when_a_job_ends_is_no_work_either() -> None:
@@ -48,7 +48,7 @@ def test_a_question_that_stands_open_when_a_job_ends_is_no_work_either() -> None
     life.now += MANY_S
     life.happens(JobEnded(status=JobStatus.CANCELLED))
 
-    assert worked_in(life.state.job_id, life.journal) == 4.0
+    assert working_seconds(life.state.job_id, life.journal) == 4.0
 
 
 def test_what_a_job_did_later_is_added_and_the_time_between_is_not() -> None:
@@ -58,4 +58,4 @@ def test_what_a_job_did_later_is_added_and_the_time_between_is_not() -> None:
     life.now += 3.0
     life.happens(JobEnded(status=JobStatus.OK))
 
-    assert worked_in(life.state.job_id, life.journal) == 13.0
+    assert working_seconds(life.state.job_id, life.journal) == 13.0

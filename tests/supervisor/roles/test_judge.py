@@ -23,7 +23,7 @@ from handoff_queue.supervisor.roles.judge import (
     judge_brief,
     reading_again,
     reading_of,
-    shown,
+    show_conflicts,
 )
 from tests.doubles.contradictions import a_claim
 from tests.doubles.life import planned
@@ -131,9 +131,9 @@ def test_conflicts_that_find_no_place_are_not_asked_about() -> None:
         conflicts=tuple(ONE.model_copy(update={"id": f"k{n}"}) for n in range(1, 1_000))
     )
 
-    assert 1 < len(shown(many)) < 999
+    assert 1 < len(show_conflicts(many)) < 999
     assert len(judge_brief(many)) < MOST_SHOWN_CHARS + 1_000
-    assert set(reading_of(many).conflicts) == {one.id for one in shown(many)}
+    assert set(reading_of(many).conflicts) == {one.id for one in show_conflicts(many)}
 
 
 @pytest.mark.parametrize(("more", "stands"), [((), ()), (("extra.md",), ("a.c1",))])

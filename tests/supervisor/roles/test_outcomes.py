@@ -8,7 +8,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
-from handoff_queue.supervisor.roles.outcomes import asked_before, outcome_of
+from handoff_queue.supervisor.roles.outcomes import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from tests.doubles.handoffs import a_handoff, a_result
 from tests.doubles.life import Life, planned
@@ -31,7 +31,7 @@ def after_needs(*needs: str) -> NeedsResolved:
     handoff = a_handoff(
         assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )
-    known = {ref.digest for ref in asked_before(handoff, life.state)}
+    known = {ref.digest for ref in earlier_results(handoff, life.state)}
     assert len(known) == len(needs), "no more is read than is held against each other"
     (event,), _ = outcome_of(handoff, life.state, a_result("planner", ANSWERED), "", life.words)
     assert isinstance(event, NeedsResolved)

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Join, Plan, Synthesis
-from handoff_queue.supervisor.roles.planner import PlanFormat, degraded_plan
+from handoff_queue.supervisor.roles.planner import PlanFormat, fallback_plan
 
 READING = PlanFormat(("writer", "researcher"), max_steps=3)
 
@@ -252,7 +252,7 @@ def test_without_a_plan_one_specialist_gets_the_whole_request(
     specialists: list[str], who: str
 ) -> None:
     request = "Compare x and y.\n" * 5_000
-    plan = degraded_plan(request, specialists)
+    plan = fallback_plan(request, specialists)
     assert [(each.specialist, each.task) for each in plan.steps] == [(who, request)]
 
 

@@ -28,7 +28,7 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.roles.instructions import read_role
-from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_routed_in
+from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_of_route_schema
 from handoff_queue.workers.specialists import BUILT_IN
 
 READING = RouteFormat(("writer", "generalist", "tax_desk"))
@@ -89,9 +89,9 @@ def test_the_schema_is_closed_and_offers_what_exists(changed: dict[str, str]) ->
 
 
 def test_who_was_offered_can_be_told_from_the_schema() -> None:
-    assert specialists_routed_in(READING.schema) == ("generalist", "tax_desk", "writer")
-    assert specialists_routed_in(RouteFormat(()).schema) == ("generalist",)
-    assert specialists_routed_in({}) == ()
+    assert specialists_of_route_schema(READING.schema) == ("generalist", "tax_desk", "writer")
+    assert specialists_of_route_schema(RouteFormat(()).schema) == ("generalist",)
+    assert specialists_of_route_schema({}) == ()
 
 
 def test_names_are_read_as_models_write_them() -> None:

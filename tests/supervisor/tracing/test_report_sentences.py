@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.supervisor.client.report import CHECKED_OFFLINE, report_of
-from handoff_queue.supervisor.tracing.rendering import told_of
+from handoff_queue.supervisor.tracing.rendering import report_sections
 from tests.supervisor.tracing.records import Ran
 
 
 def told(**reported: Any) -> dict[str, Any]:
-    return told_of(report_of(Ran().record()).model_copy(update=reported))
+    return report_sections(report_of(Ran().record()).model_copy(update=reported))
 
 
 def test_a_verdict_is_told_with_what_was_sent_back_left_open_and_scored() -> None:

@@ -11,7 +11,7 @@ from handoff_queue.workers.index.queries import (
     MOST_WORDS,
     any_beginning_with,
     any_of,
-    spaced,
+    index_text,
     words_of,
 )
 
@@ -42,4 +42,4 @@ def test_a_pasted_page_is_cut_to_a_long_question() -> None:
 
 
 def test_characters_of_scripts_without_spaces_are_words_of_their_own() -> None:
-    assert spaced("数据库x").split() == ["数", "据", "库", "x"]
+    assert index_text("数据库x").split() == ["数", "据", "库", "x"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from handoff_queue.workers.tools.pinned_http import AddressRefused, allowed_addresses, is_public
+from handoff_queue.workers.tools.pinned_http import AddressRefused, check_addresses, is_public
 
 PRIVATE = [
     "0.0.0.0", "10.1.2.3", "100.64.0.1", "127.0.0.1", "127.255.255.254", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.1",
@@ -69,16 +69,16 @@ def test_one_private_address_among_public_ones_damns_the_host(
     mixed = [*public[:place], private, *public[place:]]
 
     with pytest.raises(AddressRefused):
-        allowed_addresses("evil.example", 80, lambda _host, _port: mixed, is_public)
+        check_addresses("evil.example", 80, lambda _host, _port: mixed, is_public)
 
 
 @pytest.mark.parametrize("found", [[], ["nonsense"]])
 def test_a_host_without_a_usable_address_is_refused(found: list[str]) -> None:
     with pytest.raises(AddressRefused):
-        allowed_addresses("odd.example", 80, lambda _host, _port: found, is_public)
+        check_addresses("odd.example", 80, lambda _host, _port: found, is_public)
 
 
 def test_public_addresses_are_given_in_the_resolvers_order() -> None:
-    assert allowed_addresses(
+    assert check_addresses(
         "good.example", 443, lambda _host, _port: ["8.8.8.8", "1.1.1.1"], is_public
     ) == ["8.8.8.8", "1.1.1.1"]

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import BUILT_IN, build_registry
 from handoff_queue.workers.tools.tool_decorator import DEFAULT_TIMEOUT_S
-from handoff_queue.workers.tools.user_tools import installed_tools, load_tools
+from handoff_queue.workers.tools.user_tools import find_installed_tools, load_tools
 from tests.workers.tools.contexts import Desk
 
 WEATHER = '''
@@ -276,13 +276,13 @@ def test_an_installed_package_offers_a_module_of_tools_or_one(
     module = EntryPoint("all", "office_tools", "handoff.tools")
     function = EntryPoint("one", "office_tools:weather", "handoff.tools")
 
-    assert [tool.name for tool in installed_tools(among=[module])] == ["report", "weather"]
-    assert [tool.name for tool in installed_tools(among=[function])] == ["weather"]
+    assert [tool.name for tool in find_installed_tools(among=[module])] == ["report", "weather"]
+    assert [tool.name for tool in find_installed_tools(among=[function])] == ["weather"]
 
 
 def test_an_installed_package_that_does_not_load_is_named() -> None:
     with pytest.raises(InvalidTool, match="entry point gone: cannot be loaded"):
-        installed_tools(among=[EntryPoint("gone", "no_such_module", "handoff.tools")])
+        find_installed_tools(among=[EntryPoint("gone", "no_such_module", "handoff.tools")])
 
 
 def test_a_pipe_is_no_tool_and_nobody_waits_for_it(tmp_path: Path) -> None:

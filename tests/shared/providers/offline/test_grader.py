@@ -22,7 +22,7 @@ from handoff_queue.supervisor.evaluation.answer_judge import (
     Preference,
     duel_in,
     scores_in,
-    settled,
+    settle,
 )
 from tests.shared.providers.offline.asking_the_model import ask, envelope_schema
 
@@ -89,5 +89,5 @@ ANSWERS = st.sampled_from(
 def test_which_place_an_answer_has_makes_no_difference(one: str, other: str) -> None:
     there, back = duel(one, other), duel(other, one)
     assert there is not None
-    assert settled(there, back) is there.better
+    assert settle(there, back) is there.better
     assert (there.better is Preference.NEITHER) or one != other

@@ -14,7 +14,7 @@ from handoff_queue.shared.store.redis.connection import (
     MAX_CONNECTIONS,
     Connection,
     in_our_words,
-    insisted,
+    retry_until_answered,
 )
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
@@ -198,7 +198,7 @@ def test_what_was_said_to_redis_until_it_answered_is_forgotten(store: Store) -> 
     def say() -> float:
         return store.connection.now()
 
-    insisted(say, lambda: True)
+    retry_until_answered(say, lambda: True)
     said = weakref.ref(say)
     del say
     gc.collect()

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.cli.display.activity import (
     SILENT_AFTER_S,
     sign_of,
 )
-from handoff_queue.supervisor.cli.display.event_lines import held_up
+from handoff_queue.supervisor.cli.display.event_lines import new_waits
 from handoff_queue.supervisor.cli.display.job_view import TICK_S, JobView
 from handoff_queue.supervisor.cli.display.tree import picture
 from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
@@ -119,8 +119,8 @@ def test_who_is_parked_is_told_beside_who_is_at_work() -> None:
 def test_a_log_is_told_once_that_a_handoff_is_parked() -> None:
     before, after = at_work(left=RUNS), at_work(left=PARKED)
 
-    assert list(held_up(before, after)) == ["left (researcher): waits 40 s: rate limit"]
-    assert list(held_up(after, replace(after, now=after.now + 5))) == []
-    assert list(held_up(after, replace(after, now=after.now + 60))) == [], (
+    assert list(new_waits(before, after)) == ["left (researcher): waits 40 s: rate limit"]
+    assert list(new_waits(after, replace(after, now=after.now + 5))) == []
+    assert list(new_waits(after, replace(after, now=after.now + 60))) == [], (
         "its time is over, and it waits for a slot"
     )

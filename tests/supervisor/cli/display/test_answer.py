@@ -20,7 +20,7 @@ from handoff_queue.supervisor.cli.display.answer import (
     total,
     verdict_on,
 )
-from handoff_queue.supervisor.cli.display.draft import settled_part
+from handoff_queue.supervisor.cli.display.draft import stable_part
 from handoff_queue.supervisor.cli.display.job_report import print_everything, readable
 from handoff_queue.supervisor.client.report import JobResult
 
@@ -377,4 +377,4 @@ def test_of_a_partial_outcome_it_says_where_the_reason_stands(
     ],
 )
 def test_a_draft_is_shown_as_far_as_it_will_not_change(draft: str, shown: str) -> None:
-    assert settled_part(draft, {CLAIM.id: CLAIM}) == shown
+    assert stable_part(draft, {CLAIM.id: CLAIM}) == shown

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.job_status import headline
 from handoff_queue.supervisor.cli.display.job_view import JobView
-from handoff_queue.supervisor.cli.display.tables import chosen, middle, name_cut, words_cut
+from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words, middle
 from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
 from tests.supervisor.cli.moments import PLANNED, SUBMITTED, finished, issued, view_of
@@ -136,7 +136,7 @@ def test_what_fits_stands_in_the_order_of_the_plan() -> None:
 def test_rows_below_a_step_stay_with_it() -> None:
     ranks, heads = [4, 1, 0, 1, 3, 3], [0, 1, 1, 3, 4, 5]
 
-    assert chosen(ranks, heads, 4) == [1, 2, 3, 4]
+    assert choose_rows(ranks, heads, 4) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -170,13 +170,13 @@ def test_a_long_name_is_cut_in_the_middle_so_that_the_rest_of_the_row_is_seen(wi
 def test_cutting() -> None:
     assert middle("page_0001", 9) == "page_0001"
     assert middle(f"{LONG}0170", 12) == "check…y_0170"
-    assert name_cut(f"{LONG}0170 (reader)", 30) == "check_the_…fully_0170 (reader)"
-    assert name_cut(f"{LONG}0170 (researcher)", 14) == middle(f"{LONG}0170", 14)
+    assert cut_name(f"{LONG}0170 (reader)", 30) == "check_the_…fully_0170 (reader)"
+    assert cut_name(f"{LONG}0170 (researcher)", 14) == middle(f"{LONG}0170", 14)
     assert (
-        words_cut("turn 2  thinking  3 tool calls  2.5 s  1,000 tokens", 30)
+        cut_words("turn 2  thinking  3 tool calls  2.5 s  1,000 tokens", 30)
         == "turn 2  thinking  2.5 s"
     )
-    assert words_cut("failed  2.5 s  there is no such document", 24) == "failed  2.5 s  there is…"
+    assert cut_words("failed  2.5 s  there is no such document", 24) == "failed  2.5 s  there is…"
 
 
 @pytest.mark.parametrize("mode", [Mode.SINGLE, Mode.PIPELINE, Mode.AUTO])

@@ -11,7 +11,7 @@ from handoff_queue.supervisor.cli.display.evaluation_report import (
     accounts_of,
     report_json,
     report_table,
-    unmeasured,
+    unmeasured_sentences,
 )
 from handoff_queue.supervisor.evaluation.figures import ResourceUse
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
@@ -35,7 +35,7 @@ ALL = [
 
 
 def test_a_run_that_was_whole_has_nothing_to_add() -> None:
-    assert unmeasured(EvaluationReport(PLAN, ALL)) == []
+    assert unmeasured_sentences(EvaluationReport(PLAN, ALL)) == []
 
 
 def test_whatever_money_did_not_suffice_for_is_named() -> None:
@@ -47,7 +47,7 @@ def test_whatever_money_did_not_suffice_for_is_named() -> None:
         max_microusd=1_000_000,
     )
 
-    assert unmeasured(done) == [
+    assert unmeasured_sentences(done) == [
         "1 job ran out of money, which says nothing about its way: raise --max-usd",
         "no money was left to judge 2 answers: raise --max-usd",
         "no money was left for 3 jobs: c0 (team some-model), c1 (single), c1 (team some-model)",

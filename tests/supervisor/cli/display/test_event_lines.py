@@ -29,11 +29,11 @@ from handoff_queue.shared.types.plan import Patch, Repeat, Step
 from handoff_queue.shared.types.review import Decision, Verdict
 from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck, WrongStatement
 from handoff_queue.supervisor.cli.display.event_lines import (
-    claimed,
-    held_up,
     lines_of,
-    missed,
-    no_longer_missed,
+    new_claims,
+    new_waits,
+    newly_missing,
+    no_longer_missing,
 )
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.client.waiting_reasons import MissingRole
@@ -185,9 +185,9 @@ def test_a_claim_is_told_once_and_a_second_claim_as_one() -> None:
         *BEFORE, standings={"left.1": HandoffStanding("running", claims=2, worker="host:2")}
     )
 
-    assert list(claimed(before, first)) == ["left (researcher): works, in host:1"]
-    assert list(claimed(first, first)) == []
-    assert list(claimed(first, second)) == ["left (researcher): works (claim 2), in host:2"]
+    assert list(new_claims(before, first)) == ["left (researcher): works, in host:1"]
+    assert list(new_claims(first, first)) == []
+    assert list(new_claims(first, second)) == ["left (researcher): works (claim 2), in host:2"]
 
 
 def test_of_a_handoff_that_was_dropped_nobody_says_that_it_works() -> None:
@@ -196,7 +196,7 @@ def test_of_a_handoff_that_was_dropped_nobody_says_that_it_works() -> None:
         *BEFORE, standings={"left.1": HandoffStanding("dropped", claims=1, worker="host:1")}
     )
 
-    assert list(claimed(view_of(*BEFORE), dropped)) == []
+    assert list(new_claims(view_of(*BEFORE), dropped)) == []
 
 
 @pytest.mark.parametrize(
@@ -206,17 +206,19 @@ def test_a_specialist_or_role_that_waits_for_a_rate_limit_is_told_once(name: str
     def doing(what: str) -> JobView:
         return view_of(*BEFORE, standings={name: HandoffStanding("running", claims=1, doing=what)})
 
-    assert list(held_up(doing("thinking"), doing("waiting 12 s: rate limit"))) == [
+    assert list(new_waits(doing("thinking"), doing("waiting 12 s: rate limit"))) == [
         f"{who}: waiting 12 s: rate limit"
     ]
-    assert list(held_up(view_of(*BEFORE), doing("waiting 12 s: rate limit"))) == [
+    assert list(new_waits(view_of(*BEFORE), doing("waiting 12 s: rate limit"))) == [
         f"{who}: waiting 12 s: rate limit"
     ]
-    assert list(held_up(doing("waiting 12 s: rate limit"), doing("waiting 9 s: rate limit"))) == []
-    assert list(held_up(doing("waiting 9 s: rate limit"), doing("waiting 2 s: overloaded"))) == [
+    assert (
+        list(new_waits(doing("waiting 12 s: rate limit"), doing("waiting 9 s: rate limit"))) == []
+    )
+    assert list(new_waits(doing("waiting 9 s: rate limit"), doing("waiting 2 s: overloaded"))) == [
         f"{who}: waiting 2 s: overloaded"
     ]
-    assert list(held_up(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
+    assert list(new_waits(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
 
 
 def test_a_tool_whose_name_speaks_of_waiting_is_no_wait() -> None:
@@ -224,7 +226,7 @@ def test_a_tool_whose_name_speaks_of_waiting_is_no_wait() -> None:
         *BEFORE, standings={"left.1": HandoffStanding("running", claims=1, doing="waiting_times")}
     )
 
-    assert list(held_up(view_of(*BEFORE), works)) == []
+    assert list(new_waits(view_of(*BEFORE), works)) == []
 
 
 def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
@@ -242,15 +244,15 @@ def test_who_is_missing_is_told_once_and_so_is_that_it_is_over() -> None:
         ),
     )
 
-    assert list(missed(sound, one)) == [
+    assert list(newly_missing(sound, one)) == [
         "step a waits for a worker of `poet`: start one with `handoff worker poet`"
     ]
-    assert list(missed(one, one)) == []
-    assert list(missed(one, two)) == [
+    assert list(newly_missing(one, one)) == []
+    assert list(newly_missing(one, two)) == [
         "steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"
     ]
-    assert list(no_longer_missed(one, two)) == []
-    assert list(no_longer_missed(two, sound)) == ["no longer waits for a worker of `poet`"]
+    assert list(no_longer_missing(one, two)) == []
+    assert list(no_longer_missing(two, sound)) == ["no longer waits for a worker of `poet`"]
 
 
 def test_what_a_handoff_took_is_what_the_budget_counted_and_an_upper_bound_if_a_call_was_cut() -> (

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.cli.display.job_list import header, listed
+from handoff_queue.supervisor.cli.display.job_list import header, lines_of_job
 from tests.supervisor.cli.moments import JOB
 
 LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
@@ -33,7 +33,7 @@ WAITING = replace(
 
 @pytest.mark.parametrize("columns", [60, 80, 119, 120, 160])
 def test_no_line_is_wider_than_the_screen_and_the_id_is_whole(columns: int) -> None:
-    lines = list(listed(WAITING, columns))
+    lines = list(lines_of_job(WAITING, columns))
 
     assert max(map(len, lines)) <= columns
     assert lines[0].startswith(f"{JOB}  cancelled")
@@ -43,22 +43,22 @@ def test_no_line_is_wider_than_the_screen_and_the_id_is_whole(columns: int) -> N
 
 @pytest.mark.parametrize("columns", [60, 160])
 def test_what_a_job_waits_for_stands_below_it_a_line_each(columns: int) -> None:
-    text = " ".join(" ".join(listed(WAITING, columns)).split())
+    text = " ".join(" ".join(lines_of_job(WAITING, columns)).split())
 
     assert text.endswith(
         "step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits for x: y"
     )
-    assert "waits" not in " ".join(listed(STANDING, columns))
+    assert "waits" not in " ".join(lines_of_job(STANDING, columns))
 
 
 def test_where_there_is_room_a_job_is_one_line() -> None:
-    assert len(list(listed(STANDING, 120))) == 1
-    assert len(list(listed(STANDING, 119))) == 3
+    assert len(list(lines_of_job(STANDING, 120))) == 1
+    assert len(list(lines_of_job(STANDING, 119))) == 3
 
 
 @pytest.mark.parametrize("columns", [60, 160])
 def test_the_header_names_the_columns_above_their_values(columns: int) -> None:
-    first, *_ = listed(replace(STANDING, title="Compare"), columns)
+    first, *_ = lines_of_job(replace(STANDING, title="Compare"), columns)
     names = header(columns)
 
     assert len(names) <= columns
@@ -71,7 +71,7 @@ def test_the_header_names_the_columns_above_their_values(columns: int) -> None:
     ("name", "value"), [("turns", "1,200"), ("tokens", "≤ 57,002,400"), ("cost", "≤ $12.3457")]
 )
 def test_a_figure_ends_below_the_end_of_its_name(name: str, value: str) -> None:
-    (line,) = listed(replace(STANDING, title="Compare"), 160)
+    (line,) = lines_of_job(replace(STANDING, title="Compare"), 160)
 
     assert header(160).index(name) + len(name) == line.index(value) + len(value)
     assert header(160).index("request") == line.index("Compare")

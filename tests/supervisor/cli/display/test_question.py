@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.supervisor.cli.display.terminal_input import is_confirmed, line_of_terminal
+from handoff_queue.supervisor.cli.display.terminal_input import confirm, line_of_terminal
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_signal_that_does_not_interrupt_the_read_still_ends_the_question(keybo
     other.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            is_confirmed("Go on?")
+            confirm("Go on?")
     finally:
         is_over.set()
         other.join()

@@ -16,7 +16,7 @@ PRINTS = """
 import logging, sys
 from rich.console import Console
 from handoff_queue.supervisor.cli.display.terminal import say
-from handoff_queue.supervisor.cli.errors import guarded
+from handoff_queue.supervisor.cli.errors import run_guarded
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
 from handoff_queue.supervisor.cli.display.terminal import note, stderr, write_line
 
@@ -30,7 +30,7 @@ def command():
     write_line("the answer")
 
 use_standard_streams()
-guarded(command)
+run_guarded(command)
 """
 
 
