@@ -1,16 +1,16 @@
-"""The same as the CLI, from Python: submit a job, follow its events, get its result, cancel it.
+"""The Python client: submit a job, follow its events, read its result, cancel the job.
 
-    from handoff_queue.supervisor.client import client
+    import handoff_queue
 
-    jobs = client.connect("redis://:password@localhost:6379/0") job_id =
-    jobs.submit(client.Request("Compare Qdrant, pgvector and Milvus", documents=Path("notes")))
-    for recorded in jobs.events(job_id):          # ends when the job has ended
+    jobs = handoff_queue.connect("redis://:password@localhost:6379/0")
+    job_id = jobs.submit(handoff_queue.Request("Compare Qdrant and Milvus", documents=Path("notes")))
+    for recorded in jobs.events(job_id):  # stops at the end of the job
         print(recorded.event.type)
     print(jobs.result(job_id, wait_s=600).answer)
 
-All methods are safe to call from several threads. Each imports what only it needs when it is
-called: all of that together takes longer to import than a look at a job takes, and who
-connects rarely asks for more than one thing.
+All methods are safe to call from several threads. A method imports its own modules when it is
+called. Together these imports take longer than reading a job does, and most programs need few
+of them.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        """The types that this module gives away, for whoever names one."""
+        """Import a type of the client when a program first names the type."""
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_PLACES[name]), name)
 
 
 class Client:
-    """The door to the job queue."""
+    """Access to the job queue for programs that use threads."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
@@ -75,34 +75,36 @@ class Client:
         """Enqueue a job and return its id at once.
 
         Raises:
-            UserError: the request, its documents, its schema or its limits are not usable;
-            says how to mend it.
-            BudgetSpent: the tenant, or the installation, has spent what it may in a day.
+            UserError: the request, its documents, its schema or its limits cannot be used.
+                The message says what to change.
+            BudgetSpent: the tenant or the installation has spent its budget for the day.
             Conflict: the idempotency key was used before, for another request.
-            StoreUnavailable: Redis cannot be reached, or is too full for a new job; says so
-            where it is not known whether it was enqueued.
+            StoreUnavailable: Redis cannot be reached, or has no memory for a new job. The
+                message says if the job may have been stored.
         """
         from handoff_queue.supervisor.client.submit import submit
 
         return submit(self.store, self._dispatcher, self._settings, *self._made(request))
 
     def submit_each(self, requests: Iterable[Request]) -> Iterator[JobId]:
-        """Enqueue many jobs, fifty of them in about as many round trips as one takes, and give
-        their ids in order, a slice's when it is in. Nothing happens before the first id is
-        asked for; documents are still read and stored job by job. Whoever stops asking
-        half-way has up to 49 more jobs than ids.
+        """Enqueue many jobs and yield their ids in order.
+
+        Fifty jobs take about as many round trips as one job. Nothing is stored before the
+        caller asks for the first id. The documents of each job are read and stored one job
+        after the other. If the caller stops early, up to 49 jobs more than yielded ids are stored.
 
         Raises:
-            UserError, BudgetSpent, StoreUnavailable: as `submit`, of the job whose id would
-            be next; those given are enqueued, none after.
+            UserError, BudgetSpent, StoreUnavailable: as `submit`, for the job whose id would
+                be next. The jobs before that job are stored, and no job after it.
         """
         from handoff_queue.supervisor.client.submit import submit_each
 
         return submit_each(self.store, self._dispatcher, self._settings, map(self._made, requests))
 
     def first_clash(self, requests: Sequence[Request]) -> Clash | None:
-        """The first of these whose idempotency key stands for another request, one of them or
-        a job; None: there is none. All can be submitted, if nobody else takes a key meanwhile.
+        """Return the first request whose idempotency key belongs to another request or job.
+
+        None: all requests can be submitted, unless another client uses one of the keys first.
         """
         from handoff_queue.supervisor.client.submission import first_clash
 
@@ -112,8 +114,10 @@ class Client:
         )
 
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
-        """The job's events after a version, oldest first; with `follow` until it has ended.
-        Start again from the last version seen.
+        """Yield the events of the job after the version `after`, the oldest first.
+
+        With `follow`, the iterator waits for new events until the job has ended. To continue
+        later, pass the version of the last event.
 
         Raises:
             UnknownJob: there is no such job.
@@ -121,8 +125,9 @@ class Client:
         return events_of(self.store, job_id, after, follow=follow)
 
     def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
-        """Everything about the job; waits up to `wait_s` seconds for its end. `status` says
-        whether it has ended.
+        """Wait up to `wait_s` seconds for the end of the job, and return its result.
+
+        If the job has not ended by then, `status` says so, and the lists hold the results so far.
 
         Raises:
             UnknownJob: there is no such job.
@@ -141,42 +146,49 @@ class Client:
 
         Raises:
             UnknownJob: there is no such job.
-            UserError: `step` is no repeated step of the job.
+            UserError: `step` is not a repeated step of the job.
         """
         from handoff_queue.supervisor.client.rows import rows_on
 
         return rows_on(self.store, check_job_id(job_id), step)
 
     def outline(self, job_id: JobId) -> JobOutline:
-        """What matters of the job, as quickly for one of 10,000 steps as for one of 200.
-        Raises: UnknownJob: there is no such job.
+        """Return a summary of the job. The time does not depend on the number of steps.
+
+        Raises:
+            UnknownJob: there is no such job.
         """
         from handoff_queue.supervisor.client.outline import outline_on
 
         return outline_on(self.store, check_job_id(job_id))
 
     def handoffs(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> list[HandoffReport]:
-        """These of the job's handoffs in full, as quickly. Raises: UserError: there is no such
-        job, or it has none of that name.
+        """Return some handoffs of the job in full.
+
+        Raises:
+            UnknownJob: there is no such job.
+            UserError: the job has no handoff with one of these ids.
         """
         from handoff_queue.supervisor.client.report import handoffs_on
 
         return handoffs_on(self.store, check_job_id(job_id), handoff_ids)
 
     def wait(self, job_id: JobId, wait_s: float) -> JobStatus:
-        """Wait up to `wait_s` seconds for the job's end; the status as it is then. A Redis
-        that comes back within `RECONNECT_FOR_S`, and before that time is over, costs nothing.
+        """Wait up to `wait_s` seconds for the end of the job, and return the status.
+
+        The client reconnects if Redis is away for less than `RECONNECT_FOR_S` seconds.
 
         Raises:
             UnknownJob: there is no such job.
-            StoreUnavailable: Redis is not there, or stays away.
+            StoreUnavailable: Redis cannot be reached, or stays away for longer.
         """
         check_wait_s(wait_s)
         return wait_for_end(self.store, job_id, wait_s)
 
     def export(self, job_id: JobId, *, texts: bool = False) -> Export:
-        """The whole of a job, for a file: `export(...).to_json()`. `texts`: those of its
-        documents, too.
+        """Return everything about the job. `export(...).to_json()` is the text of a file.
+
+        `texts`: include the texts of the job's documents.
 
         Raises:
             UnknownJob: there is no such job.
@@ -187,7 +199,7 @@ class Client:
         return export_of(self.store, self._settings, job_id, texts=texts)
 
     def cancel(self, job_id: JobId) -> bool:
-        """Stop the job everywhere. Returns whether there was anything to stop.
+        """Stop the job on all workers. Return False if the job had ended already.
 
         Raises:
             UnknownJob: there is no such job.
@@ -208,13 +220,15 @@ class Client:
         *,
         whole: bool = False,
     ) -> None:
-        """Go on with an ended job: what did not succeed again, or everything from one step on.
-        `limits`: raises those of the job; `whole`: fill its gaps, and leave nothing out for
-        being late.
+        """Continue an ended job.
+
+        `from_step`: repeat this step and all steps that depend on it. None: repeat the steps
+        that did not succeed. `limits`: new, higher limits of the job. `whole`: fill the gaps of
+        the answer, and wait for late steps.
 
         Raises:
-            UserError: it has not ended, has no such step, or no gaps, or has spent its budget
-            and gets no more.
+            UserError: the job has not ended, has no such step or no gaps, or its budget is spent
+                and `limits` does not raise it.
         """
         from handoff_queue.supervisor.client.request import check_bounds
         from handoff_queue.supervisor.client.retry_request import retry_job
@@ -234,15 +248,15 @@ class Client:
         steps: Sequence[str] = (),
         rows: Sequence[str] = (),
     ) -> None:
-        """Let a job go on that waits for an approval.
+        """Approve what a job waits for.
 
-        `plan`: takes the place of the job's plan, in the form of `result(...).plan`. `steps`: those
-        that may begin, of the steps that the job asks about; the others are asked about again.
-        `rows`: of a step with `for_each`, only the copies with these keys.
+        `plan`: a plan that replaces the plan of the job, in the form of `result(...).plan`.
+        `steps`: approve only these of the steps that the job asks about. `rows`: approve only
+        the copies with these keys of a step with `for_each`.
 
         Raises:
-            UserError: the job waits for no approval, or not any more; it asks about no such step;
-                or what is wrong with the plan, a line each.
+            UserError: the job does not wait for an approval, or does not ask about one of the
+                steps. If `plan` has errors, the message has a line for each error.
         """
         from handoff_queue.supervisor.client.approvals import approve
 
@@ -258,15 +272,15 @@ class Client:
         plan: JsonValue = None,
         rows: Sequence[str] = (),
     ) -> None:
-        """Have it made again: the plan, these steps, or those that make the answer.
+        """Reject what a job waits for. The plan, the steps or the answer are made again.
 
-        `note`: what is to be mended. `plan`: your own draft of the plan, which the planner
-        reads, in the form of `result(...).plan`. `rows`: of a step with `for_each`, only the
-        copies with these keys.
+        `note`: what to change. `plan`: your own draft, which the planner reads, in the form of
+        `result(...).plan`. `rows`: reject only the copies with these keys of a step with
+        `for_each`.
 
         Raises:
-            UserError: the job waits for no approval, or not any more; it has no such step or row;
-                or what is wrong with the plan, a line each.
+            UserError: the job does not wait for an approval, or has no such step or row. If
+                `plan` has errors, the message has a line for each error.
         """
         from handoff_queue.supervisor.client.approvals import reject
 
@@ -275,20 +289,22 @@ class Client:
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:
-        """Stop a specialist, or one of the supervisor's roles, on every machine: no claim, and
-        no turn after the one that runs. What it was to do waits.
+        """Pause a specialist, or a role of the supervisor, on all machines.
+
+        Workers claim no handoff for a paused role. A running handoff stops after its turn. All
+        its handoffs wait until `resume`.
 
         Raises:
-            UserError: nobody has ever served it, so it would be a slip of the pen; while
-            nobody at all is announced, if it looks like one.
+            UserError: no worker serves or has served this role.
         """
         check_type("the role", role, str)
         check_type("the reason", reason, str)
         pause(self.store, role, reason)
 
     def resume(self, role: str) -> int | None:
-        """Let a role go on. Return how many handoffs it had been stopped at. None: it was not
-        paused.
+        """End the pause of a role. Return the number of handoffs that waited.
+
+        None: the role was not paused.
 
         Raises:
             UserError: the role is not paused, and no worker serves or has served it.
@@ -296,21 +312,22 @@ class Client:
         return resume(self.store, role)
 
     def retry_dead(self, letter: DeadLetter) -> None:
-        """Put what a dead letter was about back where it came from, and drop the letter. Mend
-        the cause first.
+        """Publish the message of a dead letter again, and drop the letter.
+
+        Fix the cause first. Otherwise the message becomes a dead letter again.
 
         Raises:
-            UserError: it is no message of ours, or nobody waits for it any more.
+            UserError: the letter does not hold a handoff, or no job waits for that handoff.
         """
         from handoff_queue.supervisor.client.dead_letters import put_back
 
         put_back(self.store, self._dispatcher, letter)
 
     def delete(self, job_id: JobId) -> None:
-        """Remove an ended job and everything of it, its children too.
+        """Remove an ended job with its journal, its payloads and its child jobs.
 
         Raises:
-            UserError: it has not ended, or is a child of a job.
+            UserError: the job has not ended, or is a child of another job.
         """
         if parent := self._known(job_id).parent:
             raise UserError(
@@ -319,8 +336,10 @@ class Client:
         delete_job(self.store, job_id)
 
     def standing(self, job_id: JobId) -> JobStanding:
-        """Status, books, and what the job waits for if somebody is missing. Raises:
-        UnknownJob: there is no such job.
+        """Return the status and the usage of the job, and what the job waits for.
+
+        Raises:
+            UnknownJob: there is no such job.
         """
         return with_waiting(self.store, [self._known(job_id)])[0]
 
@@ -333,8 +352,9 @@ class Client:
 
     @cached_property
     def _dispatcher(self) -> Dispatcher:
-        """Made for the first message: who only looks need not import Celery. Two threads may
-        each make one: it is as good as the other.
+        """Return the dispatcher. A client that only reads jobs never imports Celery.
+
+        Two threads may each make a dispatcher at the same time. Both work.
         """
         from handoff_queue.shared.broker.celery_app import make_app
         from handoff_queue.supervisor.client.dispatch import Dispatcher
@@ -354,7 +374,7 @@ class Client:
         return with_waiting(self.store, self.store.jobs.standings(job_ids))
 
     def check(self, request: Request) -> None:
-        """What can be said of a request without Redis and without its documents.
+        """Check a request without Redis, and without reading its documents.
 
         Raises:
             UserError: see `submit`.
@@ -364,7 +384,11 @@ class Client:
         check_request(request, self._settings)
 
     def submission(self, request: Request) -> Submission:
-        """A request as it would enter the store. Raises: UserError."""
+        """Return the job that `submit` would store for this request.
+
+        Raises:
+            UserError: see `submit`.
+        """
         from handoff_queue.supervisor.client.request import check_is_request
         from handoff_queue.supervisor.client.submission import complete_request
 
@@ -372,7 +396,11 @@ class Client:
         return complete_request(self.store, self._settings, request)
 
     def read_documents(self, request: Request) -> FolderReading:
-        """Raises: InvalidDocuments."""
+        """Read the documents of a request.
+
+        Raises:
+            InvalidDocuments: a document cannot be read.
+        """
         from handoff_queue.supervisor.client.submission import documents_of
 
         return documents_of(request, self._settings)
@@ -384,8 +412,9 @@ def connect(
     *,
     timeout_s: float = SOCKET_TIMEOUT_S,
 ) -> Client:
-    """A client for this Redis (default: HANDOFF_REDIS_URL). Connects when it is first used.
-    `timeout_s`: how long Redis may be silent.
+    """Return a client of the Redis at `redis_url`. The default is HANDOFF_REDIS_URL.
+
+    The client connects at its first use. `timeout_s`: seconds that Redis may take for a reply.
 
     Raises:
         UserError: the URL is empty, of another type, or not one of Redis.
@@ -400,8 +429,9 @@ def connect(
 
 
 def onlooker_of(jobs: Client) -> Client:
-    """Another, for a person who looks on and is to hear soon of a Redis that is silent: see
-    `ONLOOKER_TIMEOUT_S`.
+    """Return a second client with the short timeout `ONLOOKER_TIMEOUT_S`.
+
+    A live display uses this client, so that a person soon sees that Redis does not reply.
     """
     return Client(
         open_store(jobs.store.connection.url, jobs._settings, timeout_s=ONLOOKER_TIMEOUT_S),
