@@ -30,12 +30,12 @@ from handoff_queue.shared.types.checkpoints import (
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
+    Deferred,
     LimitReached,
     ModelBusy,
     ModelError,
     ModelRejected,
     NeverSent,
-    Parked,
 )
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
@@ -179,7 +179,7 @@ class ModelTurns:
         rate_wait_s = self.equipment.rate_wait_s
         while (wait := self.equipment.turns.reserve(worst, expected)) is not None:
             if wait.seconds > rate_wait_s:
-                raise Parked(
+                raise Deferred(
                     max(
                         0.0,
                         min(wait.seconds - rate_wait_s / 2, LONGEST_PARK_S, self.equipment.left_s),

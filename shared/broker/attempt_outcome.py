@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.types.errors import Cancelled, Draining, Interrupted, Parked, Paused
+from handoff_queue.shared.types.errors import Cancelled, Deferred, Draining, Interrupted, Paused
 from handoff_queue.shared.types.events import HandoffFinished, Recorded
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
 
@@ -59,7 +59,7 @@ def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
         case Draining():
             claim.release()
             return AttemptOutcome(AttemptEnd.HANDED_BACK, "its worker shuts down")
-        case Parked() if claim.park(reason.seconds, reason.why):
+        case Deferred() if claim.park(reason.seconds, reason.why):
             return AttemptOutcome(AttemptEnd.PARKED, str(reason))
         case Paused():
             return AttemptOutcome(AttemptEnd.HELD, str(reason))

@@ -43,7 +43,7 @@ from handoff_queue.shared.store.claims import MAX_LOOKS
 from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
-from handoff_queue.shared.types.errors import LooksCrowded, LooksFrozen, StoreUnavailable
+from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
 from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.ids import JobId, new_word
 
@@ -80,11 +80,11 @@ class EvaluationLease:
         ]
         verdict, entries = self._say("begin", after, *most, *times_ms)
         if verdict == b"frozen":
-            raise LooksFrozen(
+            raise PoisonJob(
                 f"looks at {self.job_id} were never heard of again, {MAX_LOOKS} times in a row"
             )
         if verdict == b"crowded":
-            raise LooksCrowded(f"those who look at {self.job_id} just now may be frozen")
+            raise TooManyEvaluators(f"those who look at {self.job_id} just now may be frozen")
         found = [
             parse_stream_entry((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
             for entry_id, fields in entries

@@ -14,7 +14,7 @@ from handoff_queue.shared.store.script_arguments import order_of
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     StoreError,
-    StoreRefuses,
+    StoreRefusesWrites,
     UnknownJob,
     VersionConflict,
 )
@@ -327,7 +327,9 @@ def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
 
 def _conflict(commit: Commit, version: Any) -> StoreError:
     if int(version) < 0:
-        return StoreRefuses(f"{commit.job_id} was not written, because {commit.after} is not there")
+        return StoreRefusesWrites(
+            f"{commit.job_id} was not written, because {commit.after} is not there"
+        )
     return VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
 
 

@@ -1,45 +1,45 @@
 """Every error that the project raises on purpose.
 
 HandoffError
-├── UserError            what a person typed or configured; one line, says how to mend it      (exit 2)
+├── UserError            a mistake in what a person typed or configured: one line, with the fix (exit 2)
 │   ├── InvalidSpecialist    a specialist's Markdown file
 │   ├── InvalidTool          a user's own tool
-│   ├── InvalidDocuments     what --docs points at
-│   ├── UnknownJob           no such job id
-│   ├── ManyProblems         several at once, a line each
-│   │   └── PlanRefused      a plan that a person has written, and where in it
-│   ├── BudgetSpent          a cap of the day is reached
-│   ├── Conflict             an idempotency key that stands for another request
-│   └── MissingCredentials   a real model without a key
+│   ├── InvalidDocuments     the documents of a job
+│   ├── UnknownJob           no job has this id
+│   ├── ManyProblems         several mistakes, one line for each
+│   │   └── PlanRefused      mistakes in a plan that a person has written, with their places
+│   ├── BudgetSpent          the budget of the day is spent
+│   ├── Conflict             the idempotency key belongs to another request
+│   └── MissingCredentials   a real model was requested, and there is no key
 ├── MalformedMessage     a message or a stored value that does not parse
 ├── StoreError
-│   ├── StoreUnavailable    Redis cannot be reached, refuses us, or is full                     (exit 3)
-│   │   └── StoreRefuses        it is full or read-only: this write was not made
-│   ├── UnusableRedis        a cluster, or no database of that number; a UserError, too          (exit 2)
-│   ├── UnreadablePayload    a stored payload that is damaged, too long, or not the text of its digest
-│   ├── VersionConflict      the journal has grown since it was read: read again, decide again
-│   ├── LooksFrozen          looks at the job never come to their end: it is ended without another one
-│   └── LooksCrowded         those who look at the job may be frozen: later
-├── Interrupted          this process must stop working on the handoff, and write nothing more
+│   ├── StoreUnavailable     Redis cannot be reached, refuses the client, or is full (exit 3)
+│   │   └── StoreRefusesWrites   Redis is full or read-only: this write was not made
+│   ├── UnusableRedis        a Redis Cluster, or no database of that number; also a UserError (exit 2)
+│   ├── UnreadablePayload    a stored payload that is damaged, too long, or does not match its digest
+│   ├── VersionConflict      the journal has grown since it was read: read it and decide again
+│   ├── PoisonJob            evaluations of the job never end: the job ends without another one
+│   └── TooManyEvaluators    the processes that evaluate the job may be frozen: try later
+├── Interrupted          this process must stop its work on the handoff, and write nothing more
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
-│   ├── Parked               the provider's rate limits last long: it waits in the store, and frees its slot
-│   ├── Paused               its role was paused: it waits until that is resumed
-│   └── Draining             the process was asked to stop
-├── told to a model, which may mend it; each stands beside what raises it
-│   ├── ToolFailed           shared.agent.tool: what a tool has to say instead of a result
-│   ├── NotAcceptable        shared.agent.answer_format: an answer that is none
-│   ├── BrokenSchema         shared.agent.schemas: nothing can be checked against it
-│   └── UnusablePattern      shared.types.patterns: no regular expression of RE2's
-├── Refused              shared.documents.decoding: a file that is no document; becomes an InvalidDocuments
-├── LimitReached         a limit of the handoff, its job, or the day: ends it as `partial`
-└── ModelError           the model's server; see its `retryable`
+│   ├── Deferred             the provider's rate limits last long: the handoff waits without a slot
+│   ├── Paused               the role is paused: the handoff waits until the role is resumed
+│   └── Draining             the process was told to stop
+├── errors that a model reads and can correct; each is defined beside the code that raises it
+│   ├── ToolFailed           shared.agent.tool: a tool has no result, and says why
+│   ├── InvalidAnswer        shared.agent.answer_format: the final text is not an answer
+│   ├── BrokenSchema         shared.agent.schemas: the schema cannot be used
+│   └── UnusablePattern      shared.types.patterns: not a regular expression of RE2
+├── DocumentRefused      shared.documents.decoding: a file that is not a document
+├── LimitReached         a limit of the handoff, the job or the day: the handoff ends as `partial`
+└── ModelError           a failed call of the model's server; see `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again
-    │   └── SchemaRejected       a 400 about strict schemas: from now on this model is asked without them
-    ├── ModelBusy            429, 529: later, perhaps `retry_after_s`
-    ├── ModelUnreachable     5xx, time-outs, connections, a stream cut in the middle
-    │   └── NeverSent            no byte of the request was sent: nothing was paid
-    │       └── Unsendable           credentials, certificates or a proxy: another try will fail, too
+    │   └── SchemaRejected       a 400 about strict schemas: later calls to this model do without them
+    ├── ModelBusy            429, 529: try later, perhaps after `retry_after_s`
+    ├── ModelUnreachable     5xx, time-outs, connections, a stream that broke off
+    │   └── NeverSent            no byte of the request was sent: the call cost nothing
+    │       └── Unsendable           credentials, certificates or a proxy: another try fails too
     └── ModelRefused         the model declined (stop reason `refusal`)
 """
 
@@ -53,14 +53,14 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, RateLimits
 
 
 class HandoffError(Exception):
-    """The root: whatever is not below it is a defect."""
+    """Root of all errors that the project raises on purpose. Any other exception is a defect."""
 
 
 class UserError(HandoffError):
-    """One line for a person: what is wrong, and how to mend it."""
+    """A mistake of the user. The message is one line: what is wrong, and how to fix it."""
 
     exit_code: ClassVar[int] = 2
-    """How a process ends that a person has given something wrong, as Click's do."""
+    """Exit code of a command that ends with this error. Click uses the same code."""
 
 
 class InvalidSpecialist(UserError):
@@ -72,7 +72,7 @@ class InvalidTool(UserError):
 
 
 class InvalidDocuments(UserError):
-    """A document that cannot be taken: too large, binary, unreadable, or outside its folder."""
+    """A document is too large, binary, unreadable, or outside its folder."""
 
 
 class UnknownJob(UserError):
@@ -84,25 +84,27 @@ class UnknownJob(UserError):
 
 
 class ManyProblems(UserError):
-    """Several things are wrong, each in a line of its own."""
+    """Several mistakes. The message has a line for each mistake."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
 
 
 class PlanRefused(ManyProblems):
-    """A plan that a person has written, and what is wrong with it."""
+    """Mistakes in a plan that a person has written."""
 
     def __init__(self, problems: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """`problems`: each with where in the plan it is, from the outermost field inwards:
-        `steps`, `0`, `task`.
+        """Store the problems. Each has its text and its place in the plan, from the outermost
+        field inwards: `("steps", "0", "task")`.
         """
-        super().__init__([said for said, _ in problems])
+        super().__init__([text for text, _ in problems])
         self.problems = tuple(problems)
 
 
 class BudgetSpent(UserError):
-    """What the tenant, or the installation, may spend today is spent; says when there is more."""
+    """The tenant or the installation has spent its budget of the day. The message says when the
+    next day begins.
+    """
 
 
 class Conflict(UserError):
@@ -110,15 +112,17 @@ class Conflict(UserError):
 
 
 class MissingCredentials(UserError):
-    """A real model was asked for, and there is no key."""
+    """A real model was requested, and no key is set."""
 
 
 class MalformedMessage(HandoffError):
-    """A message or stored value that does not parse; goes to the dead letters with this reason."""
+    """A message or a stored value does not parse. The message becomes a dead letter with this
+    reason.
+    """
 
 
 class StoreError(HandoffError):
-    """The store did not do what was asked."""
+    """An operation of the store failed."""
 
 
 class StoreUnavailable(StoreError):
@@ -127,10 +131,8 @@ class StoreUnavailable(StoreError):
     exit_code: ClassVar[int] = 3
 
 
-class StoreRefuses(StoreUnavailable):
-    """Redis is full or read-only. It says so before it writes anything: what was asked for was
-    not done.
-    """
+class StoreRefusesWrites(StoreUnavailable):
+    """Redis is full or read-only. Redis refuses before it writes, so this write was not made."""
 
 
 class UnusableRedis(StoreError, UserError):
@@ -138,8 +140,8 @@ class UnusableRedis(StoreError, UserError):
 
 
 class UnreadablePayload(StoreError):
-    """A stored payload is damaged, too long, or not the text that its digest names. It is
-    never used.
+    """A stored payload is damaged, too long, or does not match its digest. Nothing uses the
+    payload.
     """
 
 
@@ -147,16 +149,16 @@ class VersionConflict(StoreError):
     """Compare-and-append found a longer (or shorter) journal than the one that was read."""
 
 
-class LooksFrozen(StoreError):
-    """Supervisors looked at a job again and again, and were never heard of again."""
+class PoisonJob(StoreError):
+    """Several supervisors began to evaluate a job, and none of them ended the evaluation."""
 
 
-class LooksCrowded(StoreError):
-    """Nobody else looks at a job while those that do may be frozen."""
+class TooManyEvaluators(StoreError):
+    """The processes that evaluate this job may be frozen. No other process begins meanwhile."""
 
 
 class Interrupted(HandoffError):
-    """Stop working on this handoff now; whatever comes later is not written."""
+    """This process must stop its work on the handoff. Later results are not written."""
 
 
 class LeaseLost(Interrupted):
@@ -167,9 +169,10 @@ class Cancelled(Interrupted):
     """The job was cancelled, or ended without this handoff."""
 
 
-class Parked(Interrupted):
-    """The next call must wait long for the provider; the handoff goes on after `seconds`, here
-    or elsewhere.
+class Deferred(Interrupted):
+    """The next call has to wait long for the provider's rate limits.
+
+    The handoff continues after `seconds`, in this worker or in another one.
     """
 
     def __init__(self, seconds: float, why: str) -> None:
@@ -187,12 +190,12 @@ class Draining(Interrupted):
 
 
 class Level(StrEnum):
-    """Whose limit it is."""
+    """The owner of a limit."""
 
     HANDOFF = "handoff"
     JOB = "job"
     ABOVE = "above"
-    """Of a job whose child this one is, directly or not."""
+    """A job above this one: its parent, or a parent of its parent."""
     TENANT = "tenant"
     INSTALLATION = "installation"
 
@@ -204,11 +207,11 @@ WHOSE = {
     Level.TENANT: "the tenant's budget of the day (until 00:00 UTC)",
     Level.INSTALLATION: "the installation's budget of the day (until 00:00 UTC)",
 }
-"""Each level's limit, in words."""
+"""The limit of each level, in words."""
 
 
 class LimitReached(HandoffError):
-    """A limit, by name: the work so far becomes a `partial` result."""
+    """A limit is reached. The work so far becomes a `partial` result."""
 
     def __init__(self, limit: str, detail: str = "", *, level: Level = Level.HANDOFF) -> None:
         super().__init__(f"{limit}{': ' + detail if detail else ''}")
@@ -217,7 +220,7 @@ class LimitReached(HandoffError):
 
 
 class ModelError(HandoffError):
-    """A model call that gave no reply. `status` is the HTTP status, if there was one."""
+    """A model call gave no reply. `status` is the HTTP status, if there was one."""
 
     retryable: ClassVar[bool] = False
 
@@ -230,7 +233,7 @@ class ModelError(HandoffError):
 
 
 class ModelRejected(ModelError):
-    """The same call would be refused again: bad request, bad key, unknown model, too large."""
+    """The same call would fail again: bad request, bad key, unknown model, or too large."""
 
 
 class SchemaRejected(ModelRejected):

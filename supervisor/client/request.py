@@ -270,69 +270,66 @@ MOST_TENANT_CHARS = 100
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user asks for."""
+    """One job as a user requests it."""
 
     text: str
+    """The request in plain words."""
     documents: Path | Mapping[str, bytes] | FolderReading | None = None
-    """A folder or a file to work from; or the documents themselves, the content of each by its
-    name, such as `notes/a.pdf`.
+    """A folder, a file, or the documents themselves: a mapping of names such as `notes/a.pdf`
+    to bytes.
     """
     strict_documents: bool = True
-    """Whether a file in the folder that cannot be read refuses the job. False: the file is
-    left out.
-    """
+    """True: a file that cannot be read refuses the job. False: the job leaves the file out."""
     limits: JobLimits = field(default_factory=JobLimits)
     model: str | None = None
-    """Overrides every agent's model."""
+    """The model of every agent of this job. None: each agent has its own model."""
     answer_schema: Mapping[str, Any] | None = None
-    """JSON Schema of the answer."""
+    """A JSON Schema that the answer must match. None: the answer is Markdown."""
     specialists: tuple[str, ...] = ()
-    """Only these may be used."""
+    """The only specialists that the job may use. Empty: all."""
     tenant: str = DEFAULT_TENANT
     priority: Priority | None = None
-    """Whether it goes ahead of batch jobs in every queue; None: as the job that it follows on,
-    or as HANDOFF_PRIORITY says.
+    """Interactive jobs come before batch jobs in every queue. None: the priority of the job in
+    `after`, or HANDOFF_PRIORITY.
     """
     idempotency_key: str | None = None
-    """The same key gives the same job, however often it is submitted."""
+    """Requests with the same key and the same content are one job."""
     mode: Mode | None = None
-    """How it is supervised; None: as HANDOFF_MODE says. With a workflow it is `pipeline`."""
+    """How the job is supervised. None: HANDOFF_MODE. With a workflow, the mode is `pipeline`."""
     workflow: Workflow | None = None
-    """Makes the plan; see `supervisor.workflows.read_workflow`."""
+    """The workflow that gives the plan; see `read_workflow`."""
     items: Items = field(default_factory=Items)
-    """Lines or rows that steps of the workflow are done for."""
+    """Lines or rows over which steps of the workflow repeat; see `read_items`."""
     gates: Gates | None = None
-    """What the answer has to be before it leaves. With neither these nor facts: those of its
-    workflow, or else of HANDOFF_GATES.
+    """Checks that the answer must pass. Without gates and facts: the gates of the workflow, or
+    of HANDOFF_GATES.
     """
     facts: FactTable | None = None
-    """What its claims are held against; see `supervisor.gates.facts.read_facts`."""
+    """Known facts that the claims of the answer are compared with; see `read_facts`."""
     rubric: Rubric | None = None
-    """What the assessor measures by, in every mode; None: its own, where there is a review."""
+    """Criteria of the reviewer, in every mode. None: the reviewer's own, if there is a review."""
     after: JobId | None = None
-    """An ended job that this one follows on: it begins with what that one knows, and, without
-    documents of its own, with those.
+    """An ended job that this job continues. This job starts with its results, and with its
+    documents if the request has none.
     """
     is_quoted: bool = False
-    """Whether it is to be said, once there is a plan, what it will likely cost and take."""
+    """True: the journal gets a quote of cost and time when the plan is made."""
     webhook_url: str | None = None
-    """Gets a signed POST when the job has ended, or waits for an approval; see
-    `supervisor.engine.notifications`.
-    """
+    """This URL gets a signed POST when the job has ended or waits for an approval."""
     on_end: Mapping[str, Any] | None = None
-    """The signature of a task of the host's own Celery app (`notify.s(order=7)`): it is sent
-    to that app's broker (HANDOFF_ON_END_BROKER_URL of the supervisors) when the job has ended.
-    See `supervisor.client.task_signatures`.
+    """Signature of a task of the host's own Celery app, such as `notify.s(order=7)`.
+
+    The supervisor sends the task to HANDOFF_ON_END_BROKER_URL when the job has ended.
     """
     approvals: Approvals | None = None
-    """What a person wants to approve of before the job goes on. None: nothing."""
+    """What a person approves before the job continues. None: nothing."""
 
 
 def gating_in(request: Request, settings: Settings) -> AnswerGates:
-    """The gates that its answer gets.
+    """Return the gates of the job's answer.
 
     Raises:
-        UserError: the file of HANDOFF_GATES is needed, and cannot be used.
+        UserError: the file in HANDOFF_GATES is needed, and cannot be used.
     """
     is_said = request.gates is not None or request.facts is not None
     own = GateSet(request.gates or Gates(), request.facts) if is_said else None
@@ -340,19 +337,17 @@ def gating_in(request: Request, settings: Settings) -> AnswerGates:
 
 
 def check_is_request(request: object) -> None:
-    """Raises: UserError: the caller passed something else, such as the words of a request."""
+    """Raise UserError if the caller passed another type, such as the words of a request."""
     hint = f"write Request({request!r:.80})" if isinstance(request, str) else ""
     check_type("the request", request, Request, hint)
 
 
 def check_request(request: Request, settings: Settings) -> None:
-    """What can be said of it without Redis.
+    """Check a request without Redis.
 
     Raises:
-        UserError: documents that are no path, a field of another type, an empty or huge
-            request, an empty tenant, a schema that is none, a specialist that cannot be one, a
-            webhook that is no URL, a budget that cannot be kept, gates of the settings that
-            are none.
+        UserError: a field has another type, is empty or too long, or cannot be used. The message
+            names the field.
     """
     check_is_request(request)
     most = settings.max_request_chars

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import (
     Conflict,
     HandoffError,
     StoreError,
-    StoreRefuses,
+    StoreRefusesWrites,
     StoreUnavailable,
     UserError,
     VersionConflict,
@@ -61,7 +61,7 @@ def submit(
         except VersionConflict:
             _check_same(store, made)
             return made.job_id
-        except StoreRefuses:
+        except StoreRefusesWrites:
             raise
         except (
             StoreUnavailable

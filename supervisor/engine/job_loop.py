@@ -16,9 +16,9 @@ from handoff_queue.shared.store.finish_request import FinishReply, FinishRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     Interrupted,
-    LooksCrowded,
-    LooksFrozen,
+    PoisonJob,
     StoreUnavailable,
+    TooManyEvaluators,
     VersionConflict,
 )
 from handoff_queue.shared.types.events import Recorded
@@ -106,9 +106,9 @@ class JobLoop:
         except (StoreUnavailable, Interrupted):
             look.interrupted()
             raise
-        except LooksCrowded as why:
+        except TooManyEvaluators as why:
             log.warning("not looked at", job_id=job_id, why=str(why))
-        except LooksFrozen:
+        except PoisonJob:
             self._giving_up.froze(look)
         except Exception as error:  # noqa: BLE001 - logged there; what raises here would be tried for ever
             self._giving_up.stumbled(look, error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store.redis.connection import READ_ONLY
-from handoff_queue.shared.types.errors import StoreRefuses, UserError
+from handoff_queue.shared.types.errors import StoreRefusesWrites, UserError
 from handoff_queue.supervisor.client.client import Client, Request
 
 
@@ -30,7 +30,7 @@ def test_a_job_that_redis_refuses_to_write_was_not_enqueued_and_nobody_is_left_t
     redis = jobs.store.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
-        with pytest.raises(StoreRefuses, match=f"^{READ_ONLY}$"):
+        with pytest.raises(StoreRefusesWrites, match=f"^{READ_ONLY}$"):
             jobs.submit(Request("Compare."))
     finally:
         redis.execute_command("REPLICAOF", "NO", "ONE")

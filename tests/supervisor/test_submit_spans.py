@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
-from handoff_queue.shared.types.errors import StoreRefuses
+from handoff_queue.shared.types.errors import StoreRefusesWrites
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.shared.observability.otel.test_spans import Told, in_force
@@ -56,14 +56,14 @@ def test_those_whose_commit_was_refused_are_errors(jobs: Client, told: Told) -> 
     redis = jobs.store.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
-        with pytest.raises(StoreRefuses):
+        with pytest.raises(StoreRefusesWrites):
             list(jobs.submit_each(MANY))
     finally:
         redis.execute_command("REPLICAOF", "NO", "ONE")
 
     spans = by_job(told).values()
     assert [span.status.status_code for span in spans] == [StatusCode.ERROR] * len(MANY)
-    assert {(span.attributes or {})["error.type"] for span in spans} == {"StoreRefuses"}
+    assert {(span.attributes or {})["error.type"] for span in spans} == {"StoreRefusesWrites"}
 
 
 def test_those_that_are_there_already_because_the_answer_was_lost_were_not_refused(

@@ -18,7 +18,7 @@ from handoff_queue.shared.store.redis.clients import client_for
 from handoff_queue.shared.store.redis.script import Script, source_of
 from handoff_queue.shared.types.errors import (
     StoreError,
-    StoreRefuses,
+    StoreRefusesWrites,
     StoreUnavailable,
     UnusableRedis,
 )
@@ -276,7 +276,7 @@ def _in_our_words(error: redis.RedisError) -> StoreError:
     if found is None and "DB index" in text:
         return UnusableRedis(NO_DATABASE)
     if found in (FULL, READ_ONLY):
-        return StoreRefuses(found)
+        return StoreRefusesWrites(found)
     return (
         StoreUnavailable(found) if found else StoreError(f"Redis did not do what was asked: {text}")
     )

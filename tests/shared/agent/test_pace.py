@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.chaos.messages_server import MessagesServer, fails, in_turn
 from handoff_queue.shared.providers.anthropic.errors import limits_of
-from handoff_queue.shared.types.errors import Cancelled, ModelRejected, Parked, SchemaRejected
+from handoff_queue.shared.types.errors import Cancelled, Deferred, ModelRejected, SchemaRejected
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Allowance, RateLimits
@@ -135,7 +135,7 @@ def test_a_rejected_call_holds_nobody_back() -> None:
 
 def test_who_must_wait_long_is_parked_and_is_back_a_little_early() -> None:
     run = paced(answers(), held_s=100)
-    with pytest.raises(Parked) as parked:
+    with pytest.raises(Deferred) as parked:
         run.go()
     assert parked.value.seconds == pytest.approx(90)
     assert parked.value.why == "rate limit"
@@ -147,6 +147,6 @@ def test_nobody_is_parked_for_longer_than_its_time_or_two_minutes() -> None:
         run = paced(
             answers(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline))
         )
-        with pytest.raises(Parked) as parked:
+        with pytest.raises(Deferred) as parked:
             run.go()
         assert parked.value.seconds == pytest.approx(seconds)

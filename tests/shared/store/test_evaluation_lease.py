@@ -14,7 +14,7 @@ from handoff_queue.shared.store.frozen_process import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.errors import LooksCrowded, LooksFrozen, VersionConflict
+from handoff_queue.shared.types.errors import PoisonJob, TooManyEvaluators, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import a_job, finish, issue, issued, version_of
@@ -131,7 +131,7 @@ def test_a_look_after_so_many_that_never_ended_is_not_to_be_had(
 ) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO)
 
-    with pytest.raises(LooksFrozen):
+    with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
 
@@ -139,14 +139,14 @@ def test_whoever_ends_such_a_job_may_freeze_at_it_too_and_is_alone(
     store: Store, job_id: JobId
 ) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO)
-    with pytest.raises(LooksFrozen):
+    with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
-    with pytest.raises(LooksCrowded):
+    with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
     looks_begun_ago(store, job_id, *LONG_AGO, GIVEN_UP_S + 1)
-    with pytest.raises(LooksFrozen):
+    with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
 
@@ -162,7 +162,7 @@ def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_i
     looks_begun_ago(store, job_id, LONG_AGO[-1], 60)
     woken_ago(store, 0, job_id)
 
-    with pytest.raises(LooksCrowded):
+    with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
     due_in = store.connection.redis.zscore(keys.DUE, job_id) / 1000 - store.connection.now()
@@ -179,7 +179,7 @@ def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_s
     looks_begun_ago(store, job_id, LONG_AGO[-1])
 
     assert store.evaluation_leases.at(job_id).begin()
-    with pytest.raises(LooksCrowded):
+    with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
 
@@ -190,7 +190,7 @@ def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(
     assert store.evaluation_leases.at(job_id).begin()
 
     looks_begun_ago(store, job_id, *(60 - n for n in range(MAX_LOOKS)))
-    with pytest.raises(LooksCrowded):
+    with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
 
@@ -252,7 +252,7 @@ def test_one_that_lives_is_none_of_those_that_froze_before_it(store: Store, job_
         "look", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]
     )
 
-    with pytest.raises(LooksCrowded):  # there is one, and the job is not given up
+    with pytest.raises(TooManyEvaluators):  # there is one, and the job is not given up
         store.evaluation_leases.at(job_id).begin()
 
 
@@ -262,7 +262,7 @@ def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(
     looks_begun_ago(store, job_id, *LONG_AGO)
     silent_for(store, LONG_AGO[0])
 
-    with pytest.raises(LooksCrowded):
+    with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
 from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.errors import StoreRefuses, UnknownJob, VersionConflict
+from handoff_queue.shared.types.errors import StoreRefusesWrites, UnknownJob, VersionConflict
 from handoff_queue.shared.types.events import (
     CancelRequested,
     JobEnded,
@@ -69,7 +69,11 @@ def test_of_several_commits_none_is_written_after_one_that_was_not(store: Store)
 
     came_to = store.journal.commit_each([first, second, third])
 
-    assert [type(problem) for problem in came_to] == [VersionConflict, StoreRefuses, StoreRefuses]
+    assert [type(problem) for problem in came_to] == [
+        VersionConflict,
+        StoreRefusesWrites,
+        StoreRefusesWrites,
+    ]
     assert store.journal.read(gone) == store.journal.read(last) == []
 
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.jobs import SWEEP_AT_MOST
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.errors import StoreRefuses
+from handoff_queue.shared.types.errors import StoreRefusesWrites
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
@@ -174,7 +174,7 @@ def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> 
     redis.config_set("maxmemory", 1)
     try:
         for speak in (store.jobs.sweep, held.renew):
-            with pytest.raises(StoreRefuses):
+            with pytest.raises(StoreRefusesWrites):
                 speak()
     finally:
         redis.config_set("maxmemory", 0)

@@ -15,7 +15,7 @@ from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.redis.connection import READ_ONLY
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
-    StoreRefuses,
+    StoreRefusesWrites,
     StoreUnavailable,
     UserError,
 )
@@ -183,7 +183,7 @@ def test_what_redis_refuses_to_write_is_not_enqueued(jobs: Client) -> None:
     redis = jobs.store.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
-        with pytest.raises(StoreRefuses, match=f"^{READ_ONLY}$"):
+        with pytest.raises(StoreRefusesWrites, match=f"^{READ_ONLY}$"):
             list(jobs.submit_each(MANY[:3]))
     finally:
         redis.execute_command("REPLICAOF", "NO", "ONE")
