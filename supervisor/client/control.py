@@ -14,10 +14,10 @@ from handoff_queue.shared.types.names import RESERVED, ROLES, THINK_QUEUE
 
 
 def delete_job(store: Store, job_id: JobId) -> None:
-    """From below, so that what is left after a crash is still found from above.
+    """Delete a job and its child jobs, the lowest first, so that a crash leaves no orphans.
 
     Raises:
-        UserError: it, or a job below it, has not ended; nothing of that is removed.
+        UserError: the job or one of its child jobs has not ended. That job is not removed.
     """
     standing = next(iter(store.jobs.standings([job_id])), None)
     if standing is None:
@@ -42,24 +42,31 @@ def delete_job(store: Store, job_id: JobId) -> None:
 
 
 _ALIKE = 0.9
-"""Of difflib's ratio: a letter more or less, or two that changed places."""
+"""Least ratio of difflib for a misspelled role: one letter more or less, or two swapped
+letters.
+"""
 MOST_REASON_CHARS = 200
-"""It stands in a line of everything that waits for the role."""
+"""Most characters of a reason. Each waiting handoff shows the reason in one line."""
 
 
 def pause(store: Store, role: str, reason: str) -> None:
-    """Raises: UserError: see `check_pausable`."""
+    """Pause a role.
+
+    Raises:
+        UserError: see `check_pausable`.
+    """
     check_pausable(store, role)
     store.pauses.pause(role, " ".join(reason.split())[:MOST_REASON_CHARS])
 
 
 def check_pausable(store: Store, role: str) -> None:
-    """While nobody at all is announced (all processes are gone, or Redis was full), every name
-    may be one that was served before.
+    """Check that a role can be paused.
+
+    If no process is announced (all have stopped, or Redis was full), a role may have been
+    served before. Any name is accepted then, unless it looks like a misspelled known role.
 
     Raises:
-        UserError: nobody serves or has served it; or nobody is announced, and it is no name,
-        or one of those that are known but for a slip.
+        UserError: no worker serves or has served the role.
     """
     served = store.presence.served()
     known = _known(store, served)
@@ -72,7 +79,8 @@ def check_pausable(store: Store, role: str) -> None:
 
 
 def resume(store: Store, role: str) -> int | None:
-    """Let a role go on. Return how many handoffs it had been stopped at. None: it was not paused.
+    """End the pause of a role. Return the number of handoffs that waited. None: it was not
+    paused.
 
     Raises:
         UserError: the role is not paused, and it is not a role that `check_pausable` accepts.

@@ -1,5 +1,5 @@
-"""Everything that the supervisor publishes: chords of handoffs, single ones again, and
-wake-ups for itself.
+"""Messages that clients and supervisors publish: chords of handoffs, repeated messages,
+wake-ups.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
 
 SHOWN_CHARS = 60
-"""Of a task, in Flower and in logs."""
+"""Most characters of a task's description in Flower and in logs."""
 _REVOKED: Mapping[str, Any] = {"terminated": False, "signum": None, "expired": False}
-"""What the event of a task says that nobody wants any more."""
+"""Fields of the event `task-revoked`."""
 
 log = log_of(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingHandoff:
-    """One handoff to be published: the bytes that the store knows, and its place in its chord."""
+    """One handoff to publish: its stored bytes, and its place in its chord."""
 
     handoff: AgentHandoff
     text: str
@@ -49,33 +49,34 @@ class OutgoingHandoff:
 
 
 def task_id_of(job_id: JobId, handoff_id: HandoffId) -> str:
-    """What Celery and Flower call an attempt: found by searching for the job or the step."""
+    """Return the Celery task id of an attempt. Flower finds it by the job or by the step."""
     return f"{job_id}:{handoff_id}"
 
 
 class Dispatcher:
-    """Publishes on one Celery app. All ids are fixed by job and handoff: published twice, a
-    handoff runs once.
+    """Publishes with one Celery app. Job and handoff fix all ids, so a repeated message runs
+    once.
     """
 
     def __init__(self, app: Celery) -> None:
         self._app = app
 
     def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
-        """A chord: these handoffs, then `supervisor.advance`.
+        """Publish a chord: these handoffs, with `supervisor.advance` as its body.
 
-        Put together by hand, message for message what `chord(header)(body)` sends: Celery's
-        canvas tells the backend the chord's size, which the store knows
-        (`shared/broker/task_outcome.py`), and subscribes to a result of every handoff, which
-        nobody sends and nobody cancels.
+        The messages are the same as those of `chord(header)(body)`. Celery's canvas would also
+        store the size of the chord in the backend, which the store knows already
+        (`shared/broker/task_outcome.py`), and subscribe to results that no worker sends.
         """
         with self._left_to_the_sweeper(job_id):
             self._publish(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> bool:
-        """Messages that were lost, or whose workers were: with the same ids and the same place
-        in their chords, ahead of what
-        waits in their queues: they have waited before. False: some have not left.
+        """Publish messages again whose workers died or that were lost. Return False if some
+        failed.
+
+        The ids and the places in the chords stay the same. The messages go to the front of
+        their queues, because they have waited before.
         """
         with self._left_to_the_sweeper(job_id):
             self._publish(job_id, outgoing, again=True)
@@ -83,23 +84,24 @@ class Dispatcher:
         return False
 
     def think(self, handoff: AgentHandoff, text: str) -> bool:
-        """A role's handoff, to any supervisor that has a slot. False: it has not left."""
+        """Publish a handoff of a role for any supervisor with a free slot. Return False if
+        that failed.
+        """
         with self._left_to_the_sweeper(handoff.job_id):
             publish(self._app, _message(handoff, text))
             return True
         return False
 
     def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
-        """Have some supervisor look at the job. `suspects`: handoffs that something may be
-        wrong with.
-        """
+        """Wake a supervisor to evaluate the job. `suspects`: handoffs that may be lost."""
         with self._left_to_the_sweeper(job_id):
             publish(self._app, wake_up(job_id, suspects))
 
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """Flower, of handoffs that no worker will speak of any more: what was to be published
-        again, and now is not, was last shown as RETRY. Only within a task, whose worker says
-        it.
+        """Show dropped handoffs as revoked in Flower, whose last state would otherwise be
+        RETRY.
+
+        Only inside a task: the event carries the name of the task's worker.
         """
         tasks = [{"uuid": task_id_of(job_id, one), **_REVOKED} for one in handoff_ids]
         self._tell(job_id, "task-revoked", tasks)
@@ -128,7 +130,7 @@ class Dispatcher:
         self._tell(end.job_id, event, [shown])
 
     def _tell(self, job_id: JobId, event: str, tasks: Sequence[Mapping[str, Any]]) -> None:
-        """Send an event of each of these tasks to Flower. No job depends on it."""
+        """Send an event for each of these tasks to Flower. A failure has no effect on the job."""
         task = self._app.current_worker_task
         if task is None or not tasks:
             return
@@ -140,19 +142,19 @@ class Dispatcher:
             log.warning("event not sent", job_id=job_id, task_event=event, why=type(error).__name__)
 
     def announce(self, job_id: JobId) -> None:
-        """The first wake-up of a new job."""
+        """Publish the first wake-up of a new job."""
         with self._left_to_the_sweeper(job_id):
             publish(self._app, wake_up(job_id, queue=SUBMISSIONS_QUEUE))
 
     def announce_each(self, job_ids: Sequence[JobId]) -> None:
-        """Those of many, in one round trip."""
+        """Publish the first wake-ups of many jobs in one round trip."""
         with self._left_to_the_sweeper(*job_ids):
             publish_each(self._app, _first_wake_ups(job_ids))
 
     @contextmanager
     def _left_to_the_sweeper(self, job_id: JobId, *others: JobId) -> Iterator[None]:
-        """What is to be done stands in the store already: what cannot be sent is as good as
-        lost, and a sweeper sends it again.
+        """Ignore a failed publication. The store knows the work, and a sweeper publishes it
+        again.
         """
         try:
             with telemetry().within(job_id):
@@ -164,7 +166,7 @@ class Dispatcher:
     def _publish(
         self, job_id: JobId, outgoing: Sequence[OutgoingHandoff], *, again: bool = False
     ) -> None:
-        """`again`: others have overtaken them."""
+        """Publish the messages. `again`: put them in front of later messages."""
         declare_queues(self._app, {queue_of(item.handoff.assigned_to) for item in outgoing})
         fan_ins = {
             name: signature_of(wake_up(job_id, task_id=f"{job_id}:{name}:fan-in"))

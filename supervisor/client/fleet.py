@@ -1,12 +1,13 @@
-"""Statistics of the fleet, spending and dead letters.
+"""Statistics of the fleet, and usage of jobs.
 
-A queue's length alone misleads who scales by it: where the provider lets no more calls
-through, more workers only wait together. So the slots that are wanted are held against each
-limit of the lanes that a role's newest handoffs made their calls in: requests, input tokens,
-output tokens. Roles that use the same one share it fairly (`supervisor.client.fair_share`); of
-what nothing is known, that limits nobody.
-While a lane is refused, what is throttled or queued for it asks for no slot: only what has one
-already keeps it.
+The length of a queue alone misleads an autoscaler. If the provider lets no more calls through,
+additional workers only wait. So the wanted slots of a role are compared with each rate limit
+of the buckets that its newest handoffs used: requests, input tokens and output tokens. Roles
+that share a bucket get fair shares (`supervisor.client.fair_share`). An unknown limit limits
+nobody.
+
+While a bucket is refused, its throttled and queued handoffs want no slot. Only handoffs that
+have a slot keep it.
 """
 
 from __future__ import annotations
@@ -42,49 +43,48 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
 
 
 NEWEST = 50
-"""Handoffs of a role by which it is told what its slots take: after so many, another model is
-seen for what it is.
-"""
+"""Newest handoffs of a role that the statistics use. After so many, a changed model shows."""
 NOBODY = QueueBacklog(0, None)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleStats:
-    """One specialist. Slots are handoffs at once."""
+    """Statistics of one specialist. A slot runs one handoff."""
 
     role: str
     workers: int
-    """Processes; 0: nobody serves it."""
+    """Processes that serve the role. 0: none."""
     slots: int
     busy: int
     queued: int
     oldest_s: float | None
-    """How long the oldest of them has waited."""
+    """Seconds that the oldest queued handoff has waited."""
     throttled: int
-    """They wait for the provider, without a slot."""
+    """Handoffs that wait for the provider without a slot."""
     is_paused: bool
     seconds: float | None
-    """That a handoff takes: the median of the newest. None: there was none."""
+    """Median duration of the newest handoffs in seconds. None: there was none."""
     wanted_slots: int
-    """Slots that would have something to do, and that the provider would let work: no more
-    than `busy` while it takes no call.
+    """Slots that would have work, and that the provider's limits allow.
+
+    While the provider refuses calls, this is at most `busy`.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class FleetStats:
-    """The whole of it."""
+    """Statistics of the whole fleet at one moment."""
 
     at: float
     """Unix time in seconds, by Redis's clock."""
     open_jobs: int
     waiting_jobs: int
-    """The open jobs that wait for a person."""
+    """Open jobs that wait for a person."""
     supervisors: int
     roles: tuple[RoleStats, ...]
     thinking: RoleStats
-    """The supervisor's own roles together, by the name of their queue: supervisors do them,
-    also beside what else they do.
+    """The supervisor's roles together, under the name of their queue. Supervisors run them
+    beside their other work.
     """
     lanes: tuple[RateLimitBucket, ...]
     spent_today: DaySpending
@@ -105,7 +105,7 @@ class FleetStats:
 
 
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Of each role, what its newest handoffs took: see `History.read`."""
+"""For each role, the usage of its newest handoffs: see `History.read`."""
 
 
 def stats_of(
@@ -115,7 +115,7 @@ def stats_of(
     spent: DaySpending,
     window_s: float,
 ) -> FleetStats:
-    """`window_s`: the time that a provider's limits are given for."""
+    """Compute the statistics. `window_s`: the window of the provider's rate limits in seconds."""
     samples = _by_queue(samples)
     newest = {
         queue: sorted(its, key=lambda one: one.get("at", 0), reverse=True)[:NEWEST]
@@ -155,7 +155,7 @@ def stats_of(
 
 
 def _by_queue(samples: Samples) -> Samples:
-    """The supervisor's roles make calls, too, under the same limits."""
+    """Add up the supervisor's roles, which call the model under the same limits."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for role, its in samples.items():
         found.setdefault(queue_of(role), []).extend(its)
@@ -163,7 +163,9 @@ def _by_queue(samples: Samples) -> Samples:
 
 
 def _demand(load: FleetLoad, role: str, held: float) -> int:
-    """`held`: the part of what has no slot that would not be let work in one."""
+    """Return the slots that a role could use. `held`: the part of its waiting work that is
+    refused.
+    """
     return load.busy(role) + math.ceil(
         round((load.throttled(role) + load.waiting.get(role, NOBODY).handoffs) * (1.0 - held), 6)
     )
@@ -172,10 +174,10 @@ def _demand(load: FleetLoad, role: str, held: float) -> int:
 def _held(
     load: FleetLoad, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]
 ) -> float:
-    """The part of a role's calls, from 0 to 1, that goes to lanes that are refused just now.
+    """Return the part of a role's calls, from 0 to 1, that goes to refused buckets.
 
-    A role that has done nothing yet is taken to call those alone where handoffs of it are
-    throttled, or where there are no other lanes.
+    A role without finished handoffs counts as refused if its handoffs are throttled, or if all
+    buckets are refused.
     """
     known = [one for one in samples if one.get("lane") and one["turns"] > 0]
     if known:
@@ -187,7 +189,7 @@ def _held(
 
 
 def _allowed(lanes: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
-    """What providers let through in a second, as far as they have said it."""
+    """Return what the providers allow in a second, as far as they have reported it."""
     return {
         (lane.name, what): one.limit / window_s
         for lane in lanes
@@ -196,12 +198,11 @@ def _allowed(lanes: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, f
 
 
 def _taken_by(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
-    """What one slot that always works takes of limits, a second. Empty: nothing is known, or
-    nobody counts.
+    """Return the usage of each limit in a second by one slot that always works.
 
-    Its time is that of the turns, each as long as in most handoffs (one that was paused, or
-    whose worker died, lasted for longer), without
-    what they waited for the provider: who waits takes nothing.
+    Empty: no usage is known, or no provider reports limits. The time of a handoff is the time
+    of its turns without waits for the provider. The median ignores handoffs that lasted longer
+    because of a pause or a dead worker.
     """
     known = [one for one in samples if "lane" in one and one["turns"] > 0]
     a_turn_s = (

@@ -13,12 +13,12 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def follow_on(store: Store, request: Request) -> EarlierWork | None:
-    """What `request.after` leaves; None: there is no such. Its documents stay, for a job that
-    brings none of its own.
+    """Return the results of `request.after`, or None. The job keeps the earlier documents if
+    it has none of its own.
 
     Raises:
         UnknownJob: there is no such job.
-        UserError: it has not ended, has found nothing, or its documents are gone.
+        UserError: the earlier job has not ended, has no result, or its documents are gone.
     """
     if (job_id := request.after) is None:
         return None
@@ -59,10 +59,10 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
 
 
 def keep_documents(store: Store, state: JobState) -> None:
-    """Have the documents of an ended job stay while it is at work again.
+    """Extend the retention of an ended job's documents while the job runs again.
 
     Raises:
-        UserError: they are gone.
+        UserError: the documents are gone.
     """
     if (manifest_ref := state.submitted.manifest) is None:
         return

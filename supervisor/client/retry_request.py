@@ -1,4 +1,4 @@
-"""Store the decision to go on with an ended job."""
+"""Store the decision to continue an ended job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 WAKE_AFTER_S = 1.0
-"""A retry whose wake-up was lost is found by a sweeper after this."""
+"""Seconds after which a sweeper finds a retry whose wake-up was lost."""
 
 
 def retry_commit(
@@ -30,10 +30,10 @@ def retry_commit(
     *,
     whole: bool = False,
 ) -> Commit:
-    """The decision to go on, made on this state and no other: of two at once, one finds that
-    the job has not ended any more.
+    """Return the commit of a retry, valid for this state only. Of two retries at once, one
+    fails.
 
-    `due_at`: Unix time in seconds at which a sweeper looks, should the wake-up be lost.
+    `due_at`: Unix time in seconds at which a sweeper evaluates the job if the wake-up is lost.
 
     Raises:
         UserError: see `retry_of`.
@@ -44,7 +44,7 @@ def retry_commit(
 
 
 def used_limits(books: JobStanding) -> dict[str, int]:
-    """What a job has used, by the names of the limits that hold it."""
+    """Return the usage of a job under the names of its limits."""
     return {
         "max_turns": books.turns,
         "max_tokens": books.input_tokens + books.output_tokens,
@@ -53,7 +53,7 @@ def used_limits(books: JobStanding) -> dict[str, int]:
 
 
 def resume_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
-    """The commit of this event. `due_at`: as of `retry_commit`."""
+    """Return the commit of this event. `due_at`: see `retry_commit`."""
     status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **budget_fields(event)}
     return Commit(
@@ -69,10 +69,10 @@ def resume_commit(state: JobState, event: RetryRequested, due_at: float) -> Comm
 def retry_job(
     store: Store, job_id: JobId, from_step: str | None, new: NewLimits, *, whole: bool = False
 ) -> None:
-    """Decide it, and write it down, whatever else happens to the job meanwhile.
+    """Store a retry, and try again if the journal of the job changes meanwhile.
 
     Raises:
-        UserError: see `retry_of`, or its documents are gone.
+        UserError: see `retry_of`, or the documents of the job are gone.
     """
     while True:
         books = next(iter(store.jobs.standings([job_id])), None)

@@ -35,27 +35,33 @@ from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.text.markdown import title_of
 
 HANDOFFS_A_STEP = 3
-"""Of a workflow: its own, and two more."""
+"""Most handoffs for each step of a workflow: one, and two repetitions."""
 TURNS_A_STEP = 10
-"""The built-in specialists take 8 at most; the rest is for repairs and kills."""
+"""Most turns for each step of a workflow. Built-in specialists take 8; the rest is for
+repairs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One job to be. With an idempotency key its id follows from that, so that two of one key meet."""
+    """A job before it is stored. The idempotency key fixes its id, so two with the same key
+    meet.
+    """
 
     job_id: JobId
     event: JobSubmitted
     payloads: tuple[str, ...]
-    """What the event refers to."""
+    """Payloads that the event refers to."""
     documents: Mapping[str, str]
-    """The texts that the job works from, by digest; jobs share them."""
+    """Texts of the documents by digest. Jobs share them."""
     has_key: bool
 
     def commit(self, due_at: float, traceparent: str | None = None) -> Commit:
-        """`due_at`: Unix time in seconds at which a sweeper announces it, should that be lost.
-        `traceparent`: of the span that it is
-        submitted in. No part of the event: asked again with the same key, it is the same request.
+        """Return the commit that stores the job.
+
+        `due_at`: Unix time in seconds at which a sweeper announces the job if its wake-up is
+        lost. `traceparent`: the span of the submission. It is not part of the event, so that a
+        request with the same key stays the same request.
         """
         fields: dict[str, str | int] = {
             "status": JobStatus.QUEUED.value,
@@ -80,24 +86,26 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """An idempotency key that would stand for two requests."""
+    """Two requests with one idempotency key."""
 
     place: int
-    """Of the later one among those that were given, from 0."""
+    """Position of the later request in the list, from 0."""
     earlier: int | None
-    """Of the other one; None: it is a job already."""
+    """Position of the earlier request. None: it is a job already."""
     job_id: JobId
 
 
 def submission_of(
     request: Request, settings: Settings, follows: EarlierWork | None = None
 ) -> Submission:
-    """`request.documents` have been read. `settings`: say what it leaves out. `follows`: what
-    the job of `request.after` leaves.
+    """Return the job of a request whose documents have been read.
+
+    `settings`: values for fields that the request leaves out. `follows`: the results of the
+    job in `request.after`.
 
     Raises:
-        UserError: its workflow is for something that was not given; the gates of the settings
-        cannot be used.
+        UserError: the workflow needs documents or items that are missing, or the gates of the
+            settings cannot be used.
     """
     manifest = reading.manifest.to_json() if (reading := _reading(request)) else None
     schema = (
@@ -148,11 +156,12 @@ def submission_of(
 
 
 def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
-    """The plan that its workflow makes; None: it has none. `request.documents` have been read.
-    `given`: what its first steps get.
+    """Return the plan of the request's workflow, or None without a workflow.
+
+    The documents have been read. `given`: results that the first steps receive.
 
     Raises:
-        UserError: the workflow is for something that was not given.
+        UserError: the workflow needs documents or items that are missing.
     """
     if request.workflow is None:
         return None
@@ -183,8 +192,8 @@ def _reading(request: Request) -> FolderReading | None:
 
 
 def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
-    """A workflow of many steps is no runaway: what nobody has limited on purpose lets all of
-    them run, and each be done again.
+    """Return limits that let each step of a workflow run and be repeated, unless the user set
+    them.
     """
     usual = JobLimits()
     changes: dict[str, int] = {}
@@ -197,7 +206,7 @@ def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
 
 
 def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) -> Clash | None:
-    """`jobs`: the first event of each job that there is."""
+    """Return the first clash of keys. `jobs`: the first event of each stored job."""
     places: dict[JobId, int] = {}
     for place, one in enumerate(submissions):
         earlier = places.setdefault(one.job_id, place)
@@ -209,7 +218,7 @@ def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) 
 
 
 def budget_fields(limits: JobLimits | NewLimits) -> dict[str, int]:
-    """The limits that the budget scripts keep."""
+    """Return the limits as fields of the job's hash, which the budget scripts read."""
     named = {
         "max_turns": limits.max_turns,
         "max_tokens": limits.max_tokens,
@@ -219,7 +228,11 @@ def budget_fields(limits: JobLimits | NewLimits) -> dict[str, int]:
 
 
 def complete_request(store: Store, settings: Settings, request: Request) -> Submission:
-    """Raises: UserError."""
+    """Return the job of a request, with its documents read.
+
+    Raises:
+        UserError: see `Client.submit`.
+    """
     if isinstance(request.documents, Path | Mapping):
         request = replace(request, documents=documents_of(request, settings))
     if request.after is None:
@@ -235,7 +248,7 @@ def documents_of(request: Request, settings: Settings) -> FolderReading:
     """Read the documents of a request.
 
     Raises:
-        InvalidDocuments
+        InvalidDocuments: a document cannot be read.
     """
     if isinstance(request.documents, Mapping):
         with _as_folder(request.documents) as folder:
@@ -272,23 +285,24 @@ def _read(folder: Path, request: Request, settings: Settings) -> FolderReading:
 
 
 class Admission:
-    """What requests that come together are held against: asked of Redis once for all of them."""
+    """Checks of requests against the fleet. Requests that come together ask Redis once."""
 
     def __init__(self, store: Store, memory_mark: float) -> None:
-        """`memory_mark`: the part of Redis's maxmemory above which no new job is taken."""
+        """`memory_mark`: the part of Redis's maxmemory above which no new job is stored."""
         self._store = store
         self._mark = memory_mark
         self._spent: dict[str, str | None] = {}
 
     def check(self, made: Submission, request: Request) -> None:
-        """Before the request becomes this job.
+        """Check a request before it becomes this job.
 
         Raises:
-            UserError: a real model cannot be had from workers without a key, or nobody has
-                ever served its fact-checker. (With no worker there, they may come.)
-            BudgetSpent: the tenant, or the installation, has spent what it may in a day.
-            StoreUnavailable: Redis is filled above the mark. A job that is there already, by
-            its key, is let in.
+            UserError: the job needs a real model and no worker has a key, or nobody has ever
+                served its fact-checker. Without any worker, neither is refused: workers may
+                start later.
+            BudgetSpent: the tenant or the installation has spent its budget for the day.
+            StoreUnavailable: Redis is filled above the mark. A job that exists by its key is
+                accepted.
         """
         check_fact_checker(self._store, made.event.fact_checker)
         if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
@@ -319,11 +333,13 @@ class Admission:
 
 
 def check_fact_checker(store: Store, name: str | None) -> None:
-    """One whose workers are away has done something here before: then the answer leaves with a
-    note that it was not checked. A queue tells nothing, for whatever a workflow names has one.
+    """Check that the fact-checker of a job is served, or was served before.
+
+    If its workers are away, the answer leaves with a note that it was not checked. The queue
+    does not count, because a workflow makes a queue for any name.
 
     Raises:
-        UserError: nobody serves or has served it, and somebody is there.
+        UserError: nobody serves or has served the fact-checker, and other workers are running.
     """
     served = store.presence.served() if name else {}
     if name and served and name not in served and not store.history.read([name])[0][name]:

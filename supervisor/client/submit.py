@@ -1,4 +1,4 @@
-"""How requests enter the store: each whole or not at all, once, and announced."""
+"""Store requests as jobs, each completely and once, and announce them to a supervisor."""
 
 from __future__ import annotations
 
@@ -27,26 +27,24 @@ from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.submission import Admission, Submission, first_clash
 
 ANNOUNCE_AFTER_S = 5.0
-"""A job whose first wake-up was lost is found by a sweeper after this."""
+"""Seconds after which a sweeper finds a job whose first wake-up was lost."""
 FLUSH_S = 2.0
-"""A collector that does not answer holds up the end of a command no longer than this."""
+"""Longest time in seconds for which a collector without a reply delays the end of a command."""
 SLICE = 50
-"""Jobs that share their round trips: more would save no more of them, and whoever waits for
-the first id would wait longer.
-"""
+"""Jobs that share their round trips. Larger slices save little and delay the first id."""
 SLICE_CHARS = 1_000_000
-"""Of what the jobs of a slice bring along, unless one alone brings more: all of it is held at once.
+"""Most characters of payloads in a slice, unless one job alone has more. A slice is held in
+memory.
 """
 
 Made = tuple[Request, Submission]
-"""A request, and what it comes to."""
+"""A request and the job that it becomes."""
 
 
 def submit(
     store: Store, dispatcher: Dispatcher, settings: Settings, request: Request, made: Submission
 ) -> JobId:
-    """`made`: what the request comes to. Its trace begins here, or goes on where the caller is
-    in one.
+    """Store and announce one job. Its trace starts here, or continues the trace of the caller.
 
     Raises:
         UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit`.
@@ -74,8 +72,9 @@ def submit(
 def submit_each(
     store: Store, dispatcher: Dispatcher, settings: Settings, all_of: Iterable[Made]
 ) -> Iterator[JobId]:
-    """The same of many, a slice at a time, and as if each were submitted in its turn: after
-    one that is refused none is enqueued.
+    """Store and announce many jobs, one slice at a time, and yield their ids in order.
+
+    The order is kept: no job after a refused job is stored.
 
     Raises:
         UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit_each`.
@@ -92,7 +91,7 @@ def submit_each(
 def _admitted(
     store: Store, settings: Settings, some: Sequence[Made], there: Mapping[JobId, Event]
 ) -> tuple[list[Made], HandoffError | None]:
-    """Those before the first that is refused, and why it is."""
+    """Return the jobs before the first refused job, and the reason for the refusal."""
     admission, admitted = Admission(store, settings.memory_mark), list[Made]()
     clash = first_clash([made for _, made in some], there)
     for place, (request, made) in enumerate(some):
@@ -112,7 +111,7 @@ def _start_telemetry(store: Store, settings: Settings) -> None:
 
 
 def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
-    """None is empty. What cannot be made comes after the slice of those before it."""
+    """Yield slices, none of them empty. A request that cannot be made ends its slice."""
     some, chars = list[Made](), 0
     try:
         for one in all_of:
@@ -132,8 +131,8 @@ def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
 def _enter(
     store: Store, dispatcher: Dispatcher, slice_: Sequence[Made], there: Mapping[JobId, Event]
 ) -> Iterator[JobId]:
-    """One slice. Each of its jobs is written if the one before it is there: whatever becomes
-    of the round trip, none is left out.
+    """Store one slice. A job is stored only if the job before it is stored, so that no gap can
+    arise.
     """
     new = {made.job_id: (request, made) for request, made in slice_ if made.job_id not in there}
     problems = (
@@ -152,7 +151,7 @@ def _enter(
 def _commit_each(
     store: Store, dispatcher: Dispatcher, new: Sequence[Made]
 ) -> list[StoreError | None]:
-    """Write and announce them; what became of each."""
+    """Store and announce the jobs. Return the error of each job, or None."""
     with telemetry().submitting_each([made.job_id for _, made in new]) as submissions:
         for request, made in new:
             store.payloads.put_new_documents(made.documents, request.limits.max_seconds)
@@ -201,7 +200,11 @@ def _commit_again(store: Store, commit: Commit, made: Submission) -> None:
 
 
 def _check_same(store: Store, made: Submission) -> None:
-    """Raises: Conflict: the existing job was submitted with another request."""
+    """Compare the request with the stored job.
+
+    Raises:
+        Conflict: the stored job has the same key and another request.
+    """
     if store.journal.first_events([made.job_id]).get(made.job_id) != made.event:
         raise _other_request(made)
 

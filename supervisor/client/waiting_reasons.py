@@ -1,8 +1,9 @@
-"""What a job waits for because nobody is there who does it, or because a role is paused: read
-when somebody asks, and written down nowhere.
+"""The reasons why a job waits: a process is not running, a role is paused, or a person must
+answer.
 
-Who dies is missed when its announcement has run out (`ANNOUNCED_FOR_S`); a handoff that it had
-claimed waits in its queue again when its lease has, too.
+The reasons are computed when a caller asks, and are not stored. A process that dies counts as
+missing when its announcement expires (`ANNOUNCED_FOR_S`). A handoff that the process had
+claimed is in its queue again when its lease has expired, too.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
 
 LOOK_EVERY_S = 2.0
-"""How often a watcher asks who is there: one round trip."""
+"""Seconds between two checks of a watcher. One check is one round trip."""
 _NUMBER = re.compile(r"([0-9]+)")
 MOST_NAMED = 5
-"""Steps in one line; the rest is counted."""
+"""Steps that a line names. The line gives the number of the other steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingRole:
-    """Somebody without whom a job does not go on, and who is not there or is paused."""
+    """A process or a person that a job needs, and that is absent or paused."""
 
     whom: str
-    """`a worker of ...`, for a sentence."""
+    """The missing process in words, such as `a worker of ...`."""
     mend: str
-    """What ends the wait, with its command."""
+    """The command that ends the wait."""
     steps: tuple[str, ...] = ()
-    """Those that wait; empty: the job as a whole."""
+    """The steps that wait. Empty: the whole job waits."""
     mend_in_place: str = ""
-    """What ends the wait of a job on the private Redis of `handoff run`. Empty: the same as
-    elsewhere.
+    """The command that ends the wait on the private Redis of `handoff run`. Empty: the same
+    command.
     """
     are_all: bool = True
-    """False: there may be more of them, which nobody has looked for."""
+    """False: more steps may wait, and nobody has counted them."""
 
     def __str__(self) -> str:
         match self.steps:
@@ -63,7 +64,7 @@ class MissingRole:
 
 
 def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
-    """Everybody who is needed now and is not there. Pure."""
+    """Return the processes that the job needs now, and that are absent or paused. Pure."""
     if job.status.ended:
         return ()
     found = [] if SUPERVISOR_QUEUE in there.queues else [_process("a supervisor", "supervisor")]
@@ -87,7 +88,7 @@ def missing(job: JobStanding, there: Presence) -> tuple[MissingRole, ...]:
 
 
 def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
-    """Return what a person has to decide or to approve before the job goes on. Pure."""
+    """Return the questions of the job that a person must answer. Pure."""
     if job.status is not JobStatus.WAITING:
         return []
     since = "" if job.asked_at is None else f" since {_utc(job.asked_at)}"
@@ -104,8 +105,9 @@ def answers_to_wait_for(job: JobStanding) -> list[MissingRole]:
 def missing_for(
     store: Store, job: JobStanding, out: Iterable[HandoffId]
 ) -> tuple[MissingRole, ...]:
-    """The same, asked of the store in one round trip; none for a job that has ended. `out`:
-    its handoffs that have no result.
+    """Read the reasons from the store in one round trip. An ended job has none.
+
+    `out`: the handoffs of the job that have no result.
     """
     if job.status.ended:
         return ()
@@ -114,7 +116,9 @@ def missing_for(
 
 
 def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, ...]:
-    """The same of what is found of the job among the first `most` of each queue that nobody serves."""
+    """Return the reasons of a job, with its handoffs among the first `most` of each unserved
+    queue.
+    """
     if job.status.ended:
         return ()
     found = _missing(store, {job.job_id: job}, store.presence.presence([job.job_id], most=most))[
@@ -124,7 +128,7 @@ def missing_in(store: Store, job: JobStanding, most: int) -> tuple[MissingRole, 
 
 
 def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]:
-    """These with what they wait for: one round trip for all that have not ended."""
+    """Return the jobs with their reasons to wait. All open jobs take one round trip."""
     going_on: list[JobId] = [job.job_id for job in jobs if not job.status.ended]
     if not going_on:
         return list(jobs)
@@ -135,8 +139,10 @@ def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]
 def _missing(
     store: Store, jobs: Mapping[JobId, JobStanding], there: Presence
 ) -> dict[JobId, tuple[MissingRole, ...]]:
-    """What is announced in a Redis that takes no writes lapses, and so nobody seems to be
-    there: then it is Redis that jobs wait for.
+    """Return the reasons of each job.
+
+    If Redis takes no writes, announcements expire, and all processes seem to be missing. The
+    reason is then Redis.
     """
     found = {job_id: missing(job, there) for job_id, job in jobs.items()}
     if any(found.values()) and (why := store.health.refusal()):
@@ -166,7 +172,7 @@ def _paused(role: str, pause: Pause, *steps: str) -> MissingRole:
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:
-    """`s_2` before `s_10`."""
+    """Return a sort key that puts `s_2` before `s_10`."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
 
 
@@ -184,4 +190,4 @@ def _may_be_planned(job: JobStanding, there: Presence) -> bool:
 ANSWER_HERE = "answer here"
 _DECISION = "let it go on with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with `handoff cancel {0}`"
 APPROVAL = "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` has what it is about)"
-"""What ends such a wait. {0}: the job."""
+"""The commands that answer a question of the job {0}."""
