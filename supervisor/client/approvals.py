@@ -45,7 +45,7 @@ from handoff_queue.supervisor.workflows.workflow import join_as_json
 
 
 def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
-    """In the form of `JobResult.patches`."""
+    """Return a change of the plan in the form of `JobResult.patches`."""
     patch = words.patch(event.result)
     return {
         "added": [{"id": step.id, "specialist": step.specialist} for step in event.added],
@@ -61,7 +61,7 @@ def change_of(event: PlanPatched, words: ResultTexts) -> dict[str, Any]:
 
 
 def in_words(change: Mapping[str, Any]) -> str:
-    """`check_config (ops) added; draft dropped: the code is sound`."""
+    """Return a change in words: `check_config (ops) added; draft dropped: the code is sound`."""
     done = [f"{step['id']} ({step['specialist']}) added" for step in change["added"]]
     done += [f"{step} {how}" for how in ("changed", "dropped") for step in change[how]]
     done += [
@@ -76,7 +76,7 @@ def in_words(change: Mapping[str, Any]) -> str:
 
 
 def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
-    """What was said to each question: the first answer counts."""
+    """Return the first answer to each question, by the version of the question."""
     found: dict[int, Approved | Rejected] = {}
     for recorded in events:
         if isinstance(recorded.event, Approved | Rejected):
@@ -87,7 +87,7 @@ def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
 def approvals_in(
     events: Sequence[Recorded], payloads: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
-    """In the form of `JobResult.approvals`."""
+    """Return the questions and answers in the form of `JobResult.approvals`."""
     answered, found = answers_in(events), []
     for recorded in events:
         if not isinstance(asked := recorded.event, ApprovalAsked):
@@ -123,12 +123,12 @@ def approvals_in(
 
 MOST_NOTE_CHARS = 10_000
 MOST_KEYS_TOLD = 20
-"""Keys of rows in one error."""
+"""Most keys of rows that an error names."""
 _OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
-"""What `handoff show --full` says beside a plan."""
+"""Fields of a report that are no fields of a plan."""
 _OF_A_PLAN = frozenset(Plan.model_fields)
 _Problem = tuple[str, Sequence[str]]
-"""What is wrong, and where in the plan."""
+"""A problem, and its place in the plan."""
 
 
 def approve(
@@ -139,13 +139,13 @@ def approve(
     steps: Sequence[str] = (),
     rows: Sequence[str] = (),
 ) -> None:
-    """Let a job go on.
+    """Approve the question of a job.
 
-    `steps`: those that may begin, of the steps that the job asks about. A repeated step stands for
-    its copies. `rows`: of these copies, those with these keys.
+    `steps`: approve only these of the steps in question. The name of a repeated step stands
+    for its copies. `rows`: approve only the copies with these keys.
 
     Raises:
-        UserError: the job waits for no approval, asks about no such step, or the plan is none.
+        UserError: the job has no question, or not about these steps, or the plan is not valid.
     """
     state, question = _waiting(store, job_id)
     if (steps or rows) and question.what is not ApprovalOf.STEP:
@@ -200,7 +200,11 @@ def _copies_of(plan: Plan | None, there: Sequence[StepId], name: str) -> list[St
 def _with_keys(
     job_id: JobId, plan: Plan | None, steps: Sequence[StepId], keys: Sequence[str]
 ) -> tuple[StepId, ...]:
-    """Raises: UserError: no copy has one of the keys."""
+    """Return the copies with these keys.
+
+    Raises:
+        UserError: no copy has one of the keys.
+    """
     rows = {one: plan.by_id[one].row for one in steps if one in plan.by_id} if plan else {}
     by_key: dict[str, list[StepId]] = {}
     for step_id, row in rows.items():
@@ -229,11 +233,11 @@ def reject(
     plan: JsonValue,
     rows: Sequence[str] = (),
 ) -> None:
-    """Have what a job asks about made again. `steps` and `rows`: as for `approve`.
+    """Reject the question of a job. `steps` and `rows`: see `approve`.
 
     Raises:
-        UserError: the job waits for no approval, has no such step or row, the plan is none, or no
-            planner would read it.
+        UserError: the job has no question, or no such step or row; the plan is not valid, or
+            no planner would read the plan.
     """
     state, question = _waiting(store, job_id)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
@@ -262,7 +266,7 @@ def reject(
 def _own_plan(
     store: Store, state: JobState, question: Question, plan: JsonValue
 ) -> tuple[PlanMade, str]:
-    """What a person would have instead of the plan that is asked about, and its payload."""
+    """Return the event of a person's own plan, and the payload of that plan."""
     if question.what is not ApprovalOf.PLAN:
         raise UserError(
             f"{state.job_id} waits for an approval of its {question.what}: only a plan can be edited (--edit)"
@@ -273,10 +277,10 @@ def _own_plan(
 
 
 def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:
-    """The plan as a person has written it.
+    """Parse a plan that a person has written.
 
     Raises:
-        PlanRefused: all that is wrong with it.
+        PlanRefused: all mistakes in the plan.
     """
     if (
         not isinstance(value, dict)
@@ -336,8 +340,8 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
 def _with_counted_joins(
     value: dict[str, JsonValue], steps: Sequence[JsonValue], given: Collection[str]
 ) -> dict[str, Any]:
-    """The plan with its joins as `Join` takes them: a person may write a part (`80%`) of what
-    is waited for.
+    """Return the plan with numbers in its joins. A person may write a percentage, such as
+    `80%`.
     """
     waits_for = {
         number: _names(one.get("depends_on"))
@@ -376,8 +380,8 @@ def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
 
 
 def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequence[str]) -> None:
-    """Appended whatever has happened meanwhile: where another answer came first, this one
-    changes nothing, and that is said.
+    """Append an answer. If another answer came first, this answer changes nothing, and the
+    caller gets an error that says so.
     """
     version = store.journal.append_unless_ended(
         state.job_id, answer, waiting_fields(state, None), texts

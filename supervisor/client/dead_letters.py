@@ -11,7 +11,11 @@ from handoff_queue.supervisor.client.job_lookup import get_standing
 
 
 def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
-    """Where it came from, and drop the letter. Raises: UserError: see `Client.retry_dead`."""
+    """Publish the message of a dead letter again, and drop the letter.
+
+    Raises:
+        UserError: see `Client.retry_dead`.
+    """
     if is_job_id(letter.body):
         if get_standing(store, JobId(letter.body)).status.ended:
             raise UserError(f"{letter.body} has ended meanwhile: its letter can only be dropped")

@@ -1,9 +1,8 @@
-"""A job in one file that needs nothing else: what happened, what was said, what it took. For
-archives, audits and bug reports.
+"""Everything about a job in one file, for archives, audits and bug reports.
 
-The payloads are texts by their SHA-256, as they were stored: what an event calls `{"digest":
-..., "size": ...}` is found there. What looks like a credential, or is a secret of the
-exporting process, is blacked out; a text that this has changed no longer has its digest.
+The payloads are texts by their SHA-256, as they were stored. An event refers to a payload as
+`{"digest": ..., "size": ...}`. Secrets of the exporting process, and everything that looks
+like a credential, are removed. The digest of a changed text does not match any more.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from handoff_queue.supervisor.client.report import JobRecord, letters_about, rec
 
 
 class Entry(Message):
-    """An event in its place in the journal."""
+    """An event and its place in the journal."""
 
     version: int
     at: float
@@ -38,7 +37,7 @@ class Entry(Message):
 
 
 class Export(Message):
-    """The whole of a job."""
+    """Everything about a job."""
 
     schema_version: Literal[1] = 1
     made_by: str
@@ -46,35 +45,35 @@ class Export(Message):
     at: float
     """Unix time in seconds, by Redis's clock."""
     job: JobStanding
-    """Status and books."""
+    """The status and the usage of the job."""
     journal: tuple[Entry, ...]
     payloads: dict[str, str]
-    """Digest -> text: request, plans, specialists, AgentHandoffs, HandoffResults, answer,
+    """Texts by digest: request, plans, specialists, AgentHandoffs, HandoffResults, answer,
     manifest, answer schema.
     """
     handoffs: dict[HandoffId, HandoffStanding]
-    """State, worker, claims, times and usage of each."""
+    """State, worker, claims, times and usage of each handoff."""
     turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}  # noqa: RUF012 (pydantic copies it)
-    """Of handoffs that have not ended, and of all where HANDOFF_KEEP_TURNS is set."""
+    """Turns of open handoffs. With HANDOFF_KEEP_TURNS, the turns of all handoffs."""
     documents: tuple[Document, ...] = ()
-    """The manifest, then pages that were fetched."""
+    """The documents in the manifest, then the pages that tools fetched."""
     texts: dict[str, str] | None = None
-    """Of the documents, by digest; null where they were not asked for."""
+    """Texts of the documents by digest. Null: the caller did not ask for them."""
     waits: tuple[str, ...] = ()
     letters: tuple[DeadLetter, ...] = ()
 
     def record(self) -> JobRecord:
-        """What `handoff show` is made of."""
+        """Return the record from which a report is made."""
         journal = tuple(Recorded(entry.version, entry.at, entry.event) for entry in self.journal)
         return JobRecord(self.at, self.job, journal, self.handoffs, self.payloads, self.waits)
 
 
 def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
-    """Read all of it.
+    """Read everything about a job.
 
     Raises:
-        UnknownJob: there is none.
-        StoreError: its payloads are gone.
+        UnknownJob: there is no such job.
+        StoreError: a payload is gone.
     """
     record = record_of(store, job_id)
     submitted = record.journal[0].event
@@ -106,8 +105,8 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
 
 
 def _cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
-    """The same without secrets. A text that is JSON is cleaned from within, or what is cut out
-    could take its quotes along.
+    """Return a value without secrets. JSON inside a text is parsed first, so that it stays
+    valid.
     """
     match value:
         case dict():

@@ -1,9 +1,9 @@
-"""Which part of what it has to do each role can do, where providers' limits are shared. Pure.
+"""Share the rate limits of providers between roles. Pure.
 
-The parts of all roles grow together, from nothing to all, until a limit is full: who takes of
-that one stops there, and the others go on.
-So nobody could have more but from one who has no more: max-min fairness, by progressive
-filling (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
+The parts of all roles grow together from 0 until a limit is full. The roles that use the full
+limit stop there, and the others continue. The result is max-min fair: a role could only get
+more from a role that has no more itself (progressive filling; Bertsekas and Gallager, "Data
+Networks", 1992, 6.5.2).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 Limit = tuple[str, str]
-"""A lane's name, and what is limited there: requests, input or output (tokens)."""
+"""A rate-limit bucket, and the limited quantity: requests, input tokens or output tokens."""
 
 
 def fair_parts(
     wants: Mapping[str, Mapping[Limit, float]], allowed: Mapping[Limit, float]
 ) -> dict[str, float]:
-    """The part of each role, from 0 to 1.
+    """Return the part of its wanted work, from 0 to 1, that each role gets.
 
-    `wants`: what all that a role has to do takes of limits, a second; `allowed`: of those that
-    are known, all that may be taken, a second.
+    `wants`: for each role, the usage of each limit in a second. `allowed`: what each known
+    limit allows in a second.
     """
     growing, parts = set(wants), dict.fromkeys(wants, 1.0)
     while growing:
@@ -43,8 +43,8 @@ def _until(
     growing: set[str],
     parts: Mapping[str, float],
 ) -> float:
-    """The part at which this limit is full, if those that still grow go on together; above 1:
-    it never is.
+    """Return the part at which this limit is full while the parts of the open roles grow.
+    Above 1: the limit never fills.
     """
     asked = sum(wants[role].get(limit, 0.0) for role in growing)
     taken = sum(

@@ -1,4 +1,4 @@
-"""Which job an id, or the beginning of an id, stands for."""
+"""Find the job of an id, or of the beginning of an id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_job_id(job_id: JobId) -> JobId:
     """Return the id if it has the form of a job id.
 
     Raises:
-        UnknownJob: it has not.
+        UnknownJob: the text is not a job id.
     """
     if not isinstance(job_id, str) or not is_job_id(job_id):
         raise _no_job_id(job_id)
@@ -25,7 +25,7 @@ def check_job_id(job_id: JobId) -> JobId:
 
 
 def get_standing(store: Store, job_id: JobId) -> JobStanding:
-    """Return how a job stands.
+    """Return the standing of a job.
 
     Raises:
         UnknownJob: no job has this id.
@@ -37,13 +37,13 @@ def get_standing(store: Store, job_id: JobId) -> JobStanding:
 
 
 def find_job(store: Store, text: str) -> JobId:
-    """Return the id of the only job with an id that begins with this text.
+    """Return the id of the only job whose id begins with this text.
 
-    A whole id is returned as it is, without a look at Redis.
+    A complete id is returned without a call of Redis.
 
     Raises:
-        UnknownJob: the text is no beginning of an id, or no job's id begins so.
-        UserError: several do.
+        UnknownJob: no job's id begins with the text.
+        UserError: several ids begin with the text.
     """
     if is_job_id(text):
         return JobId(text)

@@ -12,13 +12,13 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_lookup import get_standing
 
 RECONNECT_FOR_S = 30.0
-"""A restart takes a few seconds, and so does a failover."""
+"""Seconds for which a client tries to reconnect. A restart or a failover takes a few seconds."""
 RECONNECT_EVERY_S = 0.5
-"""Between two tries."""
+"""Seconds between two tries."""
 
 
 class ReconnectLimit:
-    """Runs out where Redis stays away, and is whole again when it has answered."""
+    """The time for which a client waits for a Redis that is away. A reply of Redis resets it."""
 
     def __init__(
         self, for_s: float = RECONNECT_FOR_S, now: Callable[[], float] = time.monotonic
@@ -29,15 +29,19 @@ class ReconnectLimit:
 
     @property
     def is_away(self) -> bool:
-        """Whether Redis has not answered the last time."""
+        """Return whether the last call had no reply."""
         return self._away_since is not None
 
     def renew(self) -> None:
-        """Redis has answered."""
+        """Note a reply of Redis."""
         self._away_since = None
 
     def bear(self, error: StoreUnavailable) -> None:
-        """Redis has not answered. Raises: StoreUnavailable: this one; it has not for too long."""
+        """Note a call without a reply.
+
+        Raises:
+            StoreUnavailable: Redis has been away for too long.
+        """
         if self._away_since is None:
             self._away_since = self._now()
         if self._now() - self._away_since > self._for_s:
@@ -45,7 +49,7 @@ class ReconnectLimit:
 
 
 FOLLOW_S = 5.0
-"""The longest that one look for new events blocks."""
+"""Longest time in seconds for which one read of new events blocks."""
 
 
 def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Iterator[Recorded]:

@@ -1,4 +1,4 @@
-"""A job in brief. It takes the same number of round trips and bytes for 10,000 handoffs as for 100."""
+"""A summary of a job. Its round trips and bytes do not grow with the number of handoffs."""
 
 from __future__ import annotations
 
@@ -29,20 +29,19 @@ from handoff_queue.supervisor.client.waiting_reasons import missing_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
 MOST_NAMED = 20
-"""Handoffs of a kind that are named: a screen has room for these, and the books note as many."""
+"""Most handoffs of a kind that the summary names. A screen has room for them."""
 MOST_NEWEST = 10
 MOST_PAYLOAD_BYTES = 32_000
-"""Of a handoff's message and result, of which a line is shown, and of the answer with its sources.
-"""
+"""Most bytes of a payload that the summary reads: of a message, a result or the answer."""
 MOST_ANSWER_CHARS = 4_000
-"""A screen or two; for a longer one there is `handoff result`."""
+"""Most characters of an answer in the summary. `handoff result` prints longer answers."""
 MOST_WAITING = 1_000
-"""Looked at of each queue that nobody serves."""
+"""Handoffs that are read of each unserved queue."""
 _TASK_CHARS, _WHY_CHARS = 100, 300
 
 
 class JobOutline(Message):
-    """A job in brief, as `handoff show` prints it."""
+    """A summary of a job, as `handoff show` prints it."""
 
     job_id: str
     status: JobStatus
@@ -51,43 +50,44 @@ class JobOutline(Message):
     priority: Priority = Priority.INTERACTIVE
     mode: Mode = Mode.TEAM
     events: int
-    """The length of its journal."""
+    """The number of events in the journal."""
     plan: dict[str, Any] | None = None
-    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: it has 20 steps
-    at most, or is not in the books.
+    """{steps, parts: [{first, last, count, specialist}], other_steps}. Null: the plan has at
+    most 20 steps.
     """
     counts: dict[str, int] | None = None
-    """{issued, ok, partial, needs_input, failed, dropped, open} of all its handoffs. Null: a
-    version that does not count worked on it.
-    """
+    """{issued, ok, partial, needs_input, failed, dropped, open} of all handoffs."""
     at_work: dict[str, Any]
-    """{running, throttled, at_least}: how many of the open ones; at_least: there may be more."""
+    """{running, throttled, at_least} of the open handoffs. `at_least`: there may be more."""
     failed: tuple[dict[str, Any], ...] = ()
-    """The newest that failed or needed something, the newest first: {handoff_id, assigned_to,
-    state, worker, task, why, doing, child, usage, issued_at, started_at, finished_at}.
+    """The newest handoffs that failed or need input, the newest first: {handoff_id,
+    assigned_to, state, worker, task, why, doing, child, usage, issued_at, started_at,
+    finished_at}.
     """
     dropped: tuple[dict[str, Any], ...] = ()
     running: tuple[dict[str, Any], ...] = ()
-    """Those whose leases end first."""
+    """The running handoffs with the leases that end first."""
     newest: tuple[dict[str, Any], ...] = ()
-    """The last that ended, or were issued, the newest first."""
+    """The handoffs that ended or were issued last, the newest first."""
     reviews: tuple[dict[str, Any], ...] = ()
-    """{round, decision} of those among the last events."""
+    """{round, decision} of the reviews among the last events."""
     answer: JsonValue = None
-    """Null: there is none, or it is long (`left_out`)."""
+    """The answer. Null: there is none, or the answer is long (`left_out`)."""
     usage: dict[str, Any]
-    """As in `JobResult`."""
+    """The usage, as in `JobResult`."""
     wall_s: float
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """What this does not say, and the command that does, a line each."""
+    """One line for each part that the summary leaves out, with the command that prints the
+    part.
+    """
 
 
 def outline_on(store: Store, job_id: JobId) -> JobOutline:
-    """Return a job in brief. It takes about eight round trips, however many steps there are.
+    """Return the summary of a job. It takes about eight round trips for any number of steps.
 
     Raises:
-        UnknownJob: there is none.
+        UnknownJob: there is no such job.
     """
     glance = store.job_summaries.of(job_id)
     job, submitted = glance.job, glance.first.event
@@ -135,7 +135,9 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
 
 
 def _end(glance: JobSummary) -> tuple[JobEnded | None, float]:
-    """The end that stands, and when it was; None, and the moment at which it was read: it goes on."""
+    """Return the last event JobEnded and its time. If the job runs: None and the time of the
+    read.
+    """
     if glance.job.status.ended:
         for recorded in reversed(glance.tail):
             if isinstance(recorded.event, JobEnded):
@@ -162,7 +164,7 @@ def _reviews(glance: JobSummary) -> tuple[dict[str, Any], ...]:
 def _told(
     store: Store, glance: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
 ) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
-    """These handoffs in short, and the answer if it is."""
+    """Return short forms of these handoffs, and the answer if it is short."""
     job_id = glance.job.job_id
     books = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]
@@ -177,8 +179,8 @@ def _told(
 def _in_short(
     handoff_id: HandoffId, books: HandoffBooks, texts: Mapping[str, str]
 ) -> dict[str, Any]:
-    """One handoff. `task` and `why` are null where they are in a payload that is too long to
-    be read for a line.
+    """Return the short form of a handoff. `task` and `why` are null if their payload is too
+    long.
     """
     message: dict[str, Any] = json.loads(texts.get(books.message, "{}"))
     result: dict[str, Any] = json.loads(texts.get(books.result or "", "{}"))
@@ -213,7 +215,7 @@ def _notes(
 
 
 def _left_out(glance: JobSummary, ended: JobEnded | None) -> Iterable[str]:
-    """`ended`: with an answer that is not shown; None: there is none."""
+    """Yield the lines of `left_out`. `ended`: the end of a job whose answer is not shown."""
     job_id, tally = glance.job.job_id, glance.tally
     if tally is None:
         yield f"how many handoffs there are, and the plan: a version that does not count has been there: `handoff show {job_id} --full`"

@@ -65,7 +65,7 @@ from handoff_queue.supervisor.roles.router import Route
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job at one moment."""
+    """Everything in the store about a job, at one moment."""
 
     at: float
     """Unix time in seconds, by Redis's clock."""
@@ -82,8 +82,8 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
     """Read the journal of a job and all its payloads.
 
     Raises:
-        UnknownJob: there is none.
-        StoreError: its payloads are gone.
+        UnknownJob: there is no such job.
+        StoreError: a payload is gone.
     """
     journal = tuple(store.journal.read(job_id))
     standing = next(iter(store.jobs.standings([job_id])), None)
@@ -120,12 +120,12 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
 
 
 def letters_about(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
-    """Dead letters that speak of a job."""
+    """Return the dead letters about a job."""
     return tuple(letter for letter in store.dead_letters.newest() if job_id in letter.body)
 
 
 def refs_in(value: object) -> Iterable[BlobRef]:
-    """Every payload that a wire type refers to, however deep."""
+    """Yield every payload reference in a wire type, at any depth."""
     if isinstance(value, BlobRef):
         yield value
     elif isinstance(value, BaseModel):
@@ -141,7 +141,9 @@ CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged th
 
 
 class JobResult(Message):
-    """A job's outcome. While it runs, `answer` is null and the lists hold what there is."""
+    """The result of a job. While the job runs, `answer` is null and the lists hold the results
+    so far.
+    """
 
     job_id: str
     status: JobStatus
@@ -227,16 +229,15 @@ class JobResult(Message):
     `waiting` if it does.
     """
     waits_for: tuple[str, ...] = Field(default=(), exclude=True)
-    """A line for each answer of a person that the job waits for."""
+    """One line for each question of the job to a person."""
     has_open_points: bool = Field(default=False, exclude=True)
     """Whether the answer names open points."""
     row_results: tuple[Row, ...] = Field(default=(), exclude=True)
-    """What `rows` gives of every repeated step."""
+    """The rows of every repeated step."""
     last_repeated: frozenset[str] = Field(default=frozenset(), exclude=True)
-    """The repeated steps that no other step of the same item follows."""
+    """The repeated steps that are the last ones for their items."""
     asked_for_a_form: bool = Field(default=False, exclude=True)
-    """The job has an answer schema: its answer is a JSON value, a string as well, and no Markdown.
-    """
+    """True: the job has an answer schema, and the answer is a JSON value."""
 
     def rows(self, step: str | None = None) -> list[Row]:
         """Return a row for each item of a workflow with `for_each`, under the item's own key.
@@ -252,11 +253,11 @@ class JobResult(Message):
 
 
 def report_on(store: Store, job_id: JobId) -> JobResult:
-    """Read everything that the store has about a job.
+    """Read the result of a job from the store.
 
     Raises:
-        UnknownJob: there is none.
-        StoreError: its payloads are gone.
+        UnknownJob: there is no such job.
+        StoreError: a payload is gone.
     """
     return report_of(record_of(store, job_id))
 
@@ -322,8 +323,8 @@ def _rows(
 
 
 def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
-    """The end that stands, and when it was; None, and the moment of the record: it goes on,
-    perhaps again.
+    """Return the last event JobEnded and its time. If the job runs: None and the time of the
+    record.
     """
     if record.job.status.ended:
         for recorded in reversed(record.journal):
@@ -425,7 +426,9 @@ def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
 def handoff_as_json(
     message: str, group: str | None, child: JobId | None, standing: HandoffStanding | None
 ) -> dict[str, Any]:
-    """A handoff as `JobResult.handoffs` has it. `message`: the AgentHandoff, as JSON."""
+    """Return a handoff in the form of `JobResult.handoffs`. `message`: the AgentHandoff as
+    JSON.
+    """
     books = (
         {}
         if standing is None
@@ -496,14 +499,14 @@ MOST_ID_CHARS = 80
 
 
 class HandoffReport(Message):
-    """What `handoff show --handoff` says of each."""
+    """One handoff in full, as `handoff show --handoff` prints it."""
 
     handoff: dict[str, Any]
-    """The AgentHandoff in full with its books, as in `JobResult.handoffs`."""
+    """The AgentHandoff with its usage, as in `JobResult.handoffs`."""
     result: dict[str, Any] | None = None
-    """The HandoffResult in full; null: there is none yet."""
+    """The HandoffResult. Null: the handoff has no result yet."""
     turns: tuple[dict[str, Any], ...] = ()
-    """The stored turns: of a handoff that runs, or with the setting that keeps turns."""
+    """The stored turns of a running handoff, or of any handoff with HANDOFF_KEEP_TURNS."""
 
 
 def handoffs_on(
@@ -513,8 +516,8 @@ def handoffs_on(
 
     Raises:
         UnknownJob: there is no such job.
-        UserError: it has none of that name.
-        StoreError: its payloads are gone.
+        UserError: the job has no handoff with one of the ids.
+        StoreError: a payload is gone.
     """
     wanted = list(dict.fromkeys(handoff_ids))
     books = store.job_summaries.handoffs(

@@ -57,7 +57,12 @@ if TYPE_CHECKING:
 
 
 def check_documents(documents: object) -> None:
-    """Raises: UserError: documents of another type, or a name that no document can have."""
+    """Check the type of the documents, and their names.
+
+    Raises:
+        UserError: the documents have another type, or a document has a name that is not
+            allowed.
+    """
     from handoff_queue.shared.documents.folder import (
         FolderReading,  # reads YAML and HTML: slow to import
     )
@@ -80,7 +85,7 @@ def check_documents(documents: object) -> None:
 
 
 def _is_document_name(name: str) -> bool:
-    """The same that a folder may hold: hidden files are no documents."""
+    """Return whether a document may have this name. Hidden files are not documents."""
     parts = name.split("/")
     return (
         len(name) <= LONGEST_PATH
@@ -91,8 +96,11 @@ def _is_document_name(name: str) -> bool:
 
 
 def check_names(request: Request) -> None:
-    """Raises: UserError: an empty or unprintable name, a specialist that cannot be one, a
-    webhook that is no URL.
+    """Check the names in a request.
+
+    Raises:
+        UserError: a name is empty or unprintable, no specialist can have the name, or the
+            webhook is not a URL.
     """
     for what, text in (
         ("the idempotency key", request.idempotency_key),
@@ -110,7 +118,11 @@ def check_names(request: Request) -> None:
 
 
 def check_types(request: Request) -> None:
-    """Raises: UserError: a field is of another type, or a value in it is outside its bounds."""
+    """Check the types and the bounds of the fields.
+
+    Raises:
+        UserError: a field has another type, or a value is outside its bounds.
+    """
     from handoff_queue.supervisor.workflows import Items, Workflow
 
     wanted: tuple[tuple[str, object, type, bool], ...] = (
@@ -160,10 +172,11 @@ def check_bounds(what: str, message: Message) -> None:
 
 
 def check_webhook(url: str) -> None:
-    """Check that a POST can be sent there.
+    """Check the URL of a webhook.
 
     Raises:
-        UserError: it cannot, or the URL holds a password, which would be stored with the job.
+        UserError: no POST can be sent to the URL, or the URL holds a password. The job would
+            store the password.
     """
     try:
         parts = split_http_url(url)
@@ -178,12 +191,12 @@ def check_webhook(url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AnswerGates:
-    """What an answer is held against by code, and who said so."""
+    """The gates and facts of an answer, and their origin."""
 
     gates: Gates | None = None
-    """None: nothing is checked."""
+    """The gates. None: code checks nothing."""
     facts: str | None = None
-    """A FactTable, as JSON."""
+    """A FactTable as JSON."""
     said_by: GatesFrom | None = None
 
     @classmethod
@@ -192,7 +205,7 @@ class AnswerGates:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Of the job's submission."""
+        """Return the gates as fields of the event JobSubmitted."""
         return {
             "gates": self.gates,
             "gates_from": self.said_by,
@@ -203,10 +216,10 @@ class AnswerGates:
 def gating_of(
     own: GateSet | None, of_workflow: GateSet | None, of_settings: Path | None
 ) -> AnswerGates:
-    """The gates that hold.
+    """Return the most specific gates: of the request, of the workflow, or of the settings.
 
     Raises:
-        UserError: what is wrong with the file of the settings.
+        UserError: the file of the settings is not valid.
     """
     if own is not None:
         return AnswerGates.of(own, GatesFrom.JOB)
@@ -221,7 +234,7 @@ def gating_of(
 
 @lru_cache(maxsize=1)
 def _default_gates(file: Path) -> GateSet:
-    """Read once, as every setting is."""
+    """Read the gates of the settings, once per process."""
     try:
         return gates_in_file(file)
     except ManyProblems:
@@ -231,8 +244,8 @@ def _default_gates(file: Path) -> GateSet:
 
 
 def checks_of(events: Sequence[Event], words: ResultTexts) -> dict[str, Any] | None:
-    """The gates of a job and what came of them, in the form of `JobResult.gates`. `words`: of
-    its journal.
+    """Return the gates and their results in the form of `JobResult.gates`. `words`: the
+    results.
     """
     submitted = next(event for event in events if isinstance(event, JobSubmitted))
     if submitted.gates is None:
@@ -265,7 +278,7 @@ def _fact_check(check: FactsChecked, words: ResultTexts) -> dict[str, Any]:
 
 
 MOST_TENANT_CHARS = 100
-"""It is part of a key's name, and stands in every list."""
+"""Most characters of a tenant's name. The name is part of a key, and a column of lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,8 +475,8 @@ def _check_encodable(request: Request) -> None:
 
 
 def _check_prices(request: Request, settings: Settings) -> None:
-    """A budget in money can be kept only where prices are known. A model that is named is a
-    real one, whatever this process has.
+    """Check that prices are known if the budget is in money. A named model is a real model,
+    whatever models this process has.
     """
     bound = "--max-usd" if request.limits.max_microusd is not None else "--approve-above-usd"
     above_microusd = request.approvals.above_microusd if request.approvals else None
@@ -487,14 +500,14 @@ def _check_prices(request: Request, settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EarlierWork:
-    """What one job leaves to the next."""
+    """What an earlier job leaves to the job that continues it."""
 
     earlier: Earlier
     given: tuple[Given, ...]
     manifest: BlobRef | None
-    """Of its documents, for a job that brings none of its own."""
+    """The documents of the earlier job, for a job without documents."""
     document_count: int
     payloads: tuple[str, ...]
-    """What all of these refer to."""
+    """The payloads of the results and documents."""
     priority: Priority
-    """What it had."""
+    """The priority of the earlier job."""

@@ -1,4 +1,6 @@
-"""A signature of the host's Celery app (`notify.s(order=7)`), as a job keeps it."""
+"""The signature of a task of the host's Celery app, such as `notify.s(order=7)`, as a job
+stores it.
+"""
 
 from __future__ import annotations
 
