@@ -35,14 +35,14 @@ class Document(Message):
     """One document. Its text lies in the store under its digest."""
 
     path: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
-    """Relative to the folder that was given, with forward slashes; for a fetched page its URL."""
+    """Path relative to the given folder, with forward slashes. For a fetched page: its URL."""
     digest: Digest
-    """SHA-256 of the extracted text: the same text is stored, indexed and cited once, whatever
-    its file.
+    """SHA-256 of the extracted text. Files with the same text are stored, indexed and cited
+    once.
     """
     media_type: str
     chars: NonNegativeInt
-    """Length of the extracted text; citations count in these."""
+    """Length of the extracted text in characters. Citations count in characters, too."""
 
 
 class Manifest(Message):
@@ -87,21 +87,21 @@ class Feedback(Message):
     author: Author
     text: Text
     previous: BlobRef | None = None
-    """The HandoffResult that it speaks of."""
+    """The HandoffResult that the feedback is about."""
 
 
 class Artifact(Message):
-    """Something to work from that is not a step's result."""
+    """Material for a handoff that is not the result of a step."""
 
     kind: Literal["documents"]
     name: str
     manifest: BlobRef
-    """A `shared.types.handoff.Manifest`, as JSON."""
+    """A Manifest as JSON."""
     count: NonNegativeInt
 
 
 class AgentHandoff(Message):
-    """One attempt at one step. It is all that the specialist gets to see."""
+    """One attempt at one step. The specialist sees nothing else of the job."""
 
     schema_version: Literal[1] = 1
     handoff_id: HandoffIdField
@@ -128,7 +128,7 @@ class AgentHandoff(Message):
     """Overrides the specialist's model for this job (`--model`)."""
     return_to: str = "supervisor.advance"
     depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 0
-    """0: given by the job's own supervisor; more: by a sub-supervisor."""
+    """0: the job's own supervisor issued the handoff. More: a sub-supervisor did."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -148,13 +148,13 @@ class ResultStatus(StrEnum):
     OK = "ok"
     """The output matches the expected format and the task is done."""
     PARTIAL = "partial"
-    """A limit or a gap stopped it; output is the work so far."""
+    """A limit or a gap stopped the work. The output is the work so far."""
     FAILED = "failed"
-    """Nothing usable; `error` says why."""
+    """The output is not usable. `error` has the reason."""
     NEEDS_INPUT = "needs_input"
-    """Cannot go on without `needs`, which goes to the planner."""
+    """The specialist needs the input in `needs`, which the planner provides."""
     SKIPPED = "skipped"
-    """The condition of the step was not met; `error` says how. No specialist answers this."""
+    """The condition of the step is false. `error` has the reason. No specialist returns this."""
 
 
 class StopReason(StrEnum):
@@ -167,7 +167,7 @@ class StopReason(StrEnum):
     DEADLINE = "deadline"
     JOB_BUDGET = "job_budget"
     DAY_BUDGET = "day_budget"
-    """The cap a day of the tenant or of the installation."""
+    """The daily budget of the tenant or of the installation."""
     PARENT_BUDGET = "parent_budget"
     """The budget of a parent job, at any depth."""
     REFUSED = "refused"
@@ -176,7 +176,7 @@ class StopReason(StrEnum):
     TOO_MANY_CLAIMS = "too_many_claims"
     CANCELLED = "cancelled"
     DEFECT = "defect"
-    """An exception in our own code, or in a specialist's file or tool."""
+    """An exception in this project's code, or in a specialist's file or tool."""
 
 
 BUDGETS = frozenset({StopReason.JOB_BUDGET, StopReason.DAY_BUDGET, StopReason.PARENT_BUDGET})
@@ -202,17 +202,17 @@ Fact = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
 class Claim(Message):
-    """One statement of fact. The text of an output points to it as `[id]`, from other steps as
-    `[step.id]`.
+    """One statement of fact. The text of an output refers to the claim as `[id]`, and other
+    steps as `[step.id]`.
 
-    One that gives something a value says so in parts as well, so that code can hold it against
-    others; each is as the model wrote it.
+    A claim with a value also states the parts of the value, so that code can compare claims.
+    Each part is stored as the model wrote it.
     """
 
     id: ClaimId
     text: Text
     sources: tuple[Citation, ...] = ()
-    """Empty: nothing that could be checked stands behind it."""
+    """Citations that code has checked. Empty: the claim has no checked source."""
     subject: Fact | None = None
     attribute: Fact | None = None
     value: Fact | None = None
@@ -222,12 +222,12 @@ class Claim(Message):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether it says what of what is how much: a claim that code can hold against others."""
+        """Return whether the claim states a value in parts, so that code can compare it."""
         return bool(self.subject and self.attribute and self.value)
 
 
 class HandoffResult(Message):
-    """The result of one handoff. A failure is a result too."""
+    """The result of one handoff. A failure is also a result."""
 
     schema_version: Literal[1] = 1
     handoff_id: HandoffIdField
@@ -253,8 +253,8 @@ class HandoffResult(Message):
 
     @property
     def failure(self) -> str:
-        """The kind of its failure, without a model's words: what ended it, or `failed_result` where
-        its own answer says so; '': none.
+        """Return the kind of the failure without the model's words: the stop reason, or
+        `failed`. '' if the handoff did not fail.
         """
         if self.status is not ResultStatus.FAILED:
             return ""
@@ -296,13 +296,11 @@ _DONE = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_EMPTY_PHRASE = 120
-"""Characters; a longer text says more than that it is done."""
+"""Most characters of a text that only announces completion."""
 
 
 def says_only_that_it_is_done(output: JsonValue) -> bool:
-    """Whether an output merely announces completion ("I completed the task") instead of being
-    the work.
-    """
+    """Return whether an output only announces completion, such as "I completed the task"."""
     if isinstance(output, str):
         return not output.strip() or (
             len(output) <= _LONGEST_EMPTY_PHRASE and _DONE.match(output.strip()) is not None
@@ -313,7 +311,7 @@ def says_only_that_it_is_done(output: JsonValue) -> bool:
 def failed_result(
     handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReason.DEFECT
 ) -> HandoffResult:
-    """The result of a handoff that never got to say anything itself."""
+    """Return the result of a handoff that failed before its model could answer."""
     return result_of(
         handoff, status=ResultStatus.FAILED, error=error[:500], stop_reason=stop_reason
     )
@@ -335,31 +333,31 @@ def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
 
 
 class Given(Message):
-    """One result, copied into the job's own payloads."""
+    """One result of an earlier job, copied into the payloads of this job."""
 
     step: StepIdField
-    """The step that made it, there; no step of the job has this id."""
+    """The step of the earlier job. No step of this job has this id."""
     specialist: NameField
     title: str = ""
     result: BlobRef
     """A HandoffResult, as JSON."""
     is_answer: bool = False
-    """It is what the others ended with: who gets the whole request gets this with it."""
+    """True: the result is the answer of the earlier job."""
 
 
 class Earlier(Message):
-    """The job that this one follows on."""
+    """The earlier job that this job continues."""
 
     job_id: JobIdField
     request: BlobRef
-    """What was asked there."""
+    """The request of the earlier job."""
 
 
 def answers_in(given: Sequence[Given]) -> tuple[StepId, ...]:
-    """What a step without a planner is given."""
+    """Return the results that a step without a planner receives."""
     return tuple(one.step for one in given if one.is_answer)
 
 
 def own(depends_on: Sequence[StepId], given: Collection[StepId]) -> tuple[StepId, ...]:
-    """Without those that are there from the beginning."""
+    """Return the dependencies that are steps of this job."""
     return tuple(step for step in depends_on if step not in given)

@@ -1,5 +1,5 @@
-"""Names of things. All are plain strings that survive a URL, a file name, a Redis key and a
-Celery task id.
+"""Ids. All are plain strings that are safe in URLs, file names, Redis keys and Celery task
+ids.
 """
 
 from __future__ import annotations
@@ -29,32 +29,36 @@ NameField = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 _words = random.Random()  # noqa: S311 (no secret: see `new_word`)
-"""Seeded by the system, and nobody else's: whoever seeds `random` itself would repeat it."""
+"""A generator of its own: a program that seeds `random` does not repeat these words."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_words.seed)
 
 
 def new_word() -> str:
-    """64 random bits, to be told apart from all others and not to be kept from anyone; of a
-    process that was restored twice from one image, the same twice. Those of the system cost a
-    system call, for which a thread gives up the interpreter lock, and waits to have it back.
+    """Return 64 random bits as text. The word is unique, but no secret.
+
+    `os.urandom` would release the interpreter lock for a system call. Two processes that were
+    restored from one image return the same words.
     """
     return f"{_words.getrandbits(64):016x}"
 
 
 def new_job_id() -> JobId:
-    """48 random bits: at a million jobs, one chance in 560 of a clash, which `submit` refuses."""
+    """Return a new id with 48 random bits.
+
+    With a million jobs, a clash has a chance of one in 560. `submit` refuses a clash.
+    """
     return JobId(f"j-{secrets.token_hex(6)}")
 
 
 def job_id_for(tenant: str, idempotency_key: str) -> JobId:
-    """The same key always gives the same job."""
+    """Return the job id of an idempotency key. The same key gives the same id."""
     return JobId("j-" + digest_of(f"{tenant}\0{idempotency_key}")[:12])
 
 
 def child_id_for(parent: JobId, handoff_id: HandoffId) -> JobId:
-    """The job that does a handoff of another one: always the same, so that beginning it twice
-    begins it once.
+    """Return the id of the child job of a handoff. It is always the same, so a child starts
+    once.
     """
     return JobId("j-" + digest_of(f"{parent}/{handoff_id}")[:12])
 
@@ -69,5 +73,7 @@ def is_job_id_prefix(text: str) -> bool:
 
 
 def handoff_id(step: str, attempt: int) -> HandoffId:
-    """One attempt at one step, unique within its job: `compare.2`."""
+    """Return the id of one attempt at one step, such as `compare.2`. It is unique within its
+    job.
+    """
     return HandoffId(f"{step}.{attempt}")

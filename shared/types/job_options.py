@@ -13,85 +13,79 @@ from handoff_queue.shared.types.message import Message
 
 
 class Mode(StrEnum):
-    """Who does a job, and who decides that."""
+    """How a job is supervised."""
 
     AUTO = "auto"
-    """One cheap call decides between one specialist and a team."""
+    """A router decides with one cheap call between one specialist and a team."""
     SINGLE = "single"
     """One specialist with its tools: no planner, no review, no synthesis."""
     PIPELINE = "pipeline"
     """The steps of a workflow file: no planner."""
     TEAM = "team"
-    """A planner makes a DAG of steps, which is run as it is."""
+    """A planner makes a DAG of steps. The plan does not change."""
     ADAPTIVE = "adaptive"
-    """A team whose plan is looked at again whenever results come in: steps are added, changed
-    or dropped.
-    """
+    """A team whose replanner adds, changes or drops steps whenever results arrive."""
 
 
 class Priority(StrEnum):
-    """The class of a job's messages, in every queue: none of a class is taken while one of a
-    class above it waits.
-    """
+    """The class of a job's messages. In every queue, messages of a higher class come first."""
 
     INTERACTIVE = "interactive"
-    """Somebody waits for the answer."""
+    """A user waits for the answer."""
     BATCH = "batch"
-    """Nobody does; it is done with what the others leave."""
+    """No user waits. The job uses the slots that interactive jobs leave free."""
 
 
 MOST_WAIT_S = 30 * 24 * 3_600
-"""A question that nobody answers for so long ends its job, whatever was asked for: what waits
-is kept in Redis.
-"""
+"""Longest wait for an answer in seconds. Redis holds all waiting jobs in memory."""
 
 
 class ApprovalOf(StrEnum):
-    """What a job waits for an approval of."""
+    """What a person approves."""
 
     PLAN = "plan"
-    """Before its first step is handed over."""
+    """The plan, before its first step is issued."""
     RESEARCH = "research"
-    """When all steps are settled, before review and synthesis."""
+    """The results of all steps, before review and synthesis."""
     ANSWER = "answer"
-    """Before it leaves."""
+    """The answer, before the job ends."""
     COST = "cost"
-    """Before more is begun than what is already under way."""
+    """The cost so far, before new work begins."""
     STEP = "step"
-    """Before steps begin that say `approve`, or that act in a job with an answer to approve."""
+    """Steps with `approve: true`, and steps with effects in a job whose answer needs approval."""
     FAILURE = "failure"
-    """Before the job goes on without a step that failed and whose plan says `ask`."""
+    """A failed step with `on_failure: ask`, before the job continues without it."""
 
 
 class OnTimeout(StrEnum):
-    """What becomes of a job whose question nobody has answered in time."""
+    """What happens if nobody answers a question in time."""
 
     GO_ON = "go-on"
-    """As if it had been approved."""
+    """The question counts as approved."""
     STOP = "stop"
-    """It is cancelled."""
+    """The job is cancelled."""
     REMIND = "remind"
-    """Its user is told again, each time after twice as long, and it waits on."""
+    """The user gets a reminder, each after twice the time, and the job waits on."""
 
 
 class Approvals(Message):
-    """What of a job is to be approved of."""
+    """What a person approves in a job, and for how long the job waits."""
 
     what: tuple[ApprovalOf, ...] = ()
     above_microusd: Microusd | None = None
-    """The cost is to be approved of once it is more than this."""
+    """A person must approve the cost above this amount."""
     timeout_s: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
-    """How long a question stands. None: as long as one may."""
+    """Longest wait for an answer in seconds. None: `MOST_WAIT_S`."""
     on_timeout: OnTimeout = OnTimeout.STOP
 
     @property
     def are_wanted(self) -> bool:
-        """Whether the user asked for any question."""
+        """Return whether the user requested any approval."""
         return bool(self.what) or self.above_microusd is not None
 
     @property
     def wait_s(self) -> int:
-        """The longest that the job waits for one answer."""
+        """Return the longest wait for one answer in seconds."""
         return (
             MOST_WAIT_S
             if self.timeout_s is None or self.on_timeout is OnTimeout.REMIND
@@ -100,23 +94,24 @@ class Approvals(Message):
 
 
 NOBODY_THERE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)
-"""Where nobody could be asked: what a plan would ask is taken as approved."""
+"""Approvals of a command without a terminal: every question counts as approved."""
 
 
 MOST_NAME_CHARS = 255
-"""Of a task or a queue: AMQP's longest short string, in bytes."""
+"""Most bytes of the name of a task or a queue: the longest short string of AMQP."""
 DEFAULT_QUEUE = "celery"
 """The queue of a stock Celery worker."""
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS)]
 
 
 class EndTask(Message):
-    """The task, its queue and its own arguments. The end of the job is added when the task is sent."""
+    """A task of the host's Celery app, which the supervisor sends at the end of the job."""
 
     task: _Name
     queue: _Name = DEFAULT_QUEUE
     args: tuple[StorableJson, ...] = ()
     kwargs: dict[str, StorableJson] = Field(default_factory=dict)
     is_told: bool = True
-    """Whether the end of the job goes before `args`, as the result of a task goes to its callback.
+    """True: the end of the job is the first argument, as the result of a task is for its
+    callback.
     """

@@ -1,7 +1,6 @@
-"""How much a job, and one handoff of it, may use; and the bounds of every number that a user
-can give.
+"""Limits of a job and of one handoff, and the bounds of every number that a user can set.
 
-All numbers stay below 2**53: Lua, in which Redis keeps the books, counts in doubles.
+All numbers stay below 2**53, because Lua counts in doubles.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MOST_OUTPUT_TOKENS = 10_000_000
 MOST_USD = 1_000_000_000
 MOST_MICROUSD = MOST_USD * 1_000_000
 MOST_SECONDS = 365 * 86_400
-"""The longest time that a user can ask for. `threading.Event.wait` takes at most 292 years."""
+"""Longest time that a user can set. `threading.Event.wait` takes at most 292 years."""
 MOST_SLOTS = 10_000
 """Threads of one worker process."""
 
@@ -31,42 +30,42 @@ Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 OutputTokens = Annotated[int, Field(ge=1, le=MOST_OUTPUT_TOKENS)]
 Microusd = Annotated[int, Field(ge=1, le=MOST_MICROUSD)]
-"""Millionths of a US dollar: the unit of the books."""
+"""Millionths of a US dollar, the unit of all budgets."""
 Dollars = Annotated[float, Field(ge=0.000_001, le=MOST_USD, allow_inf_nan=False)]
-"""An amount that the books can count."""
+"""An amount in dollars that the budgets can count."""
 Seconds = Annotated[int, Field(ge=1, le=MOST_SECONDS)]
 Rounds = Annotated[int, Field(ge=0, le=10)]
 Depth = Annotated[int, Field(ge=0, le=MOST_DEPTH)]
 
 
 class HandoffLimits(Message):
-    """The local budget of one handoff. Hitting any of them ends it as `partial`."""
+    """The local budget of one handoff. At any of these limits, the handoff ends as `partial`."""
 
     max_turns: Count = 8
-    """Model calls, repairs and retries included."""
+    """Model calls, with repairs and retries."""
     max_tokens: Tokens = 200_000
     """Input and output tokens over all turns."""
     max_output_tokens: OutputTokens = 8_192
     """Output tokens of one model call."""
     max_microusd: Microusd | None = None
-    """Over all turns, calls that a kill cut off included. None: only the job's."""
+    """Money over all turns, with calls that a kill cut off. None: only the job's budget
+    counts.
+    """
     max_seconds: Seconds | None = None
-    """From its first claim. None: until the deadline."""
+    """Seconds from the first claim. None: until the deadline."""
     deadline: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Unix time in seconds, by Redis's clock."""
 
 
 class OnLimit(StrEnum):
-    """What becomes of a job whose budget, or whose day's, is spent."""
+    """What happens when the budget of the job or of the day is spent."""
 
     STOP = "stop"
-    """It ends at once with what it has; calls in the air are cut."""
+    """The job ends at once with its results so far. Running calls are cut off."""
     WRAP_UP = "wrap-up"
-    """Nothing new is begun; what runs comes to its end, and enough was kept to review and
-    write the answer.
-    """
+    """No new step begins. Running steps end, and a reserve pays for the review and the answer."""
     ASK = "ask"
-    """It waits for a decision, until its time is over."""
+    """The job waits for a decision of its user, until its time is over."""
 
 
 class JobLimits(Message):
@@ -76,27 +75,25 @@ class JobLimits(Message):
     max_tokens: Tokens | None = None
     max_microusd: Microusd | None = None
     max_seconds: Seconds = 3_600
-    """From submit to answer; then the job ends with what it has."""
+    """Seconds from submission to answer. Then the job ends with its results so far."""
     max_rounds: Rounds = 2
-    """Times that the reviewer may send work back; and, counted apart, that the plan of an
-    adaptive job may be changed.
+    """Most rounds of review, and most changes of the plan of an adaptive job. Both are counted
+    separately.
     """
     max_handoffs: Count = 200
     max_steps: Count = 20
-    """What a planner may ask for, and a replanner add to."""
+    """Most steps of a plan, and most steps that a replanner adds."""
     max_depth: Depth = 2
-    """How far below a job there may be child jobs, with sub-supervisors of their own; 0: it
-    has none.
-    """
+    """Most levels of child jobs below the job. 0: no child jobs."""
     on_limit: OnLimit = OnLimit.WRAP_UP
-    """When turns, tokens or money are spent."""
+    """What happens when turns, tokens or money are spent."""
     max_turns_per_handoff: Count | None = None
-    """Caps every specialist's own max_turns (`--max-turns`)."""
+    """Upper bound for the max_turns of every specialist (`--max-turns`)."""
 
 
 class NewLimits(Message):
-    """Of a job that has ended, or waits for a decision: of all of it, from its beginning.
-    None: as it was.
+    """New limits of a job that has ended or waits for a decision. They count from the
+    submission. None: unchanged.
     """
 
     max_turns: Count | None = None

@@ -1,4 +1,4 @@
-"""What every wire type has in common: frozen, strict, closed to unknown fields, canonical as JSON."""
+"""The base of all messages: frozen, strict, without unknown fields, with one JSON form."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
 
 Unsaid = Field(exclude_if=lambda value: value is None)
-"""Of a field that stands in the JSON only where it says something: a version that does not
-know it reads all other values.
+"""A field that is left out of the JSON when it is None, so that older versions can read the
+rest.
 """
 
 
 class Message(BaseModel):
-    """A frozen value that travels between processes or lies in the store as JSON."""
+    """A frozen value that travels between processes or is stored as JSON."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", ser_json_inf_nan="null", hide_input_in_errors=True
     )
 
     def to_json(self) -> str:
-        """The one JSON text of this value: what is hashed is what is stored and sent."""
+        """Return the JSON text of the message. The same text is hashed, stored and sent."""
         return self.model_dump_json()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Parse and validate.
+        """Parse and validate a message.
 
         Raises:
-            MalformedMessage: with the first three problems, in one line, and none of the payload.
+            MalformedMessage: the first three problems in one line, without the payload.
         """
         try:
             return cls.model_validate_json(text)
@@ -45,10 +45,10 @@ class Message(BaseModel):
 
     @classmethod
     def of(cls, value: JsonValue) -> Self:
-        """The same out of JSON's values: a part of another message, such as the output of a result.
+        """Validate a JSON value, such as the output of a result.
 
         Raises:
-            MalformedMessage: as of a text; or it cannot be said in one.
+            MalformedMessage: see `from_json`.
         """
         try:
             text = to_json(value)
@@ -59,8 +59,8 @@ class Message(BaseModel):
         return cls.from_json(text)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, at half its price: a message has neither private attributes nor extra
-        ones that a copy would take along.
+        """Copy as pydantic does, at half the cost: a message has no private or extra
+        attributes.
         """
         if deep:
             return super().model_copy(update=update, deep=True)
@@ -77,22 +77,20 @@ class Message(BaseModel):
 
     @property
     def content_digest(self) -> str:
-        """SHA-256 of the JSON text, hexadecimal."""
+        """Return the SHA-256 of the JSON text, hexadecimal."""
         return digest_of(self.to_json())
 
 
 NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
-"""For whatever else parses what others have written: the traceback of a defect goes into a log."""
+"""Settings of other parsers of foreign text. A traceback in a log must not hold the text."""
 
 
 REMEMBERED_CHARS = 20_000
-"""Of a text whose digest a process remembers, with some hundred others: a payload is named
-when it is stored and in its event.
-"""
+"""Most characters of a text whose digest the process caches, with some hundred others."""
 
 
 def digest_of(text: str | bytes) -> str:
-    """SHA-256 of the UTF-8 bytes, hexadecimal: the name of a blob."""
+    """Return the SHA-256 of the UTF-8 bytes, hexadecimal. It is the name of a payload."""
     return (
         _digest_again(text)
         if isinstance(text, str) and len(text) <= REMEMBERED_CHARS
@@ -110,11 +108,11 @@ _digest_again = lru_cache(maxsize=256)(_digest)
 def each_problem(
     error: ValidationError, kind: type[BaseModel] | None = None
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Where, from the outermost field inwards, and what, in words of ours; without the
-    offending values (they may be secrets). Of a list that is too short only because of what is
-    wrong with its items, only the items are named.
+    """Yield each problem with its place, from the outermost field inwards.
 
-    `kind`: the type that was read. With it, an unknown field comes with the closest known field.
+    The text does not hold the value, which may be a secret. If a list is too short only
+    because its items are wrong, the items are named. `kind`: the type that was parsed. With
+    `kind`, an unknown field comes with the closest known field.
     """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     places = [problem["loc"] for problem in found]
@@ -132,7 +130,7 @@ def each_problem(
 
 
 def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
-    """Return the fields of the message at a place inside a message; none if it cannot be told."""
+    """Return the fields of the message at a place inside a message. Empty if it is not known."""
     for name in place:
         if isinstance(name, int):  # an item of a list
             continue
@@ -166,7 +164,7 @@ _MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
 
 
 def in_our_words(kind: str, said: str) -> str:
-    """Return what pydantic says of a value, in words for a person who does not know Python's types."""
+    """Return pydantic's problem in words for a person who does not know Python's types."""
     for longer, shorter in _SHORTER.items():
         said = said.replace(longer, shorter)
     if kind in ("enum", "literal_error"):
@@ -177,9 +175,7 @@ def in_our_words(kind: str, said: str) -> str:
 
 
 def problems_of(error: ValidationError, most: int = 3, kind: type[BaseModel] | None = None) -> str:
-    """Where and what, in one line; of what concerns the whole only what. `kind`: as in
-    `each_problem`.
-    """
+    """Return the problems and their places in one line. `kind`: see `each_problem`."""
     problems = each_problem(error, kind)
     found = [f"{'.'.join(where)}: {what}" if where else what for where, what in problems]
     rest = f" (and {len(found) - most} more)" if len(found) > most else ""

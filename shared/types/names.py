@@ -8,33 +8,34 @@ JOB = "supervisor.job"
 SPECIALIST_PREFIX = "specialist."
 
 SUPERVISOR_QUEUE = "supervisor"
-"""Wake-ups: something about a job has changed."""
+"""Wake-ups of jobs that have changed."""
 SUBMISSIONS_QUEUE = "submissions"
-"""First wake-ups of new jobs, apart: 10,000 new jobs must not starve the running ones."""
+"""First wake-ups of new jobs. In a queue of their own, 10,000 new jobs cannot starve running
+jobs.
+"""
 THINK_QUEUE = "think"
-"""The supervisor's own model calls, when a supervisor has no slot left to run them in place."""
+"""Handoffs of roles, when the supervisor that issued them has no free slot."""
 UNROUTED_QUEUE = "unrouted"
-"""Celery's default queue: nothing should ever be in it."""
+"""Celery's default queue. No message of this project goes there."""
 
 ROLES = ("router", "planner", "replanner", "judge", "assessor", "synthesizer")
-"""The supervisor's own agents: handoffs too, on the think queue. `reviewer` is a specialist
+"""The supervisor's own agents. Their calls are handoffs, too. `reviewer` is a specialist
 (docs/decisions/0002).
 """
 CLOSING_ROLES = ("assessor", "synthesizer")
-"""Those that bring a job to its end: what its budget keeps back for that, they alone may use."""
+"""Roles that end a job. Only they may use the reserve of the job's budget."""
 JUDGING_ROLES = ("judge", "assessor")
-"""Those that look at the work of others: HANDOFF_REVIEWER_MODEL gives them a model that is not
-the one that wrote it.
-"""
+"""Roles that judge the work of others. HANDOFF_REVIEWER_MODEL gives them another model."""
 FACT_GATE = "fact_gate"
-"""The step that a fact-checker's handoffs are of: it stands in no plan."""
+"""The step of fact-check handoffs. It is not in any plan."""
 SUB_SUPERVISOR = "supervisor"
-"""Whom a plan names for a step that is a job of its own, with a plan of its own: a child job."""
+"""The specialist of a step that becomes a child job with its own plan."""
 KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")
-"""A queue is a Redis key of its name. These are kombu's keys for messages that are out,
-Celery's default queue, and the exchange of its
-events: a specialist of such a name would wait for ever. (All other keys of theirs and ours
-hold a character that no name may.)
+"""Keys of kombu and Celery: unacknowledged messages, the default queue, and the exchange of
+events.
+
+A queue is a Redis key with the name of the queue, so a specialist with one of these names
+would wait forever. All other keys contain a character that names may not have.
 """
 RESERVED = (*ROLES, SUB_SUPERVISOR, SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
 """Names that no specialist can take."""

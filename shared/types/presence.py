@@ -16,14 +16,14 @@ _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DO
 
 @dataclass(frozen=True, slots=True)
 class RateLimitWait:
-    """In the store it is a sentence, as people read it: `waiting 12 s: rate limit`, `waiting
-    for budget`.
+    """The reason why a handoff waits. The store holds it as a sentence: `waiting 12 s: rate
+    limit`.
     """
 
     what: str
-    """What stands against it, or what it wants."""
+    """The limit or the resource that the handoff waits for."""
     left_s: int | None = None
-    """None: nobody knows how long it will be."""
+    """Seconds that are left. None: not known."""
 
     def __str__(self) -> str:
         return (
@@ -34,7 +34,7 @@ class RateLimitWait:
 
 
 def waiting_in(doing: str) -> RateLimitWait | None:
-    """None: it does something else."""
+    """Parse the sentence. None: the handoff does not wait."""
     found = _WAITING.fullmatch(doing)
     return (
         RateLimitWait(found["what"], int(found["left_s"]) if found["left_s"] else None)
@@ -44,19 +44,19 @@ def waiting_in(doing: str) -> RateLimitWait | None:
 
 
 def is_news(doing: str, before: str) -> bool:
-    """Whether something else goes on now. The seconds that are left count down by themselves."""
+    """Return whether the activity has changed. A countdown of seconds is not a change."""
     now, then = waiting_in(doing), waiting_in(before)
     return now.what != then.what if now and then else doing != before
 
 
 MOST_WORDS = 300
-"""Characters of an error that a process announces. `shared.providers.anthropic.errors` keeps
-as many.
+"""Most characters of an announced error. `shared.providers.anthropic.errors` has the same
+bound.
 """
 MOST_MODELS = 8
-"""A process announces its newest calls to this many models, the newest ones."""
+"""Most models whose newest calls a process announces."""
 MOST_ROLES = 1_000
-"""Roles whose models a process announces."""
+"""Most roles whose models a process announces."""
 Line = Annotated[str, StringConstraints(max_length=1_000)]
 
 Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]

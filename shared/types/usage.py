@@ -1,6 +1,4 @@
-"""What model calls used. Money is whole micro-dollars (1e-6 USD), rounded up: sums never drift
-below the truth.
-"""
+"""Usage of model calls. Money is in whole micro-dollars (1e-6 USD), rounded up."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from pydantic import NonNegativeInt
 from handoff_queue.shared.types.message import Message
 
 MICROUSD = 1_000_000
-"""In one US dollar."""
+"""Micro-dollars in one US dollar."""
 
 
 @overload
@@ -20,8 +18,9 @@ def microusd(usd: float) -> int: ...
 @overload
 def microusd(usd: float | None) -> int | None: ...
 def microusd(usd: float | None) -> int | None:
-    """A limit as a person writes it, never more than that. By its digits: 2.01 in binary is a
-    little less. None: there is none.
+    """Return a limit in micro-dollars, never more than the person wrote.
+
+    The conversion uses the decimal digits, because 2.01 as a double is a little less.
     """
     return None if usd is None else int(Decimal(str(usd)) * MICROUSD)
 
@@ -31,7 +30,7 @@ def cost_usd(microusd: int) -> float: ...
 @overload
 def cost_usd(microusd: int | None) -> float | None: ...
 def cost_usd(microusd: int | None) -> float | None:
-    """For people, and for what leaves the system. None: it is not known."""
+    """Return dollars for people and for other programs. None: the cost is not known."""
     return None if microusd is None else microusd / MICROUSD
 
 
@@ -48,13 +47,13 @@ class Usage(Message):
     cost_microusd: NonNegativeInt | None = 0
     """None: the price of the model is not known. Never zero for unknown."""
     cut_calls: NonNegativeInt = 0
-    """Calls among these that ended without saying what they used, and are counted at the most
-    that it can be: with any, all figures are upper bounds.
+    """Calls that ended without a report of their usage. They count at their upper bound, so
+    with any of them all figures are upper bounds.
     """
     cut_tokens: NonNegativeInt = 0
-    """The part of input_tokens and output_tokens that is theirs."""
+    """The tokens of these calls."""
     cut_microusd: NonNegativeInt = 0
-    """The part of cost_microusd that is theirs, as far as prices are known."""
+    """The cost of these calls, if prices are known."""
 
     def __add__(self, other: Usage) -> Usage:
         if self is NOTHING_USED:
@@ -74,7 +73,7 @@ class Usage(Message):
         )
 
     def of_a_cut_call(self) -> Usage:
-        """The same, known to be no more than an upper bound of what one call used."""
+        """Return this usage as the upper bound of one call that was cut off."""
         return self.model_copy(
             update={
                 "cut_calls": 1,
