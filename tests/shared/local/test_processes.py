@@ -194,4 +194,4 @@ def test_stopping_kills_what_does_not_listen_and_ends_the_store_last(tmp_path: P
 
 
 def test_importing_the_leash_as_a_module_runs_nothing() -> None:
-    assert runpy.run_path(leash.__file__)["leashed"](["a"], 7)[-2:] == ["7", "a"]
+    assert runpy.run_path(leash.__file__)["guarded_command"](["a"], 7)[-2:] == ["7", "a"]
