@@ -104,7 +104,7 @@ class Client:
     def first_clash(self, requests: Sequence[Request]) -> Clash | None:
         """Return the first request whose idempotency key belongs to another request or job.
 
-        None: all requests can be submitted, unless another client uses one of the keys first.
+        Return None if all requests can be submitted. Another client may still use a key first.
         """
         from handoff_queue.supervisor.client.submission import first_clash
 
@@ -304,7 +304,7 @@ class Client:
     def resume(self, role: str) -> int | None:
         """End the pause of a role. Return the number of handoffs that waited.
 
-        None: the role was not paused.
+        Return None if the role was not paused.
 
         Raises:
             UserError: the role is not paused, and no worker serves or has served it.
