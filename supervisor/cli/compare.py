@@ -231,7 +231,7 @@ def comparison_text(found: Comparison) -> str:
 
 
 def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
-    """{run, first, second, better, duels, judge, judged_by, advice}: docs/evaluation.md."""
+    """{run, first, second, better, duels, judge, judged_by, advice}: docs/how-to/evaluation.md."""
     return {
         "run": name,
         "first": asdict(found.first),

@@ -83,7 +83,7 @@ def documents() -> list[Path]:
         ROOT / "README.md",
         ROOT / ".env.example",
         ROOT / "docker-compose.yml",
-        *DOCS.glob("*.md"),
+        *DOCS.rglob("*.md"),
     ]
 
 

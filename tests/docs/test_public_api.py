@@ -17,7 +17,7 @@ IMPORT = re.compile(r"^\s*(?:from|import) handoff_queue(\S*)", re.MULTILINE)
 PLACE = re.compile(r"handoff_queue\.(?:shared|supervisor|workers|chaos)\.[a-z_.]*")
 APPS = {"handoff_queue.supervisor.app", "handoff_queue.workers.app"}
 """Celery's command takes the path of an app."""
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.mark.parametrize("name", handoff_queue.__all__)

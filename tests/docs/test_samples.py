@@ -195,19 +195,19 @@ def check_acl(sample: Sample, _folder: Path) -> None:
 CHECKS: dict[tuple[str, str], Check] = {
     ("README.md", "markdown"): check_specialist,
     ("README.md", "python"): check_tools,
-    ("docs/evaluation.md", "json"): check_golden,
-    ("docs/evaluation.md", "yaml"): check_rubric,
-    ("docs/gates.md", "yaml"): check_gates,
-    ("docs/joins.md", "yaml"): check_workflow,
+    ("docs/how-to/evaluation.md", "json"): check_golden,
+    ("docs/how-to/evaluation.md", "yaml"): check_rubric,
+    ("docs/how-to/gates.md", "yaml"): check_gates,
+    ("docs/concepts/joins.md", "yaml"): check_workflow,
     ("docs/operations.md", "dotenv"): check_environment,
     ("docs/operations.md", "yaml"): check_override,
     ("docs/python.md", "python"): check_program,
     ("docs/security.md", "acl"): check_acl,
-    ("docs/specialists.md", "markdown"): check_specialist,
-    ("docs/specialists.md", "python"): check_host_app,
-    ("docs/tools.md", "python"): check_tools,
-    ("docs/workflows.md", "csv"): check_items,
-    ("docs/workflows.md", "yaml"): check_workflow,
+    ("docs/how-to/add-a-specialist.md", "markdown"): check_specialist,
+    ("docs/how-to/add-a-specialist.md", "python"): check_host_app,
+    ("docs/how-to/add-a-tool.md", "python"): check_tools,
+    ("docs/how-to/workflows.md", "csv"): check_items,
+    ("docs/how-to/workflows.md", "yaml"): check_workflow,
 }
 """Page and language -> how its samples are checked."""
 ANYWHERE: dict[str, Check] = {"console": check_console, "text": check_output}

@@ -1,4 +1,4 @@
-"""The specialist of docs/specialists.md is one, and the page's tables are those of the code."""
+"""The specialist of docs/how-to/add-a-specialist.md is one, and the page's tables are those of the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
 from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
 from tests.docs.test_tools import OWN_TOOLS
 
-PAGE = text_of("specialists")
+PAGE = text_of("how-to/add-a-specialist")
 SECTIONS = sections(PAGE)
 
 

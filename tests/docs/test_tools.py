@@ -1,4 +1,4 @@
-"""The tools of docs/tools.md load, do what the page says of them, and its limits are those of
+"""The tools of docs/how-to/add-a-tool.md load, do what the page says of them, and its limits are those of
 the code.
 """
 
@@ -18,7 +18,7 @@ from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
 from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
 from tests.workers.tools.contexts import Desk
 
-PAGE = text_of("tools")
+PAGE = text_of("how-to/add-a-tool")
 SECTIONS = sections(PAGE)
 OWN_TOOLS = {"order_status", "remind_warehouse"}
 """Of the page's example."""

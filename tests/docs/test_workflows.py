@@ -1,4 +1,4 @@
-"""The workflow of docs/workflows.md is one, and the page's tables are those of the code."""
+"""The workflow of docs/how-to/workflows.md is one, and the page's tables are those of the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from handoff_queue.supervisor.workflows.workflow import (
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import blocks, coded, rows, sections, spans, text_of
 
-PAGE = text_of("workflows")
+PAGE = text_of("how-to/workflows")
 SECTIONS = sections(PAGE)
 
 

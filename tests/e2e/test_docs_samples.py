@@ -35,9 +35,9 @@ def handoff(tmp_path: Path) -> Handoff:
     """Return a folder with the specialists and tools of the documents, as the commands name them."""
     for folder in ("our-specialists", "our-tools", "my-specialists"):
         (tmp_path / folder).mkdir()
-    orders = of_page("docs/specialists.md", "markdown")
+    orders = of_page("docs/how-to/add-a-specialist.md", "markdown")
     (tmp_path / "our-specialists" / "orders.md").write_text(orders)
-    (tmp_path / "our-tools" / "shop.py").write_text(of_page("docs/tools.md", "python"))
+    (tmp_path / "our-tools" / "shop.py").write_text(of_page("docs/how-to/add-a-tool.md", "python"))
     historian = of_page("README.md", "markdown")
     (tmp_path / "my-specialists" / "historian.md").write_text(historian)
     return Handoff(tmp_path)

@@ -106,7 +106,7 @@ def unmeasured_sentences(done: EvaluationReport) -> list[str]:
 
 def report_json(done: EvaluationReport, golden: Path) -> dict[str, Any]:
     """{run, golden, rows, kinds, trials, not_run, not_judged, judge, cost_usd, advice}:
-    docs/evaluation.md.
+    docs/how-to/evaluation.md.
     """
     judge = took_together(one.judging_took for one in done.outcomes)
     return {

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.cli.request_options import gates_of
 from handoff_queue.supervisor.gates.fields_file import MOST_BYTES
 from handoff_queue.supervisor.gates.gates_file import GateSet
 
-PAGE = Path(__file__).parents[3] / "docs" / "gates.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "gates.md"
 
 
 def read(tmp_path: Path, text: str) -> GateSet | None:

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.review import MOST_CRITERIA, Rubric
 from handoff_queue.supervisor.cli.request_options import rubric_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "evaluation.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "evaluation.md"
 
 
 def read(tmp_path: Path, text: str) -> Rubric | None:
