@@ -22,7 +22,7 @@ from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store, open_store
 
-# The two that are off measure how busy the machine is; hangs are what the suite's timeout is for.
+# The two suppressed checks measure the load of the machine. The suite's own timeout finds hangs.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same for all", settings.get_profile("explore"), derandomize=True)
 settings.register_profile(
@@ -30,12 +30,12 @@ settings.register_profile(
 )  # for `make check`
 settings.load_profile(
     "same for all"
-)  # what is red here is red everywhere; `make explore` draws others each time
+)  # The same cases on every machine. `make explore` draws new cases each time.
 
 # A shell ignores Ctrl-C for its commands in the background, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-os.environ["HANDOFF_MODE"] = "team"  # what most tests are about; those that are not say so
+os.environ["HANDOFF_MODE"] = "team"  # The mode of most tests. A test of another mode sets it.
 
 _OURS = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
 
@@ -58,8 +58,8 @@ def redis_server() -> Iterator[str]:
 
 @pytest.fixture
 def redis_url(redis_server: str) -> Iterator[str]:
-    """The URL of an empty Redis. The test fails if it leaves a key of ours that would stay for
-    ever.
+    """Yield the URL of an empty Redis, and fail if the test leaves one of our keys without an
+    expiry.
     """
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
@@ -69,7 +69,7 @@ def redis_url(redis_server: str) -> Iterator[str]:
 
 @pytest.fixture
 def store(redis_url: str) -> Iterator[Store]:
-    """An empty store; leases so long that none runs out by itself, however busy the machine is."""
+    """An empty store. Its leases are long: none ends by itself on a busy machine."""
     opened = open_store(redis_url, Settings(lease_s=3_600))
     yield opened
     opened.connection.close()
@@ -91,7 +91,7 @@ def queues(redis_url: str) -> Iterator[Any]:
 
 @pytest.fixture
 def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where failpoints of this process are armed."""
+    """Folder that arms failpoints in this process."""
     monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
     failpoints.folder.cache_clear()
     yield tmp_path

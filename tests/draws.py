@@ -9,7 +9,8 @@ USUAL = 100
 
 
 def draws(cases: int) -> settings:
-    """So many of them, to stand above a test; in a profile that draws fewer than usual, as
-    `quick` does, fewer by the same factor.
+    """Return Hypothesis settings for this number of cases, as a decorator.
+
+    A profile that draws fewer cases than usual, such as `quick`, scales the number down.
     """
     return settings(max_examples=max(1, cases * settings().max_examples // USUAL))

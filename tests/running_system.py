@@ -30,7 +30,7 @@ EVERYONE = (
 
 @dataclass(frozen=True)
 class RunningSystem:
-    """What a test needs to know of it."""
+    """Address, processes and logs of a running system."""
 
     redis_url: str
     processes: Processes
@@ -63,14 +63,16 @@ def running_system(
     append_only: bool = False,
     is_cold: bool = False,
 ) -> Iterator[RunningSystem]:
-    """Ready when it begins, gone when it ends; it leaves no key that stays for ever.
+    """Start the system, yield it when it is ready, and stop it.
 
-    `settings`: environment variables of all processes, beside the usual ones.
+    Fails if the system leaves a key without an expiry.
 
-    `append_only`: Redis keeps what it holds, and is started again when it dies.
+    `settings`: environment variables of all processes, in addition to the defaults.
 
-    `is_cold`: every process is started as Celery users do it; else they are forked from one
-    that has imported everything.
+    `append_only`: Redis persists its data, and restarts when it dies.
+
+    `is_cold`: start every process from nothing, as a Celery user does. By default, processes are
+    forked from a process that has already imported everything.
     """
     with Processes(folder, None if is_cold else warm.nursery()) as processes:
         url = PrivateRedis(processes, folder, append_only=append_only).start()

@@ -1,6 +1,4 @@
-"""What `make run` makes of JOB and DOCS, with a stand-in for Python that only says what it was
-asked to run.
-"""
+"""`make run` passes JOB and DOCS on. A stand-in for Python prints the arguments that it got."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests wait for what they want to see, and never for a time."""
+"""Wait for a condition, never for a time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Celery processes and commands that are up at once: forked from one process that has imported
+"""Celery processes and commands that start quickly: forked from a process that has imported
 everything (`shared.local.fork_server`).
 
-What is forked is a process like any other. Those that prove that a cold start works say so:
-`Handoff(folder, is_cold=True)`, `running_system(..., is_cold=True)`, and whatever starts
-`python -m celery` by itself.
+A forked process behaves like any other process. A test that proves a cold start asks for it:
+`Handoff(folder, is_cold=True)`, `running_system(..., is_cold=True)`, or `python -m celery`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A browser that does what it is told, over the WebDriver protocol
-(https://www.w3.org/TR/webdriver2/).
-"""
+"""A browser under remote control, over the WebDriver protocol (https://www.w3.org/TR/webdriver2/)."""
 
 from __future__ import annotations
 
@@ -41,15 +39,15 @@ class Browser:
         self._post(f"element/{self._find(selector)}/value", text=text)
 
     def run(self, script: str) -> Any:
-        """What it returns; `return` has to stand in it."""
+        """Run a script and return its value. The script needs a `return` statement."""
         return self._post("execute/sync", script=script, args=[])
 
     def text(self, selector: str = "body") -> str:
-        """What a person can read there."""
+        """Return the visible text of the first element that matches."""
         return str(self.run(f"return document.querySelector({selector!r}).innerText"))
 
     def count(self, selector: str) -> int:
-        """How many of these can be seen."""
+        """Return the number of visible elements that match."""
         return int(
             self.run(
                 f"return [...document.querySelectorAll({selector!r})].filter((one) => one.offsetParent !== null).length"
@@ -57,7 +55,7 @@ class Browser:
         )
 
     def resize(self, width: int, height: int) -> None:
-        """As a screen of this size shows it, in CSS pixels."""
+        """Set the size of the viewport in CSS pixels."""
         self._cdp(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -86,7 +84,9 @@ class Browser:
         to.write_bytes(base64.b64decode(answer.json()["value"]))
 
     def complaints(self) -> list[str]:
-        """What its console has said that is bad: errors of scripts, and what a policy has refused."""
+        """Return the errors in the browser's console: script errors and violations of the content
+        policy.
+        """
         said: Sequence[dict[str, Any]] = self._post("se/log", type="browser")
         return [one["message"] for one in said if one["level"] == "SEVERE"]
 

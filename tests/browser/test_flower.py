@@ -81,7 +81,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
 
 @pytest.fixture(scope="module")
 def flower(system: RunningSystem, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Flower beside the system, and two jobs done while it looked on."""
+    """Flower next to the system. Two jobs run while Flower watches."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         page = Page(
@@ -122,7 +122,7 @@ def answers(port: int) -> bool:
 
 
 def tasks_page(flower: Page, shows: Callable[[str], bool]) -> str:
-    """The text of the tasks page, once it shows what is waited for."""
+    """Return the text of the tasks page as soon as `shows` accepts it."""
 
     def look() -> str:
         text = flower.seen("/tasks")

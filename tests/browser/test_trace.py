@@ -25,7 +25,7 @@ DESK, PHONE = (1200, 900), (390, 844)
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the command wrote of a job that real workers did."""
+    """Trace page of a job that real workers did."""
     folder = tmp_path_factory.mktemp("system")
     with running_system(folder, settings={"HANDOFF_KEEP_TURNS": "true"}) as system:
         jobs = system.jobs()

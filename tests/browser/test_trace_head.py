@@ -1,4 +1,4 @@
-"""What stands above a job's timeline."""
+"""The summary above a job's timeline."""
 
 from __future__ import annotations
 

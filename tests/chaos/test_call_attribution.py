@@ -1,4 +1,4 @@
-"""The server knows whose call it answers, by what it is asked."""
+"""The model server finds the handoff that makes a call from the text of the request."""
 
 from __future__ import annotations
 

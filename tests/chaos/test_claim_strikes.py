@@ -1,6 +1,4 @@
-"""A handoff may be given up only if each of its last three claims was struck, by a strike of
-its own.
-"""
+"""A handoff may be given up only if each of its last three claims was hit by a separate fault."""
 
 from __future__ import annotations
 

@@ -275,8 +275,10 @@ SENT_BACK = {
 
 
 def ended(shape: Shape, status: str, /, *without: str, **ends: Ended) -> str:
-    """What is wrong with a job of this shape that has all of its handoffs, but for some.
-    `ends`: `a_2=KILLED` for `a.2`.
+    """Return the broken expectation of a job of this shape, with all of its handoffs except
+    `without`.
+
+    `ends`: the result of a handoff, for example `a_2=KILLED` for `a.2`.
     """
     there = [one for one in ("planner.1", "a.1", "b.1", *SENT_BACK[shape]) if one not in without]
     results = dict.fromkeys(there, OK) | {one.replace("_", "."): end for one, end in ends.items()}

@@ -1,5 +1,6 @@
-"""A call is in the air until its answer can be in the store. Books of one call that was made
-twice, and of what was struck meanwhile.
+"""A model call is in flight until its answer can be in the store.
+
+Each test has the records of one repeated call and of the faults near it.
 """
 
 from __future__ import annotations

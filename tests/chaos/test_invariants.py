@@ -1,6 +1,4 @@
-"""Books that can be read only one way: whatever was promised, there are books in which it is
-broken.
-"""
+"""Every invariant can fail: for each, there are records of a run that break it."""
 
 from __future__ import annotations
 

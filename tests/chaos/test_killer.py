@@ -1,4 +1,4 @@
-"""A seed fixes the order of the faults, whatever they hit."""
+"""The seed fixes the order of the faults, independent of their targets."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def test_how_much_chance_a_fault_takes_has_no_influence_on_the_next_ones() -> No
     for _ in range(60):
         one, other = next(calm), next(busy)
         assert (one.fault, one.pause_s) == (other.fault, other.pause_s)
-        for _ in range(40):  # so many connections are there to be cut, or not
+        for _ in range(40):  # A fault draws a number for each connection that it may cut.
             other.dice.random()

@@ -1,4 +1,4 @@
-"""What a run must not leave in Redis: each kind of rest is found."""
+"""A run must leave nothing in Redis. The check finds each kind of leftover key."""
 
 from __future__ import annotations
 

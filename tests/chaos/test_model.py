@@ -19,7 +19,7 @@ JOBS = (
 )
 JOB = next(
     job for job in JOBS if job.takes_s(CallKey("1-0", "a.1", 1)) == 0.9
-)  # who hangs up at once has done so by then
+)  # A client that hangs up at once is gone by now.
 BODY = json.dumps(
     {
         "model": "claude-haiku-5-5",

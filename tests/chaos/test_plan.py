@@ -1,4 +1,4 @@
-"""What is run follows from its seed, and nothing else."""
+"""The seed alone determines the plan of a run."""
 
 from __future__ import annotations
 

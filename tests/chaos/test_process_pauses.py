@@ -1,6 +1,4 @@
-"""What the books hold against a process that was stopped is how long it was, by the clock of
-the run.
-"""
+"""The records measure the pause of a stopped process by the clock of the run."""
 
 from __future__ import annotations
 

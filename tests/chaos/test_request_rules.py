@@ -1,4 +1,4 @@
-"""The strict server refuses what the Messages API refuses, and takes what the API takes."""
+"""The strict server accepts and refuses the same requests as the Messages API."""
 
 from __future__ import annotations
 

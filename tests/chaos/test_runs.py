@@ -1,5 +1,6 @@
-"""The proof itself, in short: one seed, every failpoint, and a control that must fail. `make
-chaos` takes a seed that nobody has chosen.
+"""Short chaos runs: one fixed seed, every failpoint, and a control run that must fail.
+
+`make chaos` takes a random seed.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def test_plain_chords_lose_jobs_where_a_process_is_killed_at_a_failpoint() -> No
 def test_plain_chords_pay_again_where_an_answer_is_lost() -> None:
     books = try_failpoints_in_plain_celery(
         Options(SEED), quiet, [Blow.DROP]
-    )  # no kills: what they lose cannot come twice any more
+    )  # No kills: a handoff that a kill loses cannot finish twice.
 
     assert not books.not_reached, table_of(books)
     assert {"handoffs with two results", "calls repeated that were not in the air"} <= set(
@@ -120,7 +121,7 @@ def test_plain_chords_are_stuck_in_every_hole() -> None:
     stuck = set[Hole]()
     for _ in range(
         9
-    ):  # Celery's own redelivery may come just in time: a hole is one that a chord can fall into
+    ):  # Celery's own redelivery may save a chord in one try, so each hole gets several tries.
         found = holes_of(PLAIN_WITH_HOLES, quiet)
         assert all(one.calm for one in found.values()), found
         stuck |= {hole for hole, one in found.items() if one.was_hit and not one.ended}

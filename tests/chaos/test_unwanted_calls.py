@@ -1,6 +1,4 @@
-"""Who is not waited for any more makes no call: books in which one does, and such in which it
-was on its way.
-"""
+"""A cancelled handoff makes no new model call. A call that had already left is allowed."""
 
 from __future__ import annotations
 

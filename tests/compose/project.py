@@ -1,6 +1,4 @@
-"""A compose project of its own for a test: whoever runs it may have the real system running
-beside it.
-"""
+"""A separate Compose project for tests, so that the real system can run on the same machine."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Project:
-    """What runs, and how the host reaches it."""
+    """A running Compose project and its addresses on the host."""
 
     redis_url: str
     flower_url: str
@@ -31,7 +29,7 @@ class Project:
     compose: list[str]
 
     def in_compose(self, *arguments: str, **environment: str) -> str:
-        """`environment`: goes before what stands in the project's .env."""
+        """Run a command of Docker Compose. `environment` overrides the project's .env."""
         return run([*self.compose, *arguments], environment)
 
     def up(self, *arguments: str, **environment: str) -> None:
@@ -66,8 +64,10 @@ class Project:
 
 @contextmanager
 def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iterator[Project]:
-    """Built, up and healthy when it begins; gone with its volumes when it ends. `settings`: of
-    its .env, beside passwords and ports. `up`: more for `docker compose up`.
+    """Build and start the project, yield it when it is healthy, and remove it with its volumes.
+
+    `settings`: lines of its .env, in addition to passwords and ports. `up`: arguments of `docker
+    compose up`.
     """
     password, flower_password = secrets.token_hex(12), secrets.token_hex(12)
     redis_port, flower_port = free_port(), free_port()

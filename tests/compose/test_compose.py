@@ -20,7 +20,7 @@ RESEARCHERS = 3
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    # One handoff at a time: three of them need three containers.
+    # Each container runs one handoff at a time, so three handoffs need three containers.
     with running_project(
         tmp_path_factory.mktemp("compose"),
         {"WORKER_SLOTS": "1"},

@@ -29,11 +29,11 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 CALL_S = 1.0
-"""What each call of a researcher takes."""
+"""Duration of each call of a researcher in seconds."""
 LEASE_S = 60
-"""So long that whoever waits for the end of one is seen to."""
+"""Long enough that a process that waits for the end of a lease is visible in the measurement."""
 PAUSE_S = 5.0
-"""Who starts a container waits ten seconds and more for it; nobody else does."""
+"""Longest accepted pause in seconds. A start of a container takes ten seconds or more."""
 NEXT = f"handoff-queue-next-{secrets.token_hex(3)}"
 """The image of the next release."""
 SERVED = ("redis", "supervisor", "researcher")
@@ -72,14 +72,14 @@ class Gauge:
 
 @dataclass(slots=True)
 class Scaled:
-    """The project, its model, and what both have seen."""
+    """The project, its model, and the calls that the model got."""
 
     project: Project
     fleet: Fleet
     gauge: Gauge
 
     def scale(self, researchers: int, supervisors: int = 1, **environment: str) -> None:
-        """What else has changed is made anew, too."""
+        """Set the number of containers. Compose recreates services whose configuration changed."""
         self.project.up(
             "--scale",
             f"researcher={researchers}",
@@ -106,7 +106,7 @@ class Scaled:
         ]
 
     def hosts(self, job_ids: list[JobId], role: str) -> Counter[str]:
-        """How many handoffs of this role each container has done."""
+        """Return the number of handoffs of this role by container."""
         done = (
             one
             for job_id in job_ids
@@ -126,14 +126,18 @@ class Scaled:
         )
 
     def longest_pause_s(self, name: str) -> float:
-        """In which no call of any step began, from the first to the last."""
+        """Return the longest time without the start of a model call, between the first and the
+        last.
+        """
         began = sorted(
             at for step, each in self.gauge.began.items() if f" of {name}-" in step for at in each
         )
         return max(later - earlier for earlier, later in pairwise(began))
 
     def roll(self, service: str, copies: int, image: str) -> None:
-        """As the docs say it: new ones beside the old ones, then without these."""
+        """Update a service as docs/operations.md says: add new containers, then remove the old
+        ones.
+        """
         old = self.project.containers(service)
         self.project.up(
             "--no-deps", "--no-recreate", "--scale", f"{service}={2 * copies}", service, IMAGE=image
@@ -181,7 +185,7 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scaled]:
 def throughput(
     scaled: Scaled, name: str, supervisors: int, researchers: int
 ) -> tuple[list[JobId], float]:
-    """Jobs of 24 steps together, and what was done of these in a second."""
+    """Run jobs with 24 steps together. Return their ids and the steps per second."""
     scaled.scale(researchers, supervisors)
     scaled.gauge.began.clear()
     scaled.gauge.most = 0

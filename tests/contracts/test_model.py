@@ -1,6 +1,4 @@
-"""What every `Model` promises, whatever is behind it. `MAKERS` lists the implementations: each
-takes a script and gives a model.
-"""
+"""Contract of every `Model`. Each entry of `MAKERS` builds an implementation from a script."""
 
 from __future__ import annotations
 

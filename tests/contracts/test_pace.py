@@ -1,5 +1,6 @@
-"""What every `CheckpointStore` promises of the pace of model calls: what one process hears, all of them
-heed. `MAKERS` lists the implementations.
+"""Contract of the pacing of model calls in every `CheckpointStore`.
+
+A rate limit that one process reports holds for all processes. `MAKERS` lists the implementations.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ EXPECTED = Expected("account:some-model", 50, 50)
 FAILED = ModelCallFailed(error="no", usage=NOTHING_USED)
 
 Fleet = Callable[[], CheckpointStore]
-"""Each call gives the turns of one more handoff, claimed by a process of its own."""
+"""Each call returns the turns of another handoff, claimed by another process."""
 
 
 def in_memory(_store: Store) -> Fleet:

@@ -29,7 +29,7 @@ from tests.doubles.turns import NO_MORE, MemoryTurns
 
 @dataclass(frozen=True, slots=True)
 class Storeed:
-    """A claimed handoff of a job with a budget of 1,000 tokens, and what else can happen to it."""
+    """A claimed handoff of a job with a budget of 1,000 tokens, and the faults that can hit it."""
 
     turns: CheckpointStore
     claimed_again: Callable[[], CheckpointStore]

@@ -1,4 +1,4 @@
-"""Whatever a job can be asked for, and planned: by dice."""
+"""Random requests and random plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate of a fact-checker, as the shell would record what is decided about it."""
+"""Events of a fact check, made as the supervisor makes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""An OpenTelemetry collector on loopback: takes spans as OTLP over HTTP, in protobuf, and
-keeps them as a test wants to ask of them.
-"""
+"""An OpenTelemetry collector on loopback. It takes spans as OTLP over HTTP in protobuf."""
 
 from __future__ import annotations
 
@@ -37,12 +35,12 @@ class Told:
 
 
 class Collector:
-    """`with Collector() as collector:` listens; `collector.spans` is what came."""
+    """`with Collector() as collector:` listens. `collector.spans` holds the received spans."""
 
     def __init__(self) -> None:
         self.spans: list[Told] = []
         self.raw: list[bytes] = []
-        """The bodies, uncompressed: where a test looks for what must not be there."""
+        """Uncompressed request bodies. A test searches them for forbidden text."""
         self.headers: list[dict[str, str]] = []
         collector = self
 

@@ -19,7 +19,7 @@ def a_claim(
     what: str = "height",
     date: str = "2022",
 ) -> Claim:
-    """`a_claim("a.c1", "330", "m")`, with a source of its own."""
+    """`a_claim("a.c1", "330", "m")`: a claim with its own source."""
     said = f"{about}: {what}: {value} {unit or ''}".strip()
     source = Citation(
         source=f"{name.partition('.')[0]}.md",
@@ -51,8 +51,9 @@ def settles(life: Life, **stands: str) -> None:
 
 
 def check_disputes(life: Life) -> None:
-    """What code has found is settled by the judge, or stands in the answer as disputed; nobody
-    is asked where nothing was found.
+    """Check that every conflict is settled by the judge or disputed in the answer.
+
+    Without a conflict, the judge is not asked.
     """
     asked = sum(
         event.assigned_to == "judge" and not event.closes for event in life.events(HandoffIssued)
@@ -69,7 +70,7 @@ def check_disputes(life: Life) -> None:
 
 
 def settles_by_chance(life: Life, dice: Random) -> None:
-    """The judge settles some of it, or fails."""
+    """Let the judge settle some of the conflicts, or fail."""
     assert life.state.conflicts is not None
     if dice.random() < 0.3:
         life.happens(Judged(result=life.finishes("judge", "failed"), problem="the judge failed"))

@@ -1,4 +1,4 @@
-"""How much work something is, on whatever machine: the Python functions that it calls."""
+"""Measure work independently of the machine: count the calls of Python functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fact-checker may come to, and what its gate keeps to, whatever happens to its job."""
+"""Invariants of the fact check, and random results of a fact checker."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def checks_by_chance(life: Life, dice: Random) -> None:
 
 
 def check_begins_to_check(life: Life) -> None:
-    """The answer is about to leave: code has looked at it, no step is out, nobody is asked
-    about it, it has not been checked. (A planner
-    may still think about what a step needed that was given up meanwhile: nothing comes of that.)
+    """Check that a fact check begins only on a complete answer.
+
+    Code has checked the answer, no step runs, no person was asked, and no fact check came before. A
+    planner may still resolve the need of a step that was given up: its answer has no effect.
     """
     state = life.state
     assert state.phase is Phase.ANSWERING

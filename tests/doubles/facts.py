@@ -1,4 +1,4 @@
-"""Facts of a user, and files of them."""
+"""Facts of a user, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def a_table(*facts: KnownFact) -> FactTable:
 
 
 def a_database(path: Path, *statements: str, rows: Sequence[tuple[object, ...]] = ()) -> Path:
-    """With a table `facts` of HEADER's columns, filled with `rows`."""
+    """Make a database with a table `facts` with the columns of HEADER, filled with `rows`."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"CREATE TABLE facts ({', '.join(HEADER)})")
         database.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?)", rows)

@@ -1,7 +1,7 @@
-"""A Messages-API server that answers no call before a number of calls have arrived.
+"""A Messages-API server that answers only after a given number of calls have arrived.
 
-It runs in a process of its own, because each process may open only so many files: a client and
-a server in one process would need two files for each connection.
+It runs in a separate process, because each process may open only a limited number of files. A
+client and a server in one process would need two files for each connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MESSAGE = {
 
 @contextmanager
 def gathering_server(calls: int) -> Iterator[str]:
-    """Start a server that waits for so many calls, and yield its base URL."""
+    """Start a server that waits for this number of calls, and yield its base URL."""
     command = [sys.executable, "-m", __name__, str(calls)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -21,7 +21,7 @@ class Post:
 
 
 class HookServer:
-    """Serves while the `with` block lasts; `posts` holds what came in."""
+    """A webhook server that runs inside its `with` block. `posts` holds the received requests."""
 
     def __init__(self, *statuses: int, location: str | None = None) -> None:
         self.posts: list[Post] = []

@@ -146,12 +146,12 @@ def granted(store: Store, job_id: JobId, handoff_id: str, worker: str = "w1") ->
 
 
 def let_lease_run_out(store: Store, claimed: Claim) -> None:
-    """As if its worker had been silent for that long."""
+    """Make the lease of this claim expired, as if its worker had been silent."""
     run_out(store, claimed.job_id, claimed.handoff_id)
 
 
 def run_out(store: Store, job_id: JobId, handoff_id: HandoffId) -> None:
-    """The same of whoever has this handoff."""
+    """Make the lease of this handoff expired."""
     past_ms = (
         int(store.connection.now() * 1000) - 1_000
     )  # Redis and this process may differ by milliseconds on a busy machine
@@ -189,7 +189,7 @@ def ended(claimed: Claim, result: HandoffResult, *more: Event) -> FinishReply:
 
 
 def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:
-    """How many parts of its group are still out; None: it came too late."""
+    """Finish the handoff. Return the number of open parts in its group, or None if it was too late."""
     result = result_of(claimed, output)
     try:
         return ended(claimed, result, *more).parts_left
@@ -213,7 +213,7 @@ def replied(
 
 
 def books(store: Store, job_id: JobId) -> dict[str, int]:
-    """What the job has spent and reserved."""
+    """Return the amounts that the job has spent and reserved."""
     fields = store.connection.redis.hgetall(keys.job(job_id))
     spent = (
         "turns",

@@ -1,5 +1,5 @@
-"""Jobs as nothing but what they cost and take: alike within a job, uneven between them, some
-of it done twice after a review.
+"""Random costs and durations of jobs. Handoffs within a job are alike, jobs differ, and a review
+repeats some handoffs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from handoff_queue.supervisor.quoting.simulation import (
 )
 
 NEWEST_SAMPLES, NEWEST_SCORES = 200, 100
-"""As many as the store keeps."""
+"""The same numbers as in the store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What every fan-in keeps to, whatever happens to its job."""
+"""Invariants of every join."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.doubles.life import Life
 
 
 def parts_of(step: StepState) -> list[StepId]:
-    """Without what was added to find something out: it is waited for, whatever the join says."""
+    """Return the dependencies without input steps, which the step needs under every join."""
     return [one for one in step.outline.depends_on if one not in step.outline.helpers]
 
 
 def check_begins(life: Life, step: StepState) -> None:
-    """It has what it needs, and goes on without others only because it may."""
+    """Check that the step has its inputs, and that its join allows the start without the others."""
     assert not doubtful(life, step), "nobody builds on what may yet be done again"
     join, parts = step.outline.join, parts_of(step)
     assert all(life.step(helper).status is StepStatus.SETTLED for helper in step.outline.helpers), (
@@ -74,8 +74,9 @@ def doubtful(life: Life, step: StepState) -> list[StepId]:
 
 
 def check_waits_for_something(life: Life, step: StepState) -> None:
-    """A part that has not ended; or, if none of them is of any use, the end of what roles
-    think about the plan.
+    """Check that the step waits for an open part.
+
+    If no part is usable, an open role must still be able to change the plan.
     """
     parts = [life.step(part) for part in parts_of(step)]
     if all(part.status is StepStatus.SETTLED for part in parts):

@@ -99,7 +99,7 @@ RESEARCHERS = frozenset({"researcher", "writer"})
 
 
 def a_plan(synthesis: Synthesis = Synthesis.MERGE, /, **depends_on: str) -> Plan:
-    """`a_plan(a="", b="a", c="a b")`: steps and what they depend on."""
+    """`a_plan(a="", b="a", c="a b")`: steps and their dependencies."""
     steps = [
         Step(
             id=StepId(name),
@@ -131,9 +131,9 @@ class Life:
         self.payloads: dict[str, str] = {}
         """Every HandoffResult and conflict ledger, by digest."""
         self.done: list[Command] = []
-        """What was decided and is no event: published again, run, delivered."""
+        """Commands that record no event: publications, runs of roles, deliveries."""
 
-    # What the supervisor does
+    # The supervisor's side
 
     def seen(
         self, **handoffs: ObservedHandoff
@@ -378,12 +378,12 @@ class Life:
         return found
 
     def why(self, name: str) -> str | None:
-        """Why a step's result is not `ok`."""
+        """Return the reason for a step's result if it is not `ok`."""
         return self.words.why(self.step(name).trouble)
 
     @property
     def out(self) -> set[str]:
-        """The steps and roles that somebody is at work on."""
+        """Return the steps and roles with an open handoff."""
         return {handoff.step_id for handoff in self.state.open.values()}
 
     def events(self, kind: type[Any]) -> list[Any]:

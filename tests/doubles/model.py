@@ -13,7 +13,7 @@ from handoff_queue.shared.types.model import Block, ModelCall, ModelReply, Pulse
 
 
 class ScriptedModel:
-    """Answers with what the script says for a call; an error is raised."""
+    """A model with a scripted answer for each call. It raises a scripted error."""
 
     def __init__(self, script: Callable[[ModelCall], Reply | ModelError]) -> None:
         self._script = script

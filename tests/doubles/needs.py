@@ -1,4 +1,4 @@
-"""What a planner says to steps in need, and what that makes true."""
+"""Answers of a planner to steps in need, and the events that follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor decides, in short."""
+"""Short constructors of the supervisor's commands."""
 
 from __future__ import annotations
 

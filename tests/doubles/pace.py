@@ -1,8 +1,8 @@
-"""`MemoryPace`: what the processes of a fleet share of one lane's pace, in memory: who is held
-back, who goes ahead, how many requests.
+"""`MemoryPace`: the pace that the processes of a fleet share for one lane, in memory. It holds
+callers back, lets one caller go ahead, and counts requests.
 
-No token buckets and no line: those are in `shared/store/lua/pacing.lua`. With `MemoryTurns` it
-passes tests/contracts/test_pace.py.
+It has no token buckets and no line: those are in `shared/store/lua/pacing.lua`. With `MemoryTurns`
+it passes tests/contracts/test_pace.py.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def rules(life: Life, **sides: Side) -> None:
 
 
 def insists_by_chance(life: Life, dice: Random) -> None:
-    """On some steps; of those that were sent back before, perhaps on the same."""
+    """Let the reviewer insist on some steps, perhaps on steps that it sent back before."""
     steps = sorted(life.state.steps)
     named = dice.sample(steps, dice.randint(1, len(steps)))
     before = {step for review in life.state.rounds_now for step in review.steps}
@@ -59,7 +59,7 @@ def insists_by_chance(life: Life, dice: Random) -> None:
 
 
 def rules_by_chance(life: Life, dice: Random) -> None:
-    """The judge settles some of it, or fails."""
+    """Let the judge settle some of the points, or fail."""
     if dice.random() < 0.2:
         life.happens(
             Arbitrated(result=life.finishes("judge", "failed"), problem="the judge failed")

@@ -17,7 +17,7 @@ from tests.doubles.sweeps import QUEUE
 
 @contextmanager
 def taking(app: Celery) -> Iterator[Any]:
-    """What a worker has: `get` brings the next message."""
+    """Yield the queue as a worker sees it: `get` returns the next message."""
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
         yield queue
 

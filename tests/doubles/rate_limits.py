@@ -21,7 +21,7 @@ class Bucket:
     level: float = field(init=False)
     at: float = field(default_factory=time.monotonic)
     taken: list[float] = field(default_factory=list)
-    """When each call came that was answered."""
+    """Time of each answered call in seconds."""
     refused: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -38,7 +38,7 @@ class Bucket:
 
     @property
     def used(self) -> float:
-        """The part of what was allowed from the first call to the last."""
+        """Return the used share of the allowed rate, from the first call to the last."""
         span_s = self.taken[-1] - self.taken[0]
         return len(self.taken) / (self.limit + span_s * self.limit / self.window_s)
 

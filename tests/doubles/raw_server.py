@@ -1,4 +1,4 @@
-"""A server on loopback that speaks in bytes: for what a proper HTTP server would never do."""
+"""A server on loopback that speaks in bytes, for replies that a proper HTTP server never sends."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Conversation:
 
 
 class RawServer:
-    """Has `talk` hold each conversation, in a thread of its own, while the `with` block lasts."""
+    """A server that passes each connection to `talk`, in a thread, inside its `with` block."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
@@ -82,7 +82,7 @@ class RawServer:
         self.left = threading.Event()
         """The client has gone from a conversation that still went on."""
         self.over = threading.Event()
-        """For who speaks or waits until the end of the test."""
+        """Ends conversations that last until the end of the test."""
         self.accepted = 0
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 

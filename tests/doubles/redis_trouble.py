@@ -1,4 +1,4 @@
-"""What may happen to Redis: it is killed and comes back, or comes back with what it knew before."""
+"""Faults of Redis: a kill with a restart, and a restart with older data."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ HIGHEST_PORT = 55_536
 
 
 class OwnRedis:
-    """A server that a test starts and kills as it likes; what it has written is there again.
-    `options`: of its command line.
+    """A Redis server that a test starts and kills. Its data survives a restart.
+
+    `options`: arguments of its command line.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -85,8 +86,10 @@ def silent_redis(processes: Processes) -> Iterator[None]:
 
 
 def snapshot(redis: Any) -> Callable[[], None]:
-    """Takes everything as it is now: keys, what is left of their time, and what is in them.
-    Called, it brings that back in one moment, and cuts every connection, as at a restart.
+    """Copy all keys with their values and remaining lifetimes, and return a function that restores
+    the copy.
+
+    The function replaces all data in one step and cuts every connection, as a restart does.
     """
     names = sorted(redis.scan_iter(count=1_000))
     pipe = redis.pipeline(transaction=True)

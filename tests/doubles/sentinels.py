@@ -1,7 +1,7 @@
-"""One primary, one replica and three sentinels of them, each its own process; the primary can
-be killed, and stays dead.
+"""One primary, one replica and three sentinels, each in its own process. A killed primary stays
+dead.
 
-With TLS, each stands behind a door of its own, and everybody is told of the doors alone.
+With TLS, each process has its own TLS proxy, and clients know only the addresses of the proxies.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 NAME = "the-primary"
 DOWN_AFTER_MS = 500
-"""Who answers no sentinel for this long is down."""
+"""A sentinel calls a server down after this silence."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Redis, and those who watch it."""
+    """A Redis with a replica and sentinels."""
 
     processes: Processes
     ports: dict[str, int]
-    """Of `redis-1`, `redis-2`, `sentinel-1` and so on."""
+    """Ports by name: `redis-1`, `redis-2`, `sentinel-1` and so on."""
     password: str
     sentinel_password: str
     doors: dict[str, int] = field(default_factory=dict)
     """Ports of their doors with TLS; empty: there are none."""
     tls: str = ""
-    """What the URL says of it."""
+    """Query string of the URL with the TLS files."""
 
     @property
     def known_as(self) -> dict[str, int]:
@@ -79,8 +79,9 @@ class Watched:
         )
 
     def switch(self) -> None:
-        """Make the replica the primary, as for work on a machine: nobody's connections are
-        cut. Returns when the sentinels say so.
+        """Make the replica the primary without cutting connections, as for maintenance.
+
+        Returns when the sentinels agree.
         """
         self.wait_for_copy()
         with redis.Redis(port=self.ports["redis-1"], password=self.password) as primary:
@@ -135,7 +136,10 @@ def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[Watched]:
 def _open_doors(
     processes: Processes, folder: Path, doors: dict[str, int], ports: dict[str, int]
 ) -> str:
-    """Returns what a URL says of them. Sentinels name addresses: the certificate holds this one."""
+    """Start the proxies, and return the TLS part of the URL.
+
+    Sentinels publish addresses, so the certificate names the address.
+    """
     certificate, key = a_certificate(folder, "redis", f"IP:{ADDRESS}")
     pairs = [f"{doors[name]}:{port}" for name, port in ports.items()]
     command = [sys.executable, "-m", "tests.doubles.tls_door", str(certificate), str(key), *pairs]
@@ -167,7 +171,9 @@ def _start(watched: Watched, folder: Path, name: str) -> None:
 
 
 def _where_from(watched: Watched) -> list[str]:
-    """Until version 7, who binds several addresses comes from the first of them."""
+    """Return options that bind one address: before version 7, a server with several addresses
+    connects from the first.
+    """
     if not watched.doors:
         return [f"bind {ADDRESS}"]
     return [
@@ -210,7 +216,7 @@ def _knows_all(watched: Watched, sentinel: str) -> bool:
 
 
 def _seen_by(watched: Watched, sentinel: str) -> dict[str, Any]:
-    """What it says of the primary."""
+    """Return the sentinel's view of the primary."""
     with redis.Redis(port=watched.ports[sentinel], password=watched.sentinel_password) as client:
         seen: dict[str, Any] = client.sentinel_master(NAME)
         return seen

@@ -12,7 +12,7 @@ from handoff_queue.shared.settings.settings import Settings
 
 @contextmanager
 def model_at(url: str) -> Iterator[AnthropicModel]:
-    """As a worker builds it out of its settings."""
+    """Yield the model that a worker would build from its settings."""
     model = model_from(
         Settings.model_validate(
             {

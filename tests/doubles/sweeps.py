@@ -1,6 +1,4 @@
-"""What tests of the sweep do to a store: messages published, jobs made due, wake-ups sent so
-long ago.
-"""
+"""States of a store that a sweep repairs: published messages, due jobs, old wake-ups."""
 
 from __future__ import annotations
 
@@ -24,26 +22,27 @@ def make_due(store: Store, job_id: JobId) -> None:
 
 
 def published(store: Store, *messages: str, queue: str = QUEUE) -> None:
-    """Messages in the queue, whoever's they are: nothing that waits for it is on anybody's hands."""
+    """Put messages into the queue. No handoff of this queue counts as taken any more."""
     store.connection.redis.lpush(queue, *messages)
     store.connection.redis.delete(keys.OUT + queue)
 
 
 def messages_vanish(store: Store, *queues: str) -> None:
-    """All of these queues'."""
+    """Delete all messages in the queues."""
     for queue in queues:
         lose_all(store.connection.redis, queue)
 
 
 def issued_ago(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
-    """As if these had been issued so long ago. Those that nobody has published since are on
-    the hands of who was to.
+    """Make these handoffs look issued some seconds ago.
+
+    A handoff without a later publication counts as held by its publisher.
     """
     _since(store, seconds, QUEUE, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
 
 
 def taken_ago(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
-    """As if somebody had taken their messages so long ago, and died with them."""
+    """Make the messages look taken some seconds ago by a worker that then died."""
     at_ms = (store.connection.now() - seconds) * 1000
     store.connection.redis.zadd(
         keys.OUT + QUEUE, {f"{job_id}/{handoff_id}": at_ms for handoff_id in handoff_ids}
@@ -56,7 +55,7 @@ def looked_at(store: Store, job_id: JobId) -> None:
 
 
 def woken_ago(store: Store, seconds: float, *job_ids: JobId, queue: str = SUPERVISOR_QUEUE) -> None:
-    """As if these wake-ups had been sent so long ago."""
+    """Make these wake-ups look sent some seconds ago."""
     _since(store, seconds, queue, *job_ids)
 
 
@@ -67,7 +66,7 @@ def _since(store: Store, seconds: float, queue: str, *members: str) -> None:
 
 
 def time_passes(store: Store, seconds: float) -> None:
-    """As if all that is due, waits or is on somebody's hands had been noted so much earlier."""
+    """Make every due time, waiting message and dispatch look older by some seconds."""
     redis, by_ms = store.connection.redis, -int(seconds * 1000)
     for name in (
         keys.DUE,
@@ -79,14 +78,14 @@ def time_passes(store: Store, seconds: float) -> None:
 
 
 def silent_for(store: Store, seconds: float) -> None:
-    """As if nobody had spoken to Redis of leases for so long."""
+    """Make Redis look silent about leases for some seconds."""
     store.connection.redis.hset(
         keys.SILENCE, "heard", int((store.connection.now() - seconds) * 1000)
     )
 
 
 def looks_begun_ago(store: Store, job_id: JobId, *seconds: float) -> None:
-    """As if looks at the job had begun so long ago, and none of them had come to its end."""
+    """Record evaluations of the job that began some seconds ago and never ended."""
     now = store.connection.now()
     begun = " ".join(
         f"{n:x}:{int((now - ago) * 1000)}" for n, ago in enumerate(seconds, start=0xA0)
@@ -95,12 +94,12 @@ def looks_begun_ago(store: Store, job_id: JobId, *seconds: float) -> None:
 
 
 def looks_noted(store: Store, job_id: JobId) -> int:
-    """Those that have not come to their end."""
+    """Return the number of evaluations without an end."""
     return len((store.connection.redis.hget(keys.job(job_id), "looks") or b"").split())
 
 
 def running_and_queued(store: Store) -> tuple[JobId, JobId]:
-    """A job that was begun, and one that nobody has looked at yet."""
+    """Return a job that has begun, and a job that no supervisor has evaluated yet."""
     fresh = new_job_id()
     fields: dict[str, str | int] = {"status": "queued"}
     store.journal.commit(

@@ -1,11 +1,10 @@
-"""Doors with TLS before ports of this machine, as stunnel makes them: not every Redis is built
-with TLS of its own.
+"""TLS proxies for ports of this machine, like stunnel, because not every Redis is built with TLS.
 
     python -m tests.doubles.tls_door CERTIFICATE KEY OWN_PORT:PORT_BEHIND...
 
-Who comes in must show a certificate that the door's own has signed; but for those who come
-from `INSIDE`: replicas and sentinels of such a Redis speak no TLS either, and must find each
-other at the very addresses that they tell everybody else.
+A client must show a certificate that the proxy's certificate has signed. Clients from `INSIDE`
+connect without TLS: replicas and sentinels of such a Redis speak no TLS, and use the same addresses
+as all clients.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ INSIDE = "127.0.0.2"
 
 
 def a_certificate(folder: Path, name: str, holds: str = f"DNS:{HOST}") -> tuple[Path, Path]:
-    """Of whom it `holds`, signed by itself, and its key."""
+    """Make a self-signed certificate and its key.
+
+    `holds`: the name or address of its owner.
+    """
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     whose = ["-subj", f"/CN={name}", "-addext", f"subjectAltName={holds}"]

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateL
 from tests.doubles.pace import MemoryPace
 
 NO_MORE = "the job's budget does not allow another model call"
-"""As the store says it."""
+"""The same words as in the store."""
 
 
 @dataclass(slots=True)
@@ -39,9 +39,9 @@ class MemoryTurns:
     used_turns: int = 0
     interrupt_with: Interrupted | None = None
     waiting: list[str] = field(default_factory=list)
-    """The kinds of those that might have waited."""
+    """Kinds of the checkpoints that may wait."""
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
-    """Called before each is kept; what it raises is a crash at that point."""
+    """Called before each checkpoint is stored. An exception is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
     pace: MemoryPace = field(default_factory=MemoryPace)
     """Shared by those whose calls one provider counts."""
@@ -90,7 +90,7 @@ class MemoryTurns:
         self.on_beat(doing)
 
     def again(self) -> MemoryTurns:
-        """The same handoff, claimed anew after its process died."""
+        """Return the turns of the same handoff under a new claim, as after a crash."""
         return MemoryTurns(
             most_tokens=self.most_tokens,
             saved=list(self.saved),

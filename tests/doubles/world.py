@@ -1,5 +1,6 @@
-"""A job's life by dice: whatever is planned, patched, answered, lost, doubled, late or killed.
-It checks the job's rules on the way.
+"""A random simulation of one job: plans, patches, answers, and lost, duplicate or late messages.
+
+It checks the invariants of a job at every step.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from tests.doubles.quarrels import check_quarrels, insists_by_chance, rules_by_c
 
 MOST_MOVES = 2_000
 ANSWERED = [one for one in ResultStatus if one is not ResultStatus.SKIPPED]
-"""What a specialist can say of its result."""
+"""Every status that a specialist can report."""
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
 
 
@@ -99,11 +100,11 @@ class World(Life):
         """Steps that a person wants done again, by name."""
         self.workflow = self.any_plan() if self.state.mode is Mode.PIPELINE else None
         self.held: dict[HandoffId, ObservedHandoff] = {}
-        """How open handoffs stand in the store."""
+        """State of each open handoff in the store."""
         self.queue: list[HandoffId] = []
         """Messages; some are lost, some come twice."""
         self.known: Known = (self.state, None)
-        """As the planner knew it when it was asked last."""
+        """The job as the planner saw it at its last call."""
         self.runs = 1
 
     # The supervisor's side
@@ -173,7 +174,7 @@ class World(Life):
         )
 
     def check_approved(self, command: IssueGroup | IssueToChild | IssueRole | EndJob) -> None:
-        """Nothing begins or leaves that somebody was to approve of first."""
+        """Check that nothing begins and no answer leaves before the required approval."""
         needed = {
             IssueGroup: [ApprovalOf.PLAN],
             IssueToChild: [ApprovalOf.PLAN],
@@ -231,7 +232,7 @@ class World(Life):
     # The workers' side
 
     def work(self) -> None:
-        """Somebody takes a message, or finds that there is nothing to take."""
+        """Let a worker take one message. The message may be out of date."""
         if not self.queue:
             return
         handoff_id = self.queue.pop(self.dice.randrange(len(self.queue)))
@@ -291,14 +292,14 @@ class World(Life):
                 self.ends(handoff_id, status, claims=self.any_claims(step), usage=PAID, **changes)
         if (
             self.dice.random() < 0.8
-        ):  # the chord's body, or the worker, wakes the supervisor; or nobody does
+        ):  # Most times the chord's body or the worker wakes the supervisor.
             self.advance()
 
     def any_plan(self) -> Plan:
         return with_marks(self.dice, any_plan(self.dice))
 
     def any_answer(self, name: StepId) -> str | Step | None:
-        """For one in need. Two may wait for the same step."""
+        """Return a random answer for a step in need. Two steps may wait for the same input step."""
         state = self.known[0]
         if room(state) and name not in helpers_of(state) and self.dice.random() < 0.7:
             return a_helper(f"h{len(self.journal)}")
@@ -323,7 +324,7 @@ class World(Life):
                 self.judges()
 
     def sweep(self) -> None:
-        """What the store's sweep finds, or the job itself at its time."""
+        """Advance the job as the sweeper does, or at its due time."""
         lost = [
             i
             for i, one in self.held.items()
@@ -339,8 +340,9 @@ class World(Life):
         self.advance(*lost, *expired)
 
     def person_answers(self) -> None:
-        """Somebody approves, perhaps of another plan, or rejects; perhaps of a question that
-        does not stand any more.
+        """Let a person approve, perhaps a changed plan, or reject.
+
+        The answer may be for a question that is no longer open.
         """
         asked = self.events(ApprovalAsked)
         if self.state.question is None:

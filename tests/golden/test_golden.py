@@ -1,5 +1,5 @@
-"""Each built-in agent's golden request rests on words of its instructions, and every section
-of them is rested on.
+"""Each built-in agent's golden request cites phrases of its instructions. Every section has a cited
+phrase.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Golden(Message):
     must: list[Expectation]
 
     def unsupported(self, instructions: str) -> list[str]:
-        """What the agent would no longer know that it must do."""
+        """Return the duties that lost their phrase in the instructions."""
         said = folded(instructions)
         return [expected.does for expected in self.must if folded(expected.because) not in said]
 

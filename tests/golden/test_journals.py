@@ -94,7 +94,7 @@ def shown(ref: BlobRef | None) -> str | None:
 
 
 def facts(state: JobState) -> dict[str, Any]:
-    """What a journal says about its job, in words that outlive the state's fields."""
+    """Return the facts of a job in names that do not depend on the fields of the state."""
     return {
         "version": state.version,
         "status": state.status,
@@ -139,7 +139,7 @@ def test_every_kind_of_event_is_in_some_journal() -> None:
     )
 
 
-# What a newer version may write: refused as a whole, never read in part
+# A record of a newer version is refused as a whole, never read in part.
 
 EVENTS = {
     type(one.event): json.loads(one.event.to_json()) for path in JOURNALS for one in read(path)
@@ -170,7 +170,7 @@ def test_a_word_that_this_version_does_not_know_is_refused(kind: Any) -> None:
 
 
 def holds(value: Any, said: Any) -> bool:
-    """Whether all that was said is there, whatever has been added to it."""
+    """Return whether `value` contains everything in `said`. Additions are allowed."""
     if isinstance(said, dict):
         return all(name in value and holds(value[name], item) for name, item in said.items())
     if isinstance(said, list):
@@ -180,7 +180,9 @@ def holds(value: Any, said: Any) -> bool:
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
 def test_what_an_older_version_wrote_is_read_as_it_was_meant(path: Path) -> None:
-    """What it did not know yet has a default; what it said is unchanged."""
+    """A field that is newer than the journal has its default. The recorded fields keep their
+    values.
+    """
     for line in path.read_text().splitlines():
         said = json.loads(line)["event"]
         again = json.loads(parse_event(json.dumps(said)).to_json())

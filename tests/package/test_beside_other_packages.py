@@ -1,5 +1,5 @@
-"""The installed wheel works in a project that has packages `shared`, `supervisor` and
-`workers` of its own.
+"""The installed wheel works in a project with its own packages `shared`, `supervisor` and
+`workers`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def redis_url(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def of_the_client(project: Project, redis_url: str) -> dict[str, Any]:
-    """What the project's program printed, which uses the Python client."""
+    """Return the output of the project's program, which uses the Python client."""
     done = project.run(
         "python", "-W", "error", "program.py", str(DOCUMENTS), HANDOFF_REDIS_URL=redis_url
     )

@@ -1,4 +1,4 @@
-"""Tests of the installed wheel: beside old and new packages, without extras, and with its types."""
+"""The installed wheel: with old and new dependencies, without extras, and with its types."""
 
 from __future__ import annotations
 
