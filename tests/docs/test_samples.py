@@ -43,6 +43,17 @@ def check_output(_sample: Sample, _folder: Path) -> None:
     """Accept output and diagrams as they are."""
 
 
+def check_diagram(sample: Sample, _folder: Path) -> None:
+    """Check the kind of a diagram and that its parts are closed. The site draws it."""
+    kind, *lines = sample.text.splitlines()
+    text = "\n".join(lines)
+
+    assert kind.split()[0] in {"flowchart", "sequenceDiagram"}
+    assert [text.count(mark) for mark in "([{"] == [text.count(mark) for mark in ")]}"]
+    words = [line.split()[0] for line in lines]
+    assert words.count("subgraph") == words.count("end")
+
+
 def check_console(sample: Sample, _folder: Path) -> None:
     typed = commands(sample.text)
     assert typed, "no line begins with a prompt: is it output?"
@@ -138,7 +149,7 @@ def check_tools(sample: Sample, folder: Path) -> None:
 
 
 def check_program(sample: Sample, _folder: Path) -> None:
-    """Compile it. `tests/docs/test_python.py` runs it against a Redis."""
+    """Compile it. `test_programs.py` and `test_python.py` run it against a Redis."""
     compile(sample.text, str(sample), "exec")
 
 
@@ -195,6 +206,7 @@ def check_acl(sample: Sample, _folder: Path) -> None:
 CHECKS: dict[tuple[str, str], Check] = {
     ("README.md", "markdown"): check_specialist,
     ("README.md", "python"): check_tools,
+    ("docs/how-to/budgets.md", "python"): check_program,
     ("docs/how-to/evaluation.md", "json"): check_golden,
     ("docs/how-to/evaluation.md", "yaml"): check_rubric,
     ("docs/how-to/gates.md", "yaml"): check_gates,
@@ -210,7 +222,11 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/workflows.md", "yaml"): check_workflow,
 }
 """Page and language -> how its samples are checked."""
-ANYWHERE: dict[str, Check] = {"console": check_console, "text": check_output}
+ANYWHERE: dict[str, Check] = {
+    "console": check_console,
+    "mermaid": check_diagram,
+    "text": check_output,
+}
 
 
 def written(sample: Sample, folder: Path, name: str) -> Path:
@@ -269,6 +285,7 @@ def test_the_specialists_of_all_pages_serve_together_without_a_remark(tmp_path: 
         ("console", "handoff list\n"),
         ("", "handoff list\n"),
         ("toml", "[tool]\n"),
+        ("mermaid", "flowchart LR\n    a[a --> b\n"),
     ],
 )
 def test_a_wrong_sample_is_seen(tmp_path: Path, language: str, text: str) -> None:
