@@ -15,7 +15,7 @@ export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check explore test-browser compose-test chaos bench format lock clean distclean
+.PHONY: help run test check docs explore test-browser compose-test chaos bench format lock clean distclean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
@@ -33,6 +33,10 @@ check: .venv/.ready-to-develop ## Style, types, import rules and the fast tests:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not compose" --hypothesis-profile=quick
+
+docs: .venv/.ready-to-develop ## Build the documentation as a site in build/site; its links are checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 explore: .venv/.ready-to-develop ## The property tests on cases that nobody has drawn before: make explore SEED=7
 	$(BIN)/pytest -q $(PARALLEL) -m hypothesis --hypothesis-profile=explore $(if $(SEED),--hypothesis-seed=$(SEED))
@@ -68,7 +72,7 @@ distclean: clean ## ... and .venv
 	@./.ci/install run
 	@touch $@
 
-.venv/.ready-to-develop: .venv/.ready-to-run requirements-otel.txt requirements-dev.txt
+.venv/.ready-to-develop: .venv/.ready-to-run requirements-otel.txt requirements-dev.txt requirements-docs.txt
 	@./.ci/install develop
 	@touch $@
 

@@ -198,7 +198,13 @@ def test_make_targets_that_the_documents_name_exist() -> None:
 
 @pytest.mark.parametrize(
     "file",
-    ["requirements.txt", "requirements-otel.txt", "requirements-dev.txt", "requirements-bench.txt"],
+    [
+        "requirements.txt",
+        "requirements-otel.txt",
+        "requirements-dev.txt",
+        "requirements-docs.txt",
+        "requirements-bench.txt",
+    ],
 )
 def test_requirements_are_pinned_to_the_last(file: str) -> None:
     lines = [

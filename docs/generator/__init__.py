@@ -1,0 +1,1 @@
+"""Programs that build the site: the hooks of MkDocs and the generated reference pages."""
