@@ -59,19 +59,19 @@ answer's text.
 RESERVE_RETRY_S = 0.2
 """Between two tries while other reservations of the job are out."""
 OUTAGE_S = 900.0
-"""A Redis that is away is waited for so long, if the handoff has so much time."""
+"""Seconds that a claim waits for an unreachable Redis, if the handoff has that much time left."""
 LATE_S = 60.0
-"""... and so much longer than the handoff has, for what it has found by then."""
+"""Seconds after the handoff's own deadline in which a claim may still store its last results."""
 
 
 class ClaimVerdict(StrEnum):
-    """What came of trying to claim."""
+    """Outcome of an attempt to claim a handoff."""
 
     GRANTED = "granted"
     EXHAUSTED = "exhausted"
     """Granted for one purpose: to end it as failed; it was claimed too often."""
     PARKED = "parked"
-    """It waits for its provider; a message of it has come too early."""
+    """The handoff waits for its provider, and its message came too early."""
     PAUSED = "paused"
     """Its role is: it waits until that is resumed."""
     BUSY = "busy"
@@ -98,7 +98,7 @@ class Claim:
     verdict: ClaimVerdict
     pacing: RateLimiter
     look: str = ""
-    """What goes on when it has finished: see `Claiming`."""
+    """Evaluation that continues when the handoff has finished: see `ClaimRequest`."""
     checkpoints: tuple[Checkpoint, ...] = ()
     unreadable: str | None = None
     """Why the checkpoints of earlier claims cannot be read, so that it can only be ended."""
@@ -108,17 +108,17 @@ class Claim:
     deadline: float | None = None
     """The handoff's; Unix time in seconds, by Redis's clock."""
     ends_at: float | None = None
-    """Until when it may work: the deadline, or earlier, when the seconds that it may take are
-    over. Nobody waits for budget beyond it.
+    """Unix time at which the work must end: the deadline, or earlier if the handoff's seconds run
+    out. A claim does not wait for budget after this time.
     """
     started_at: float | None = None
-    """Of the handoff's first claim; None: there was none."""
+    """Time of the handoff's first claim, or None if there was none."""
     is_first: bool = True
-    """No earlier claim was lost. After one that was, nothing waits: what takes processes down
-    is not to cost a call each time.
+    """Whether no earlier claim was lost. After a lost claim each checkpoint is stored at once, so
+    that a crash does not cost one call each time.
     """
     keeps_turns: bool = False
-    """They stay as long as the job, for whoever wants to know how it came to its result."""
+    """Whether the turns stay as long as the job, for readers of its trace."""
     _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     held_at: float = field(default_factory=time.monotonic)
@@ -128,7 +128,7 @@ class Claim:
     _stored: int = field(init=False)
     """Checkpoints that are known to be in the store."""
     _unwritten: list[tuple[Checkpoint, bytes]] = field(default_factory=list)
-    """Those that come after them, and wait for what is said next, as the store gets them."""
+    """Later checkpoints, in the store's form, that wait for the next message to the store."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class Claim:
         self.pacing.refused(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """What was paid is in the store when this returns, unless it may wait."""
+        """Store the checkpoints before this returns, unless they may wait."""
         if may_wait and self.is_first:
             self._check_claim()
             self._unwritten.extend((item, pack(item.to_json())) for item in checkpoints)
@@ -179,7 +179,7 @@ class Claim:
             self._turn(checkpoints, gets_further=not may_wait)
 
     def write_down(self) -> None:
-        """What has waited so far, if anything has."""
+        """Store the checkpoints that have waited, if there are any."""
         if self._unwritten:
             self._turn()
 
@@ -192,7 +192,9 @@ class Claim:
         if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
             with suppress(
                 StoreUnavailable
-            ):  # what is in the air is paid for: the next checkpoint waits for Redis, and the fence decides
+            # The call in flight is paid for: the next checkpoint waits for Redis, and the fence
+            # decides
+            ):
                 self.renew()
 
     def check(self) -> None:
@@ -207,7 +209,7 @@ class Claim:
         self.heed(self.connection.script("renew", *self.renewal()))
 
     def renewal(self) -> tuple[list[str], list[Any]]:
-        """Keys and arguments of `renew.lua`, whose answer is to be heeded."""
+        """Return the keys and arguments of `renew.lua`. The caller passes its answer to `heed`."""
         self._beaten_at = time.monotonic()
         draft, self._unsent_draft = self._unsent_draft, ""
         shown = pack(draft) if draft else ""
@@ -223,8 +225,10 @@ class Claim:
     def end(
         self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()
     ) -> FinishRequest:
-        """How it is to end, for `finish`. `payloads`: what the events refer to by digest,
-        beside the result itself.
+        """Return the request that ends this handoff, for `finish`.
+
+        Args:
+            payloads: digests that the events refer to, in addition to the result.
         """
         text, used = (
             result.to_json(),
@@ -260,11 +264,11 @@ class Claim:
         )
 
     def finish(self, end: FinishRequest) -> FinishReply:
-        """The first writer wins; who comes too late is `Interrupted`."""
+        """Store the end of the handoff. The first writer wins; a later one gets `Interrupted`."""
         return self.ended(end, self._insisted("finish", end.order))
 
     def ended(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
-        """What the store says to this end, whichever script was told it."""
+        """Return the store's reply to this end, from the answer of either script."""
         if answer[0] != b"ok":
             self.heed(answer[0])
         return end.finished(answer)
@@ -276,17 +280,19 @@ class Claim:
         self.connection.script("release", self._keys, [self.handoff_id, self.fence, self._air])
 
     def park(self, seconds: float, why: str) -> bool:
-        """Let it go until so many seconds are over: it does not count as a claim. False: it
-        was not ours any more.
+        """Release the handoff for some seconds; the release does not count as a claim.
+
+        Returns False if this process no longer held the claim.
         """
         order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.lane]
         return bool(self.connection.script("park", self._keys, order))
 
     @property
     def _air(self) -> str:
-        """What to book of a reservation that still stands when the claim ends: nothing, if the
-        call that the claim came with was never made; '' is the worst case, because a call was
-        made and not settled.
+        """Return the charge for a reservation that is open when the claim ends.
+
+        It is zero if the call that the claim came with was never made. The empty string stands for
+        the worst case: a call was made and not settled.
         """
         if self.reserved:
             return order_of(
@@ -329,8 +335,8 @@ class Claim:
             return answer
 
     def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
-        """What the model call among these has used; '' if there is none. Never more than one:
-        each is settled before the next is made.
+        """Return the usage of the model call in these checkpoints, or '' if there is no call. There
+        is at most one call, because each is settled before the next is made.
         """
         usage = next(
             (
@@ -348,11 +354,11 @@ class Claim:
         return order_of(used | cut | self.pacing.back(usage))
 
     def _insisted(self, script: str, order: Sequence[Any]) -> Any:
-        """Until Redis answers: what was paid for is worth waiting for, and the fence says
-        whether it is still wanted.
+        """Run the script until Redis answers. Paid work is worth the wait, and the fence decides
+        whether the work is still wanted.
 
         Raises:
-            StoreUnavailable: the handoff's time, or this process's, is over.
+            StoreUnavailable: the handoff's time, or this process's time, is over.
         """
         until = time.monotonic() + OUTAGE_S
 
@@ -371,19 +377,23 @@ class Claim:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def _check_lease(self) -> None:
-        """Who was stopped since the store answered may have lost the lease: no call is made
-        that somebody else may be making.
+        """Renew the lease if this process was stopped since the last answer of the store. Another
+        process may hold the claim by now, and both would make the same call.
         """
         if time.monotonic() - self.held_at > self.lease_s:
             self.heed(b"lost")
 
     def _check_claim(self) -> None:
-        """Like `check`, but a drain does not count: what was paid for is written down all the same."""
+        """Check the claim as `check` does, but ignore a drain: paid work is stored in any case."""
         if self._interrupted is not None:
             raise self._interrupted
 
     def heed(self, answer: bytes) -> None:
-        """What the store said of this claim. Raises `Interrupted` if it no longer holds."""
+        """Read the store's answer about this claim.
+
+        Raises:
+            Interrupted: the claim no longer holds.
+        """
         if answer == b"ok":
             self.held_at = self._beaten_at
         elif answer == b"lost":

@@ -1,4 +1,4 @@
-"""Who has had a handoff, and when: a claim from its beginning to its end, however it ended."""
+"""The claim history of a handoff: which process held it, and when each claim began and ended."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from enum import StrEnum
 
 
 class ClaimEnd(StrEnum):
-    """How a claim ended without a result."""
+    """Reason why a claim ended without a result."""
 
     LOST = "lost"
-    """With its process."""
+    """The process died."""
     BACK = "back"
     """Handed back, because its process was told to end."""
     THROTTLED = "throttled"
@@ -27,7 +27,7 @@ class PastClaim:
     worker: str
     began_at: float
     ended_at: float | None
-    """Of one that was lost: when it was heard of for the last time. None: it holds."""
+    """End of the claim. For a lost claim it is the last heartbeat. None: the claim holds."""
     left: str = ""
     """See `ClaimEnd`; empty: it holds, or has ended with a result."""
 
@@ -37,8 +37,9 @@ class PastClaim:
 
 
 def stints_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
-    """Those that have ended without a result, out of a handoff's hash, in order; at most the
-    newest 20. A version before this one noted the last loss alone.
+    """Return the claims that ended without a result, in order, from a handoff's hash.
+
+    At most the newest 20 are kept.
     """
     lines = [line.split(" ", 3) for line in fields.get(b"stints", b"").decode().splitlines()]
     if not lines and b"lost_at" in fields:

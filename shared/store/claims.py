@@ -40,39 +40,40 @@ MAX_LOOKS = MAX_CLAIMS
 """The same for a job, and the times that no supervisor's look at it came to its end (`looks.py`).
 """
 CLAIM_PATIENCE_S = 3.0
-"""A Redis that does not answer is asked again for so long: most restarts take less, and a
-claim said twice is one.
+"""Seconds for which a claim is repeated while Redis does not answer. Most restarts take less, and a
+repeated claim counts once.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Who wants to run which handoff."""
+    """Request of one process to run one handoff."""
 
     job_id: JobId
     handoff_id: HandoffId
     digest: Digest
-    """Of its message: only what the store has issued, to the byte, is run."""
+    """Digest of its message. Only a message that equals the stored one byte for byte is run."""
     worker: str
     first: WorstCase | None = None
     """The worst case of the first model call, set aside in the same round trip where that is
     possible.
     """
     expected: Expected | None = None
-    """What that call will take of its provider's rate limits; None: nobody counts."""
+    """Expected use of the provider's rate limits by the first call, or None if the provider has no
+    known limits.
+    """
     deadline: float | None = None
     """The handoff's; Unix time in seconds."""
     max_seconds: int | None = None
-    """How long it may take, from its first claim."""
+    """Seconds that the handoff may take, counted from its first claim."""
     look: str = ""
-    """Of the supervisor that runs it in place, and decides what follows: the end of the
-    handoff begins that look again, and the commit of what follows on it, which may go along,
-    ends it; empty: there is none.
+    """Evaluation id of the supervisor that runs the handoff in its own process and decides the next
+    step. The end of the handoff resumes that evaluation; the next commit ends it. Empty: none.
     """
     fence: str = field(default_factory=new_word)
-    """A word that only this claim knows: what is said without it is refused, and what is said
-    twice with it is done once. No number that
-    is counted up: Redis may come back with an older one, and give it out again.
+    """Random word that only this claim knows. A script refuses a message without it, and applies a
+    message that is sent twice once. It is not a counter: a restored Redis could issue an old
+    number again.
     """
 
 
@@ -84,7 +85,7 @@ class FinishedWithCommit:
     recorded: tuple[Recorded, ...] = ()
     """The events of the commit; none: it was a conflict."""
     claim: Claim | None = None
-    """Of the handoff that it issued, if that was wanted."""
+    """Claim on the handoff that the commit issued, if the caller asked for one."""
 
 
 class Claims:
@@ -156,8 +157,8 @@ class Claims:
     def turns(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
-        """What the store still has of the turns of these, in one round trip; those of another
-        version are left out.
+        """Return the stored turns of these handoffs, in one round trip. Turns of another version
+        are left out.
         """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)

@@ -1,5 +1,5 @@
-"""What the installation, and each tenant, may spend in a day (UTC, by Redis's clock), and what
-they have spent of it.
+"""Daily budgets of the installation and of each tenant, and how much of them is spent. A day is a
+UTC day by Redis's clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DailyCaps:
     day_tokens: int | None = None
     day_usd: int | None = None
     tenant_day_tokens: int | None = None
-    """Of each tenant."""
+    """Tokens that each tenant may use in a day."""
     tenant_day_usd: int | None = None
 
 
@@ -36,8 +36,8 @@ def caps_from(settings: Settings) -> DailyCaps:
 
 @dataclass(frozen=True, slots=True)
 class DaySpending:
-    """What was spent of one day, and may be. A most of 0: no cap. Fields stand as `day.lua`
-    answers them.
+    """Spending and cap of one day. A cap of 0 means no cap. The fields have the order of the answer
+    of `day.lua`.
     """
 
     tokens: int
@@ -45,15 +45,14 @@ class DaySpending:
     most_tokens: int
     most_microusd: int
     needed_tokens: int = 0
-    """The first call of some handoff asked for so much, and did not get it. 0: that has not
-    happened today.
+    """Tokens that a handoff's first call asked for and did not get. 0: no call was refused today.
     """
     needed_microusd: int = 0
 
     @property
     def reached(self) -> str:
-        """The cap under which too little is left to begin anything new, with what is spent of
-        it; '': there is enough under each, as far as is known.
+        """Return the cap that leaves too little for new work, with its spending; '' if each cap
+        leaves enough as far as is known.
         """
         if self.most_microusd and self._left_microusd < max(1, self.needed_microusd):
             return self._money + self.need
@@ -65,8 +64,8 @@ class DaySpending:
 
     @property
     def need(self) -> str:
-        """What did not fit into what is left; '': nothing is left, or nothing is known to be
-        too much.
+        """Return the amount that did not fit into the rest of the day; '' if nothing is left, or if
+        no call was too large.
         """
         if 0 < self._left_microusd < self.needed_microusd:
             return f", and a call may need {_dollars(self.needed_microusd)}"
@@ -117,7 +116,7 @@ class TodaysBudgets:
 
     @property
     def more(self) -> str:
-        """When it begins anew."""
+        """Return the time at which the next day begins."""
         return f"there is more at 00:00 UTC, in {_duration(self.left_s)}"
 
 
@@ -143,7 +142,7 @@ class DailyBudgets:
         )
 
     def today(self, tenant: str) -> TodaysBudgets:
-        """In one round trip."""
+        """Return the budgets of today, in one round trip."""
         left_ms, of_tenant, of_all = self._connection.script("day", [keys.CAPS], [tenant])
         return TodaysBudgets(DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000)
 

@@ -1,10 +1,10 @@
 """Dead letters: messages and events that no process could read, with the reason.
 
-A handoff that this process cannot read, but that the store has issued to the byte, was
-written by another version. It is no dead letter
-yet: workers of that version may be there, or come. Its message ends, and the sweeper publishes
-it again, every few seconds, for `PATIENCE_S`. After that its handoff is held, as a paused
-role's are: nobody publishes it until somebody says `handoff dead retry`.
+A process of another version may have written a handoff that this process cannot read. The store
+knows whether it issued that message. If so, the message is not a dead letter yet, because workers
+of that version may run or start. The sweeper publishes it again every few seconds, for
+`PATIENCE_S`. After that time the handoff is on hold, like a handoff of a paused role, until an
+operator runs `handoff dead retry`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) 
 
 KEEP_AT_MOST = 1_000
 PATIENCE_S = 60.0
-"""How long a handoff is left to workers of another version. A deploy that replaces one process
-after the other takes about that.
+"""Seconds that a handoff is left to workers of another version. A rolling deploy takes about that
+time.
 """
 MOST_BODY_CHARS = 65_536
-"""Of a letter: what is longer is cut, so that all of them together stay small. Of a handoff,
-the store has the text.
+"""Characters of a letter that are kept; longer letters are cut, so that all letters together stay
+small. The store has the full text of a handoff.
 """
 _ID_CHARS = 8
 """Of a digest: among 1,000 letters, one chance in 8,600 that any two share it."""
@@ -76,7 +76,7 @@ class DeadLetter(Message):
 
 
 class DeadLetters:
-    """The newest `KEEP_AT_MOST` of them."""
+    """The newest `KEEP_AT_MOST` dead letters."""
 
     def __init__(self, connection: Connection, keep_s: int) -> None:
         self._connection = connection
@@ -132,10 +132,10 @@ class DeadLetters:
             pipe.execute()
 
     def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
-        """Have the sweeper publish a handoff whose message was a dead letter.
+        """Make the sweeper publish a handoff whose message was a dead letter.
 
         Raises:
-            UserError: nobody waits for it any more.
+            UserError: no job waits for the handoff any more.
         """
         answer = self._connection.script("retry", [keys.job(job_id), keys.DUE], [handoff_id])
         if answer == b"unknown":
@@ -155,12 +155,14 @@ class DeadLetters:
             ]
 
     def drop(self, letter: DeadLetter) -> bool:
-        """False: somebody else, or retention, was quicker."""
+        """Delete the letter. Return False if another process or retention had deleted it."""
         with in_our_words():
             return int(self._connection.redis.lrem(keys.DEAD, 1, letter.to_json())) > 0
 
     def drop_all(self) -> int:
-        """Returns how many there were: what comes in meanwhile is among them, or stays."""
+        """Delete all letters and return their number. A letter that arrives during the call is
+        deleted and counted, or stays.
+        """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=True)
             pipe.llen(keys.DEAD)
@@ -169,7 +171,7 @@ class DeadLetters:
 
 
 def storable(text: str) -> str:
-    """The text, where half a surrogate pair is written as what it is: such a text has no bytes."""
+    """Return the text with each lone surrogate written as an escape, because it has no bytes."""
     return text.encode(errors="backslashreplace").decode()
 
 

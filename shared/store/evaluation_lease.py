@@ -1,34 +1,35 @@
-"""Looks: what a supervisor does at a job outside any claim, counted until it comes to its end.
+"""Evaluation leases: how often supervisors began to evaluate a job and did not finish.
 
-What freezes a process holds its interpreter lock until the watchdog ends it; in a handoff its
-claims count that. A look has no claim, so it is noted in the job's hash by the script that
-reads the journal, and struck out by the script with which it ends: `commit`, `due` or
-`stumble`, which run anyway. What is done afterwards is no part of it: a role's handoff that
-runs in place has its claim, which what follows from the result is decided under; or, where
-that cannot stand in the journal with the result, the script that ends the handoff notes the
-look again, for it is decided without another reading then. Nothing counts what
-is told or sent then: wake-ups, messages, webhooks, what a child tells its parent.
+A supervisor evaluates a job outside any claim. If the evaluation freezes the process, no claim
+counts the failure. So the script that reads the journal notes the evaluation in the job's hash, and
+the script that ends it (`commit`, `due` or `stumble`) removes the note. Wake-ups, messages,
+webhooks and reports to a parent job happen later and are not part of the evaluation.
 
-Any number of looks at one job may go on at once, for wake-ups overlap, so what is noted are
-looks, each with a word of its own and the time when it was last heard of by Redis's clock, its
-beginning for most, and not a number:
+A role's handoff that runs in the supervisor's own process has a claim. The next decision is
+normally part of that claim. If it cannot be stored with the result, the script that ends the
+handoff notes the evaluation again.
 
-- A look that comes to its end strikes out itself and all that began before it. So what is noted are those in a row that did not end.
-- One is given up when nothing was heard of it for `FROZEN_AFTER_LEASES` leases, which is just before the watchdog ends a frozen process: it
-  froze, or its process was killed, which cannot be told apart, as with claims. Time in which
-  nobody could speak to Redis does not count (`silence.lua`). Of one that takes longer than a
-  third of a lease, the thread that renews the leases of its process says that it lives.
-- Those that began before the first of them was given up count as one: processes that are killed in quick succession, or a machine that is
-  switched off, are no reason to end a job. After `MAX_LOOKS` times it ends.
-- Until one is given up, a frozen one's wake-up is taken for lost, and others begin: `MAX_LOOKS` at the most, those of one moment counted as
-  one (`TOGETHER_S`). Once the job has failed so, one at a time shows whether it still does,
-  and one at a time tries to end it, for what that takes may be what froze the others. Whoever
-  comes beside them does not begin.
+Several evaluations of one job may overlap. Each note has a random id and the time of its last
+heartbeat by Redis's clock, which usually is its beginning:
 
-A look that is told to end (SIGTERM) comes to its end first. One that lost Redis, or was
-interrupted otherwise, says so as soon as it is heard; if it never is, the next look that ends
-strikes it out. A supervisor of a version without looks neither notes nor strikes out any: it
-is not counted, and takes nothing from what others have noted.
+- An evaluation that ends removes its own note and all earlier notes. The rest is an unbroken series
+  without an end.
+- An evaluation is given up after `FROZEN_AFTER_LEASES` leases without a heartbeat. This is just
+  before
+  the watchdog ends a frozen process. A frozen process and a killed process look the same. Time in
+  which Redis was unreachable does not count (`silence.lua`). The thread that renews leases sends a
+  heartbeat for an evaluation that takes longer than a third of a lease.
+- All evaluations that began before the first one was given up count as one failure. Otherwise a
+  machine that is switched off would end its jobs. After `MAX_LOOKS` failures the job ends.
+- Before an evaluation is given up, its wake-up counts as lost, and others begin: at most
+  `MAX_LOOKS`,
+  where those within `TOGETHER_S` count as one. After such failures one evaluation at a time
+  tests whether the job still freezes its process, and one at a time tries to end the job.
+  Further evaluations do not begin.
+
+A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that lost Redis or was
+interrupted says so when Redis answers again; otherwise the next evaluation that ends removes its
+note.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class EvaluationLease:
 
 
 class EvaluationLeases:
-    """Where looks are begun."""
+    """The evaluation leases of all jobs."""
 
     def __init__(self, connection: Connection, journal: Journal, lease_s: float) -> None:
         self._connection = connection

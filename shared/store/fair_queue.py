@@ -1,11 +1,10 @@
-"""The fair order of a queue's messages, which its list does not have: four scripts, and the
-header that says whose a message is.
+"""The fair order of a queue's messages: four scripts, and the header that names a message's job.
 
-A queue is a Redis list, as everywhere in Celery, and its length is the queue's depth. Each
-message of a job has a place in a sorted set beside it, too, by its job's priority and tenant.
-Whoever pops an element of the list gets the first message of that order in its stead. So all
-elements are worth the same, and a process that knows nothing of this takes them as they come,
-also beside others that do.
+A queue is a Redis list, as everywhere in Celery, and the length of the list is its depth. A sorted
+set holds one entry for each message of a job, ordered by the job's priority and tenant. A worker
+that pops an element of the list receives the first message of that order in its place. So all
+elements of the list are equal. A process that does not know the order takes messages as they come,
+also next to processes that know it.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from typing import Any
 from handoff_queue.shared.store.redis.script import Script, source_of
 
 FIRST = "handoff-first"
-"""The header of a message that others have overtaken: it goes ahead of those that wait in its
-queue with the same priority.
+"""Header of a message that other messages have overtaken. It goes before all messages of the same
+priority in its queue.
 """
 FOR = "handoff-for"
-"""The header with what a message is for, as the store's sorted sets name it: `job`, or
-`job/handoff`. Without it, it has no place.
+"""Header with the job or handoff of a message, as the sorted sets name it: `job`, or `job/handoff`.
+A message without the header has no place in the order.
 """
 
 ALONE = b" "
-"""Behind an element with nothing beside it in its queue: its message has no place, and is
-taken as it is. JSON may end with this.
+"""Suffix of an element whose message has no place in the order, and is taken as it is. JSON may end
+with a space.
 """
 
 
@@ -38,7 +37,7 @@ ENQUEUE, DEQUEUE, TAKE, PURGE = (
 
 
 def is_for(message: Mapping[str, Any]) -> str | None:
-    """What a message is for; None: it has no place in the order."""
+    """Return the entry of a message in the order, or None if it has no place."""
     member = (message.get("headers") or {}).get(FOR)
     return member if isinstance(member, str) and member and not member[0].isspace() else None
 
@@ -61,10 +60,18 @@ def enqueue_order(
 
 
 def take_order(queues: Mapping[str, int]) -> list[Any]:
-    """The same of `take.lua`. `queues`: how many messages of each at most."""
+    """Return keys and arguments of `take.lua`.
+
+    Args:
+        queues: most messages to take, by queue.
+    """
     return [len(queues), *queues, *queues.values()]
 
 
 def dequeue_order(queue: str, popped: Mapping[str, Any]) -> list[Any]:
-    """The same of `dequeue.lua`. `popped`: what the element holds."""
+    """Return keys and arguments of `dequeue.lua`.
+
+    Args:
+        popped: content of the element of the list.
+    """
     return [1, queue, popped["properties"]["delivery_tag"], is_for(popped)]

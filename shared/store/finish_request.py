@@ -1,4 +1,4 @@
-"""How a handoff ends with a result: what `finishing.lua` is told, and what it answers."""
+"""The request that ends a handoff with a result, and the reply of `finishing.lua`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handoff_queue.shared.types.handoff import ResultStatus
 CHORD_SILENCE_S = 3.0
 """All parts of a chord are done, and its body has not come: the sweeper looks."""
 URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
-"""The supervisor hears of these at once, without waiting for the rest of the chord."""
+"""Statuses that wake the supervisor at once, before the other parts of the chord end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class FinishReply:
     """A handoff's end, as it stands in the journal."""
 
     parts_left: int
-    """Of its group, still out; -1: it has none."""
+    """Handoffs of its group that have not ended; -1 if it has no group."""
     wakes: bool
-    """Its supervisor is to be told now, and not when the group is done."""
+    """Whether to wake the supervisor now, before the group ends."""
     recorded: tuple[Recorded, ...]
 
 
@@ -35,7 +35,7 @@ class FinishRequest:
 
     events: Sequence[Event]
     order: Sequence[Any]
-    """For the script."""
+    """Keys and arguments of the script."""
 
     def finished(self, answer: Sequence[Any]) -> FinishReply:
         """The script's answer, if that is no refusal."""

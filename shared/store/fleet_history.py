@@ -54,11 +54,12 @@ class History:
     ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
         """Return the samples of each specialist or role, and the scores, the newest first.
 
-        A sample is `{at, usd, ms, waited_ms, turns, lane}`: when the handoff ended (Unix ms),
-        micro-dollars (None: unknown), milliseconds, those of them that it waited for its provider,
-        turns, and what these took of which lane's limits: `{name, input, output}`, tokens (None:
-        nobody counts). Entries that cannot be read are skipped: these are
-        statistics, which no job depends on.
+        A sample is `{at, usd, ms, waited_ms, turns, lane}`. `at` is the end of the handoff in Unix
+        milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is its duration, and
+        `waited_ms` the part that it waited for its provider. `lane` is the use of one bucket's rate
+        limits: `{name, input, output}` in tokens, or None without limits.
+
+        Entries that cannot be read are skipped: no job depends on these statistics.
         """
         names = sorted(set(roles))
         with in_our_words():

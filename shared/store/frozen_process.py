@@ -1,14 +1,13 @@
-"""When a process counts as frozen: its own watchdog (`leases.py`) and those who look after
-what it held (`looks.py`) must agree.
+"""The time after which a process counts as frozen. The watchdog (`leases.py`) and the scripts that
+recover its work (`evaluation_lease.py`) use the same value.
 """
 
 from __future__ import annotations
 
 FROZEN_AFTER_LEASES = 3
-"""A process whose threads could not run for so many leases holds its interpreter lock: it has
-lost its claims, and is ended.
+"""Leases after which a process counts as frozen. Its threads could not run for that time, so its
+interpreter lock is held. It has lost its claims, and the watchdog ends it.
 
-Its watchdog begins to count at its last sign of life, which may be a renewal before it froze,
-and so waits that much longer: what it held has been given up when it starts again, and it does
-not come beside it.
+The watchdog counts from the last heartbeat, which may be one renewal before the freeze. So it waits
+longer than the store does: the work starts again elsewhere before the process ends.
 """

@@ -212,7 +212,7 @@ class PayloadStore:
             self.put_documents(batch, work_s)
 
     def put_documents(self, texts: Mapping[str, str], work_s: float) -> None:
-        """Store what was missing, for as long."""
+        """Store the missing texts, for the same time."""
         with in_our_words():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
@@ -220,7 +220,7 @@ class PayloadStore:
             pipe.execute()
 
     def documents(self, digests: Sequence[str]) -> dict[str, str]:
-        """Return the texts by digest; those that are not stored are left out.
+        """Return the texts by digest; missing texts are left out.
 
         Raises:
             UnreadablePayload: a stored text does not match its digest, or cannot be unpacked.

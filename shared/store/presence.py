@@ -1,6 +1,6 @@
-"""Who is there: what specialists live workers serve, and whether there is a supervisor.
+"""Presence: the specialists that live workers serve, and whether a supervisor runs.
 
-Each process announces itself, and what it says holds for a while only: who dies is forgotten.
+Each process announces itself with an expiry, so a dead process is forgotten.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 ANNOUNCED_FOR_S = 15
-"""An announcement is repeated every third of it. As long as a lease is by default: a dead
-worker is missed about when its handoffs are.
+"""Seconds that an announcement holds; a process repeats it every third of that time. This equals
+the default lease, so a dead worker is missed at about the same time as its handoffs.
 """
 FOUND_WITHIN_S = 5.0
-"""A process that starts waits at most this long until it has announced itself, before it says
-that it is ready: a Redis that is away is no reason not to start.
+"""Seconds that a starting process waits for its own announcement before it reports that it is
+ready. An unreachable Redis does not stop the start.
 """
 WITHDRAWN_WITHIN_S = 2.0
-"""A process that ends waits at most this long until its announcement is taken back; what is
-not runs out.
+"""Seconds that an ending process waits until its announcement is withdrawn; otherwise the
+announcement expires.
 """
 GOOD_FOR_S = 1.0
-"""How long a process believes what it has read."""
+"""Seconds for which a process uses a reading again."""
 
 
 MOST_ANNOUNCED_BYTES = 8 * 2**20
@@ -54,7 +54,7 @@ class LiveProcess:
 
 @dataclass(frozen=True, slots=True)
 class ServedSpecialist:
-    """One specialist that somebody serves."""
+    """A specialist that at least one worker serves."""
 
     spec: SpecialistSpec
     digest: str
@@ -76,13 +76,13 @@ def acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Who is there at one moment, and what waits for somebody who is not."""
+    """The live processes at one moment, and the handoffs that wait for a missing one."""
 
     queues: frozenset[str]
-    """That somebody serves: specialists' names, and `supervisor`."""
+    """Queues that a process serves: names of specialists, and `supervisor`."""
     unclaimed: Mapping[JobId, Mapping[HandoffId, str]] = field(default_factory=dict)
-    """Handoffs that wait for a specialist whom nobody serves, or for a role that is paused,
-    and for whom. Only of what was asked for.
+    """Handoffs of the requested jobs that wait for an unserved specialist or a paused role, with
+    the name of that role.
     """
     paused: Mapping[str, Pause] = field(default_factory=dict)
     """By role."""
@@ -150,11 +150,11 @@ class PresenceStore:
         handoffs: Sequence[tuple[JobId, HandoffId]] = (),
         most: int | None = None,
     ) -> Presence:
-        """Who is there now, and what of these jobs, or which of these handoffs, waits for
-        somebody who is not: one round trip.
+        """Return the live processes, and the handoffs among the requested ones that wait for a
+        missing process, in one round trip.
 
-        Handoffs cost next to nothing; for jobs, everything that waits in queues that nobody
-        serves is gone through; or the first `most` of each.
+        Handoffs cost almost nothing. For jobs, the script reads all messages of unserved queues, or
+        the first `most` messages of each.
         """
         asked = [
             most - 1 if most else -1,
@@ -173,7 +173,7 @@ class PresenceStore:
         return Presence(names, unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
-        """Return what the live workers announce. Announcements that this version cannot read
+        """Return the announcements of the live workers. Announcements that this version cannot read
         are skipped.
         """
         names = {name for queue, name in self._serving() if queue != SUPERVISOR_QUEUE}
@@ -202,7 +202,7 @@ class PresenceStore:
         return [(queue, name) for queue, _, name in parts]
 
     def _announced(self, announced_at: Sequence[str]) -> list[bytes | None]:
-        """Return what stands at each of these keys; None: nothing, or more than
+        """Return the value at each key; None if it is missing or larger than
         `MOST_ANNOUNCED_BYTES`.
         """
         with in_our_words():
@@ -213,8 +213,8 @@ class PresenceStore:
         return [text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None for text in stored]
 
     def served(self) -> dict[str, ServedSpecialist]:
-        """Every specialist that a live worker serves, by name. Where workers differ, the
-        version that most of them serve.
+        """Return each served specialist by name. If workers differ, the version that most workers
+        serve is returned.
         """
         if time.monotonic() - self._read_at >= GOOD_FOR_S:
             self._served = self._read()

@@ -1,5 +1,4 @@
-"""What the fleet has to do at one moment: who works on what, what waits, what providers let
-through. Reads only.
+"""The load of the fleet at one moment: busy slots, queue backlogs and provider limits. Reads only.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ class RunningHandoff:
     worker: str
     doing: str
     turns: int
-    """Those that are done."""
+    """Turns that have ended."""
     since: float
-    """When it was first claimed. Unix seconds, by Redis's clock, like all times here."""
+    """Time of the first claim, in Unix seconds by Redis's clock, like all times here."""
     parked_until: float | None
     """None: it has a slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueBacklog:
-    """What stands in the queue of a role."""
+    """Backlog in the queue of one role."""
 
     handoffs: int
     """Published, or held while the role is paused, and not claimed."""
     since: float | None
-    """When the oldest of them was published."""
+    """Time at which the oldest message was published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class RateLimitBucket:
 
     @property
     def name(self) -> str:
-        """As calls are asked for by it."""
+        """Name of the rate-limit bucket, as a model call states it."""
         return f"{self.account}:{self.model}"
 
 
@@ -80,7 +79,8 @@ class FleetLoad:
     supervisors: int
     at_work: tuple[RunningHandoff, ...]
     waiting: Mapping[str, QueueBacklog] = field(default_factory=dict)
-    """By queue, also those that nobody serves: specialists, and `think` of the supervisor's roles.
+    """Backlog by queue, also of unserved queues. Queues are specialists, and `think` for the roles
+    of the supervisor.
     """
     lanes: tuple[RateLimitBucket, ...] = ()
     dead_letters: int = 0
@@ -88,12 +88,12 @@ class FleetLoad:
     max_memory_bytes: int = 0
     """0: no limit."""
     paused: Set[str] = frozenset()
-    """Roles, whether somebody serves them or not."""
+    """Paused roles, served or not."""
     waiting_jobs: int = 0
     """The open jobs that wait for a person."""
 
     def busy(self, queue: str) -> int:
-        """Slots that are taken by what came from there."""
+        """Return the number of slots that run messages of this queue."""
         return sum(queue_of(one.role) == queue and one.parked_until is None for one in self.at_work)
 
     def throttled(self, queue: str) -> int:
@@ -103,7 +103,7 @@ class FleetLoad:
 
 
 class FleetLoadReader:
-    """Where it is read."""
+    """Reads the load of the fleet from the store."""
 
     def __init__(self, connection: Connection, window_s: float) -> None:
         self._connection = connection
@@ -111,10 +111,10 @@ class FleetLoadReader:
         """The time that a provider's limits are given for."""
 
     def now(self) -> FleetLoad:
-        """In four round trips, however much there is.
+        """Return the current load, in four round trips at any size.
 
         Raises:
-            StoreUnavailable: Redis is away.
+            StoreUnavailable: Redis is unreachable.
         """
         at_ms, open_jobs, waiting_jobs, found = self._connection.script(
             "at_work",

@@ -1,8 +1,7 @@
-"""The lists that Celery's messages wait in. A worker takes each message to its end; where a
-role has none any more, nobody does.
+"""Repair of Celery's queues: messages of deleted jobs are dropped from queues without a worker.
 
-Its messages carry the text of their tasks. A message without its job is dropped: whoever took
-it would do nothing. The others are left.
+A worker takes each message to its end, so served queues need no repair. The messages carry the text
+of their tasks. A message without its job has no effect for any worker. All other messages stay.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ LOOKED_AT = 200
 taking end they stand, and half a megabyte.
 """
 MINE_FOR_S = 60
-"""Since its last piece, one supervisor has the queues for itself: after a restart of all of
-them not everybody goes through them.
+"""Seconds after its last piece during which one supervisor owns the repair. So not every supervisor
+reads the queues after a common restart.
 """
 
 
 class QueueRepair:
-    """Goes through what nobody takes, a piece at a time."""
+    """Reads unserved queues, one piece at a time."""
 
     def __init__(self, connection: Connection, roles: PresenceStore) -> None:
         self._connection = connection
@@ -43,9 +42,9 @@ class QueueRepair:
         return bool(self._passed)
 
     def drop_orphans(self) -> int:
-        """The next `LOOKED_AT` messages of each queue that nobody serves: those whose jobs are
-        gone. Returns how many there were; 0, too, where another supervisor is at it, or was
-        just now.
+        """Check the next `LOOKED_AT` messages of each unserved queue, and drop the messages of
+        deleted jobs. Return the number of dropped messages; 0 if another supervisor owns the
+        repair.
         """
         if not self._is_mine():
             self._passed = {}
@@ -96,9 +95,9 @@ class QueueRepair:
 
 
 def _named(frame: bytes) -> tuple[JobId | None, str]:
-    """The job of a message, by the id of its task, which is the job's and the handoff's; and
-    the message's entry in the fair order.
-    None: no message of ours, which a worker or a person may look at.
+    """Return the job and the fair-queue entry of a message, from the id of its task.
+
+    The job is None for a message of another application, which is left in place.
     """
     try:
         message = json.loads(frame)

@@ -1,9 +1,9 @@
-"""The pace of one claim's model calls: what they take of their lane's limits, and what the
-provider says to them.
+"""The rate limiter of one claim's model calls: their share of a bucket's limits, and the provider's
+answers about these limits.
 
-A lane (one model under one account) is shared by all processes, in Redis; `scripts/pacing.lua`
-has its rules. A call is let go in the same script that reserves its budget. A lane without
-limits costs no round trip more, but for its very first call.
+All processes share a bucket (one model under one account) in Redis; `scripts/pacing.lua` has its
+rules. The script that reserves the budget of a call also admits the call. A bucket without limits
+costs no extra round trip, except for its first call.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from handoff_queue.shared.types.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCall:
-    """What a call has taken that was let go."""
+    """Share of the limits that an admitted call has taken."""
 
     lane: str
     is_limited: bool
     goes_ahead: bool
-    """The others wait for what the provider says to it."""
+    """Whether the other calls wait for the provider's answer to this call."""
     at_ms: int
     """Unix time, Redis's."""
     input_tokens: int
@@ -41,7 +41,7 @@ class AdmittedCall:
 
 @dataclass(slots=True)
 class RateLimiter:
-    """Of one claim, which makes one call at a time."""
+    """Rate limiter of one claim, which makes one call at a time."""
 
     connection: Connection
     member: str
@@ -49,11 +49,11 @@ class RateLimiter:
     window_s: float
     """The time that limits are given for."""
     lane: str = ""
-    """That of the handoff's calls; empty: nobody counts them."""
+    """Bucket of the handoff's calls; empty if it has no limits."""
     taken: AdmittedCall | None = None
 
     def order(self, expected: Expected | None) -> dict[str, Any]:
-        """What `admit` is asked; nothing where nobody counts."""
+        """Return the arguments of `admit`; empty if the bucket has no limits."""
         if expected is None:
             return {}
         self.lane = expected.lane
@@ -65,8 +65,10 @@ class RateLimiter:
         return {"pace": asked | {"window": self._window_ms}}
 
     def let_go(self, expected: Expected | None, answer: Sequence[int]) -> None:
-        """The call may be made. `answer`: what `admit` says it has taken; empty where nobody
-        counts.
+        """Record that the call may be made.
+
+        Args:
+            answer: the share that `admit` has taken; empty if the bucket has no limits.
         """
         self.taken = None
         if expected is not None and answer:
@@ -76,8 +78,10 @@ class RateLimiter:
             )
 
     def back(self, usage: Usage | None) -> dict[str, Any]:
-        """What flows back after a call. None: it was never made. A cut one may have taken all;
-        what was read from a cache is free.
+        """Return the share that goes back to the bucket after a call.
+
+        None as usage means that the call was never made. A call that was cut off may have used its
+        full share. Tokens read from a cache are free.
         """
         taken = self.taken
         self.taken = None
@@ -120,8 +124,8 @@ class RateLimiter:
             self._tell(self.taken, {"limits": told})
 
     def refused(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
-        """The provider takes no call now: nobody makes one until it may again, and then one
-        goes ahead.
+        """Record that the provider refuses calls now. All calls wait until the provider allows them
+        again; then one call goes first.
         """
         if self.taken is None:
             return
@@ -167,7 +171,7 @@ class RateLimiter:
 
 
 def account_of(*parts: str | None) -> str:
-    """Names an account by provider, address and key, and tells none of them."""
+    """Return a name for an account from its provider, address and key, without revealing them."""
     return hashlib.sha256("\n".join(part or "" for part in parts).encode()).hexdigest()[:12]
 
 

@@ -1,5 +1,4 @@
-"""What the store keeps of the trace that a job belongs to: asked only by processes that tell
-a collector of their work.
+"""The trace context of a job in the store. Only processes with an OpenTelemetry exporter read it.
 """
 
 from __future__ import annotations

@@ -28,12 +28,15 @@ UNBOUNDED = 2**31
 
 
 def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
-    """A client that has connected to nothing yet. `timeout_s`: how long Redis may be silent.
-    `most`: connections that it may have open at once; who needs one more waits for it. None,
-    and with sentinels: as many as are needed.
+    """Return a client that has no connection yet.
+
+    Args:
+        timeout_s: seconds that Redis may be silent.
+        most: open connections at once; a thread beyond the limit waits. None, or a URL with
+            sentinels: no limit.
 
     Raises:
-        UserError: the URL is none, or names files that cannot be used.
+        UserError: the URL is invalid, or names files that cannot be used.
     """
     client = _client_for(url, timeout_s, most)
     share_contexts(client.connection_pool)
@@ -53,7 +56,7 @@ def _client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
         "socket_timeout": timeout_s,
         "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
         "health_check_interval": 25,
-        "protocol": 2,  # one shape of answers, whatever the server's version
+        "protocol": 2,  # one shape of answers, for all versions of the server
         "command_packer": PrefixPacker(address.prefix) if address.prefix else DirectPacker(),
         **driver_info(),
         **(address.tls or {}),
@@ -82,7 +85,7 @@ def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.R
 
 
 def _check_files(address: RedisAddress) -> None:
-    """OpenSSL says neither which file it means nor what it wanted."""
+    """Check the TLS files one by one, because OpenSSL's errors do not name the file."""
     tls = address.tls or {}
     (ca, certificate, key), folder = (tls.get(name) for name in TLS_FILES), tls.get("ssl_ca_path")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -28,18 +28,20 @@ ScriptCall = tuple[list[str], list[Any]]
 """Keys and arguments of one."""
 
 SOCKET_TIMEOUT_S = 30.0
-"""A dead socket is noticed after this; no script takes a tenth of it."""
+"""Seconds after which a silent socket counts as dead. The longest script takes less than a tenth of
+this time.
+"""
 COMMAND_TIMEOUT_S = 10.0
-"""The same of a command that a person or a script waits for: longer than a disk, or a script,
-holds Redis up.
+"""Socket timeout of a command that a person or a shell script waits for. It is longer than a slow
+disk or a Lua script holds Redis up.
 """
 ONLOOKER_TIMEOUT_S = 4.0
-"""The same where a person looks on, who is to be told within 5 s that nothing comes; what is
-asked there may be asked again.
+"""Socket timeout of live displays, which report within 5 s that Redis is silent. Their reads may be
+repeated.
 """
 MAX_CONNECTIONS = 64
-"""Per process; threads beyond it wait for one. Those that wait for news do it on connections
-of their own.
+"""Connections of a process; further threads wait for a free one. Blocking readers have their own
+connections.
 """
 NO_CONNECTION_LEFT = "No connection available"
 """redis-py's words for a pool that stayed exhausted for its timeout."""
@@ -75,7 +77,7 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
         "Redis cannot be reached: is it running, and is HANDOFF_REDIS_URL right?",
     ),
 )
-"""redis-py's errors, the first that fits, and what they mean to a person."""
+"""Errors of redis-py and their meaning for a user; the first match counts."""
 CODES = (
     ("READONLY", READ_ONLY),
     ("NOAUTH|WRONGPASS|NOPERM", "Redis refuses us: check user and password in HANDOFF_REDIS_URL"),
@@ -86,8 +88,8 @@ CODES = (
 """The same for Redis's own codes."""
 CLUSTER = "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL, or its sentinels"
 OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
-"""What only Redis in cluster mode says: before its slots are given out, of commands that touch
-several, of keys that another node has, of SELECT.
+"""Errors that only Redis in cluster mode sends: before its slots are assigned, for commands with
+keys of several slots, for keys of another node, and for SELECT.
 """
 NO_DATABASE = (
     "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
@@ -124,7 +126,7 @@ class Connection:
         these are as many as are needed.
         """
         self.prefix = read_address(url).prefix
-        """In front of every key in Redis. Callers name keys without it."""
+        """Prefix of each key in Redis. Callers name keys without it."""
         self._clock_offset: float | None = None
         self._clock_until = 0.0
 
@@ -186,9 +188,10 @@ class Connection:
         return time.monotonic() + (self._clock_offset or 0.0)
 
     def _ask_the_clock(self) -> float:
-        """How far Redis's clock is ahead of this host's monotonic one, in seconds, by the
-        quickest of a few answers: each is off by up to half of its round trip, and the first
-        may have had a connection to open.
+        """Return how far Redis's clock is ahead of this host's monotonic clock, in seconds.
+
+        The quickest of a few answers counts: each is off by up to half of its round trip, and the
+        first may include the time to open a connection.
         """
         quickest, offset = float("inf"), 0.0
         for _ in range(CLOCK_ASKED_AT_MOST):
@@ -220,11 +223,10 @@ def script_of(name: str) -> Script:
 
 
 def retry_until_answered(ask: Callable[[], Answer], is_worth_it: Callable[[], bool]) -> Answer:
-    """What Redis answers, if need be after it was away for a while. Only for what may be said
-    twice.
+    """Call `ask` until Redis answers. Only for requests that may be sent twice.
 
     Raises:
-        StoreUnavailable: it is not worth waiting any longer.
+        StoreUnavailable: `is_worth_it` returned False before Redis answered.
     """
     while True:
         try:
@@ -237,13 +239,13 @@ def retry_until_answered(ask: Callable[[], Answer], is_worth_it: Callable[[], bo
 
 @contextmanager
 def in_our_words() -> Iterator[None]:
-    """Redis's errors as one line that says how to mend it.
+    """Translate Redis's errors into one line that says how to fix the cause.
 
     Raises:
-        StoreUnavailable: Redis is gone or is something else, refuses the password, is
-        loading, read-only, full, or busy with itself.
+        StoreUnavailable: Redis is unreachable, is another program, refuses the password, is
+            loading, read-only, full or busy.
         UnusableRedis: it has no database of the number in its address, or is a cluster.
-        StoreError: it refused a command; a defect of ours.
+        StoreError: it refused a command, which is an internal error.
     """
     try:
         yield

@@ -1,11 +1,11 @@
-"""redis-py's client, pool and packer on the shortest way to the socket: without what redis-py
-notes about itself at each command.
+"""redis-py's client, pool and packer on the shortest path to the socket, without redis-py's own
+statistics of each command.
 
-All that is hard stays redis-py's: to open a connection, to say a command again, health checks,
-parsing, errors, and what is said to whom sentinels name. A round trip takes about half of its
-processor time, and a job makes some twenty. Without TLS it lets go of the interpreter lock
-twice and not five times (`shared/store/redis/kernel_timeout_socket.py`): beside other threads
-each time is one more wait until it is had again.
+redis-py still opens connections, repeats commands, makes health checks, parses answers, raises
+errors and follows Sentinel. A round trip takes about half of redis-py's processor time, and a job
+makes about twenty. Without TLS a round trip releases the interpreter lock twice instead of five
+times (`shared/store/redis/kernel_timeout_socket.py`). Each release makes the thread wait for the
+other threads of the process.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from handoff_queue.shared.store.redis.versions import (
 )
 
 FRESH_S = 0.05
-"""A connection whose last answer is no older is taken as it is, without a look whether the
-server has closed it since. Where it has, that call fails, as does what is on its way at such a
-moment, and the next one opens another; a server that went away is not back so soon.
+"""Seconds for which a used connection is taken without a check that the server has closed it. If
+the server has closed it, that call fails, like any call in flight at such a moment. The next
+call opens a new connection; a restarted server takes longer than this to come back.
 """
 
 
@@ -58,7 +58,7 @@ class _NamedBySentinels(SentinelManagedConnection):
 
 
 class ManagedConnection(_Patient, _NamedBySentinels):
-    """To the one that sentinels name."""
+    """Connection to the server that Sentinel names."""
 
 
 class ManagedTlsConnection(_NamedBySentinels, SentinelManagedSSLConnection):
@@ -108,7 +108,8 @@ def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
 
 
 def _answer_at_once(connection: Any, command: Sequence[Any]) -> Any:
-    """Of one that is open, and has been used just now."""
+    """Send a command over a connection that is open and was used just now, and return the answer.
+    """
     try:
         for part in connection._command_packer.pack(*command):
             connection._sock.sendall(part)
@@ -138,11 +139,11 @@ class DirectPool(redis.BlockingConnectionPool):
         connection = self._ready() if self.pid == os.getpid() else None
         if connection is None:
             connection = connection_from(super().get_connection)
-        connection.answered_at = 0.0  # or who leaves an answer unread would hand it to the next one
+        connection.answered_at = 0.0  # an unread answer would go to the next command
         return connection
 
     def _ready(self) -> Any:
-        """None: the next one is to be opened, for the first time or again, or there is none."""
+        """Return an open connection, or None if the next one must be opened first."""
         try:
             connection = self.pool.get_nowait()
         except Empty:
@@ -173,9 +174,9 @@ def _is_fresh(connection: Any) -> bool:
 
 
 class _Slots:
-    """The part of `queue.LifoQueue` that the pool uses, on what C does in one step: who was
-    put back last leaves first, and a slot of which no connection has been made, as None, after
-    all others.
+    """The part of `queue.LifoQueue` that the pool uses, with operations that are atomic in C. The
+    connection that came back last leaves first. Slots without a connection, stored as None,
+    leave last.
     """
 
     def __init__(self, most: int) -> None:

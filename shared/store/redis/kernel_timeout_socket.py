@@ -1,9 +1,9 @@
-"""A socket whose timeouts are the system's.
+"""A socket with the timeouts of the kernel.
 
-Python keeps those of a socket itself: before each read and each write it waits in a system
-call of its own until the socket is ready, and lets go of the interpreter lock for it. In a
-process of many threads another one takes the lock each time, and to have it back takes the
-processor longer than the call. The system's own timeouts cost nothing until they run out.
+Python implements socket timeouts itself: before each read and write it waits in a separate system
+call until the socket is ready, and releases the interpreter lock. In a process with many threads
+another thread takes the lock each time. To get the lock back takes longer than the call. The
+kernel's timeouts cost nothing until they expire.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NOT_WAITING = int(
 
 
 class KernelTimeoutSocket(socket.socket):
-    """For `recv_into` and `sendall`, with which redis-py reads and writes. A signal that
-    Python handles begins a read's time anew.
+    """Socket for `recv_into` and `sendall`, which redis-py uses. A signal that Python handles
+    restarts the timeout of a read.
     """
 
     _seconds: float | None = None
-    """How long the other end may be silent; None: for ever."""
+    """Seconds that the other end may be silent; None: no limit."""
 
     def settimeout(self, seconds: float | None) -> None:
         """As ever: None is for ever, 0 not at all."""
@@ -47,9 +47,11 @@ class KernelTimeoutSocket(socket.socket):
             raise TimeoutError("timed out") from None
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Raises:
-        TimeoutError: not all was taken in time. What the system does not take at once is left
-        to Python, whose time is for all of it.
+        """Send all data. Python sends the rest that the kernel does not take at once, with one
+        timeout for all data.
+
+        Raises:
+            TimeoutError: not all data was sent in time.
         """
         if self._seconds == 0:
             super().sendall(data, flags)
@@ -68,9 +70,10 @@ class KernelTimeoutSocket(socket.socket):
 
 
 def patient(plain: socket.socket) -> socket.socket:
-    """The same connection, with the timeout that it has; itself, where it is not to wait, is
-    not Python's (gevent's and eventlet's wait in a loop of their own), or the system takes no
-    timeout.
+    """Return the same connection with its timeout in the kernel.
+
+    The socket itself is returned if it does not block, if it is not Python's own (gevent and
+    eventlet wait in their own loop), or if the system supports no such timeout.
     """
     seconds = plain.gettimeout()
     if seconds == 0 or os.name != "posix" or not isinstance(plain, _socket.socket):

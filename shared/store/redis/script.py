@@ -1,7 +1,7 @@
-"""Lua scripts: their sources, and how they are called.
+"""Lua scripts: their sources, and how to call them.
 
-Whenever a script runs, all that stands in front of it runs, too, and makes its functions: what
-nobody asks for would take its time there.
+Each script contains all parts in front of it, and each call defines their functions again. So a
+script includes only the parts that it needs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PARTS = (
     "finishing",
     "dequeuing",
 )
-"""In the order in which they build on one another. Each is definitions and nothing else; what
-is inside of one is indented.
+"""Shared parts, in the order in which they depend on one another. Each holds definitions only;
+their inner lines are indented.
 """
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
@@ -95,9 +95,10 @@ end)(redis)
 
 
 class Script:
-    """Loaded where the server does not know it yet, and run by its digest; who may do both
-    need not be allowed EVAL. redis-py's own `Script` asks at each call what kind of client it
-    was given, which takes as long as the rest of the call.
+    """A Lua script that is loaded when the server does not know it, and runs by its digest.
+
+    A user with the rights for both needs no right to EVAL. redis-py's own `Script` checks the type
+    of its client at each call, which takes as long as the rest of the call.
     """
 
     def __init__(self, text: str, prefix: str = "") -> None:
@@ -122,7 +123,11 @@ class Script:
         return [order[0], *(f"{self._prefix}{key}" for key in order[1:end]), *order[end:]]
 
     def run(self, client: Any, order: Sequence[Any]) -> Any:
-        """`order`: the number of keys, the keys, the arguments. Raises what the client raises."""
+        """Run the script and return its answer. Raises the errors of the client.
+
+        Args:
+            order: the number of keys, the keys, the arguments.
+        """
         try:
             return client.execute_command("EVALSHA", self.digest, *self._real(order))
         except NoScriptError:
@@ -130,8 +135,8 @@ class Script:
             return client.execute_command("EVALSHA", self.digest, *self._real(order))
 
     def run_over(self, connection: Any, order: Sequence[Any]) -> Any:
-        """Over a connection that nobody else uses just now, and once: where it breaks, a
-        client would say it again over another.
+        """Run the script once over a connection that no other thread uses. If the connection
+        breaks, nothing is repeated; a client would repeat the call over another connection.
         """
         try:
             return _asked(connection, "EVALSHA", self.digest, *self._real(order))
@@ -152,7 +157,7 @@ class Script:
             return None
 
     def add(self, pipeline: Any, order: Sequence[Any]) -> None:
-        """To what the pipeline will send, which has brought the script along."""
+        """Add the call to a pipeline that has loaded the script."""
         pipeline.execute_command("EVALSHA", self.digest, *self._real(order))
 
 
