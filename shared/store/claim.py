@@ -114,11 +114,11 @@ class Claim:
     started_at: float | None = None
     """Time of the handoff's first claim, or None if there was none."""
     is_first: bool = True
-    """Whether no earlier claim was lost. After a lost claim each checkpoint is stored at once, so
+    """True if no earlier claim was lost. After a lost claim each checkpoint is stored at once, so
     that a crash does not cost one call each time.
     """
     keeps_turns: bool = False
-    """Whether the turns stay as long as the job, for readers of its trace."""
+    """True if the turns stay as long as the job, for readers of its trace."""
     _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     held_at: float = field(default_factory=time.monotonic)

@@ -27,7 +27,7 @@ class PastClaim:
     worker: str
     began_at: float
     ended_at: float | None
-    """End of the claim. For a lost claim it is the last heartbeat. None: the claim holds."""
+    """End of the claim, or None while it holds. A lost claim ends at its last heartbeat."""
     left: str = ""
     """See `ClaimEnd`; empty: it holds, or has ended with a result."""
 

@@ -157,8 +157,8 @@ class Claims:
     def turns(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
-        """Return the stored turns of these handoffs, in one round trip. Turns of another version
-        are left out.
+        """Return the stored turns of the given handoffs, in one round trip. Turns of another
+        version are left out.
         """
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)

@@ -1,5 +1,5 @@
-"""Daily budgets of the installation and of each tenant, and how much of them is spent. A day is a
-UTC day by Redis's clock.
+"""Daily budgets of the installation and of each tenant, and their spending. A day is a UTC day by
+Redis's clock.
 """
 
 from __future__ import annotations

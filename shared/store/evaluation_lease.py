@@ -1,8 +1,8 @@
 """Evaluation leases: how often supervisors began to evaluate a job and did not finish.
 
 A supervisor evaluates a job outside any claim. If the evaluation freezes the process, no claim
-counts the failure. So the script that reads the journal notes the evaluation in the job's hash, and
-the script that ends it (`commit`, `due` or `stumble`) removes the note. Wake-ups, messages,
+counts the failure. So the script that reads the journal notes the evaluation in the job's hash. The
+script that ends the evaluation (`commit`, `due` or `stumble`) removes the note. Wake-ups, messages,
 webhooks and reports to a parent job happen later and are not part of the evaluation.
 
 A role's handoff that runs in the supervisor's own process has a claim. The next decision is
@@ -14,22 +14,20 @@ heartbeat by Redis's clock, which usually is its beginning:
 
 - An evaluation that ends removes its own note and all earlier notes. The rest is an unbroken series
   without an end.
-- An evaluation is given up after `FROZEN_AFTER_LEASES` leases without a heartbeat. This is just
-  before
-  the watchdog ends a frozen process. A frozen process and a killed process look the same. Time in
-  which Redis was unreachable does not count (`silence.lua`). The thread that renews leases sends a
+- An evaluation is given up after `FROZEN_AFTER_LEASES` leases without a heartbeat, just before the
+  watchdog ends a frozen process. A frozen process and a killed process look the same. Time in which
+  Redis was unreachable does not count (`silence.lua`). The thread that renews leases sends a
   heartbeat for an evaluation that takes longer than a third of a lease.
 - All evaluations that began before the first one was given up count as one failure. Otherwise a
   machine that is switched off would end its jobs. After `MAX_LOOKS` failures the job ends.
-- Before an evaluation is given up, its wake-up counts as lost, and others begin: at most
-  `MAX_LOOKS`,
-  where those within `TOGETHER_S` count as one. After such failures one evaluation at a time
-  tests whether the job still freezes its process, and one at a time tries to end the job.
+- Before an evaluation is given up, its wake-up counts as lost, and others begin. There are at most
+  `MAX_LOOKS`, and evaluations within `TOGETHER_S` count as one. After such failures one evaluation
+  at a time tests whether the job still freezes its process, and one at a time tries to end the job.
   Further evaluations do not begin.
 
 A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that lost Redis or was
-interrupted says so when Redis answers again; otherwise the next evaluation that ends removes its
-note.
+interrupted says so when Redis answers again. If it never does, the next evaluation that ends
+removes the note.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class FinishReply:
     parts_left: int
     """Handoffs of its group that have not ended; -1 if it has no group."""
     wakes: bool
-    """Whether to wake the supervisor now, before the group ends."""
+    """True if the supervisor is woken now, before the group ends."""
     recorded: tuple[Recorded, ...]
 
 

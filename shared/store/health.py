@@ -1,4 +1,4 @@
-"""How Redis itself is doing, and what lies in its queues: for whoever looks after the system."""
+"""Health of Redis and depth of its queues, for operators."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class Health:
         )
 
     def refuse_a_cluster(self) -> None:
-        """Nothing, where Redis lets us know nothing of it. Raises: UnusableRedis: it is one."""
+        """Raise `UnusableRedis` if Redis is a cluster. Return if Redis does not allow the question.
+        """
         with in_our_words(), suppress(redis.exceptions.NoPermissionError):
             _refuse_a_cluster(self._connection.redis.info("cluster"))
 
@@ -92,8 +93,10 @@ class Health:
         return None
 
     def no_room(self, mark: float) -> str | None:
-        """Why no new work is to be taken, if more than this part of maxmemory is used; without
-        a maxmemory there is always room.
+        """Return the reason to refuse new work, or None if there is room.
+
+        Args:
+            mark: part of maxmemory, from 0 to 1. Without a maxmemory there is always room.
         """
         with in_our_words():
             info: dict[str, Any] = self._connection.redis.info("memory")
@@ -106,7 +109,7 @@ class Health:
         )
 
     def messages(self, queues: Sequence[str]) -> dict[str, int]:
-        """How many wait in each, in one round trip."""
+        """Return the number of messages in each queue, in one round trip."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:

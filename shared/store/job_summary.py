@@ -1,5 +1,5 @@
-"""What can be read of a job at once, however many handoffs it has: its books, the ends of its
-journal, some of its handoffs.
+"""Summary of a job that can be read at once at any size: its usage, the ends of its journal, and
+some of its handoffs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from handoff_queue.shared.types.events import Recorded, Routed
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 HEAD_EVENTS = 20
-"""Who does a job stands among the first of a journal, where it was to be found out."""
+"""First events of a journal that are searched for the router's decision."""
 TAIL_EVENTS = 100
-"""Enough for what came last of handoffs; usually some 50 KB."""
+"""Last events of a journal that are read: enough for the latest event of each shown handoff, and
+about 50 KB.
+"""
 MOST_EVENT_BYTES = 16_000
 """Of an event; a plan of thousands of steps has a megabyte, and is not read."""
 MOST_DUE = 5_000
-"""Of all jobs, that are looked through for what is at work of this one: 1 ms of Redis's time."""
+"""Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's time.
+"""
 MOST_AT_WORK = 500
 """Of one job, whose state is asked: 1 ms."""
 
@@ -75,7 +78,7 @@ class HandoffTally:
 
     @property
     def open(self) -> int:
-        """They run, or wait for somebody."""
+        """Return the number of handoffs that run or wait."""
         return self.issued - self.ok - self.partial - self.needs_input - self.failed - self.dropped
 
 
@@ -97,7 +100,7 @@ class JobSummary:
     running: tuple[HandoffId, ...]
     parked: tuple[HandoffId, ...]
     is_cut: bool
-    """There may be more of these two."""
+    """True if there may be more handoffs in the two lists."""
     first: Recorded
     """Its submission."""
     tail: tuple[Recorded, ...]
@@ -113,7 +116,7 @@ class HandoffBooks:
     message: str
     """The digest of its AgentHandoff."""
     result: str | None
-    """That of its HandoffResult; None: it has none."""
+    """Status of the handoff's HandoffResult, or None if there is no result."""
     status: str | None
     """Of that; None, too, where a version that does not note it has finished it."""
     group: str | None
@@ -127,10 +130,10 @@ class JobSummaries:
         self._connection = connection
 
     def of(self, job_id: JobId) -> JobSummary:
-        """In one round trip.
+        """Return the summary of a job, in one round trip.
 
         Raises:
-            UnknownJob: there is none.
+            UnknownJob: the job does not exist.
         """
         order = [TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_BOOKS, *_SHORT]
         answer = self._connection.script("glance", [keys.job(job_id), keys.DUE, keys.JOBS], order)
@@ -162,8 +165,8 @@ class JobSummaries:
         )
 
     def routed(self, job_id: JobId) -> Routed | None:
-        """Who does a job of mode `auto`: nobody has asked for thousands of steps before that.
-        None: it is not known yet.
+        """Return the router's decision for a job of mode `auto`, or None if there is no decision
+        yet. Only the first events are read, because a job issues few steps before the decision.
         """
         with in_our_words():
             entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
@@ -179,7 +182,7 @@ class JobSummaries:
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, HandoffBooks]:
-        """Those that are there, in one round trip."""
+        """Return the existing handoffs among the given ones, in one round trip."""
         return {
             handoff_id: _books(fields)
             for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()

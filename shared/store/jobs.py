@@ -16,9 +16,9 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
 
 SWEEP_AT_MOST = 200
 ACTED_WITHIN_S = 1.5
-"""A wake-up that is in no queue is on its way to a look for at most this long, and what it was
-about is found again after this. With two sweeps of a second each, it leaves some of the 5 s
-after a lease within which a handoff runs elsewhere.
+"""Seconds for which a wake-up in no queue counts as on its way to a supervisor. After that time the
+sweeper finds its job again. With two sweeps of a second each, this fits into the 5 s after a
+lost lease within which a handoff runs again.
 """
 FORGET_AT_ONCE = 1_000
 """Jobs in one round trip."""
@@ -45,25 +45,23 @@ class HandoffStanding:
     """To which its message was sent; a role's has none while it is run in place."""
     worker: str = ""
     claims: int = 0
-    """How often it was claimed since it last got further."""
+    """Claims since the handoff last made progress."""
     lost_claims: int = 0
-    """How many of all its claims were lost with their process."""
+    """Claims of the handoff that were lost with their process."""
     stints: tuple[PastClaim, ...] = ()
-    """Claims of it that have ended without a result, in order."""
+    """Claims that ended without a result, in order."""
     claimed_at: float | None = None
-    """When the claim began that holds, or that has ended with a result; None: there is none,
-    or it is the first one of a version that did not note it.
-    """
+    """Beginning of the claim that holds or that ended with a result; None if there is none."""
     turns: int = 0
     tool_calls: int = 0
-    """Those that were answered."""
+    """Tool calls that were answered."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_microusd: int | None = 0
     cut_calls: int = 0
     cut_tokens: int = 0
     cut_microusd: int = 0
-    """Of these figures, what is an upper bound, as in `Usage`."""
+    """Part of these figures that is an upper bound, as in `Usage`."""
     doing: str = ""
     issued_at: float | None = None
     started_at: float | None = None
@@ -90,23 +88,23 @@ class JobStanding:
     cut_calls: int = 0
     cut_tokens: int = 0
     cut_microusd: int = 0
-    """Of these figures, what is an upper bound, as in `Usage`."""
+    """Part of these figures that is an upper bound, as in `Usage`."""
     asks: str = ""
-    """Why it waits for a decision of its user; empty: it does not."""
+    """Reason why the job waits for a decision of its user; empty if it does not wait."""
     approval: str = ""
-    """What it waits for an approval of; empty: it does not."""
+    """Subject of the approval that the job waits for; empty if it does not wait."""
     asked_at: float | None = None
     """Since when it waits for a person, in Unix seconds; None: it does not."""
     teams_lack: str = ""
-    """Of what the sub-teams of its plan get too little; empty: of nothing."""
+    """Resource that the sub-teams of the plan get too little from; empty if there is enough."""
     parent: JobId | None = None
     """The job whose step it does, if it is a child."""
     children: tuple[JobId, ...] = ()
-    """Jobs that do steps of it, in the order in which these were handed over; some may never
+    """Child jobs that run steps of this job, in the order of the steps' assignment. Some may not
     have begun.
     """
     waiting_for: str = ""
-    """Who is not there and is needed: the hash does not know,
+    """Missing specialist or role that the job waits for. The hash does not contain it;
     `supervisor.client.waiting_reasons` adds it.
     """
 
@@ -127,25 +125,25 @@ EVERY_JOB = JobFilter()
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What one sweep found."""
+    """Findings of one sweep."""
 
     due: dict[JobId, list[HandoffId]]
     """Jobs that need a look, each with the handoffs that something may be wrong with."""
     fresh: tuple[JobId, ...] = ()
-    """Jobs that nobody has begun, to be announced again."""
+    """Jobs that no supervisor has begun. They are announced again."""
     more: bool = False
     """There may be more."""
 
 
 class Jobs:
-    """What is known of jobs beside their journals."""
+    """Facts about jobs outside their journals."""
 
     def __init__(self, connection: Connection, lease_s: float) -> None:
         self._connection = connection
         self._lease_s = lease_s
 
     def standings(self, job_ids: Sequence[JobId]) -> list[JobStanding]:
-        """In one round trip; unknown jobs are left out."""
+        """Return the standing of each job, in one round trip; unknown jobs are left out."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
@@ -197,7 +195,7 @@ class Jobs:
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, HandoffStanding]:
-        """How these stand, in one round trip; those that are not there are left out."""
+        """Return the standing of each handoff, in one round trip; unknown handoffs are left out."""
         return {
             handoff_id: handoff_standing(fields)
             for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items()
@@ -216,8 +214,8 @@ class Jobs:
             pipe.execute()
 
     def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
-        """Note that a role's handoff is about to be sent to this queue; False: it waits there
-        already, or somebody has it.
+        """Note that a role's handoff will be sent to this queue. Return False if it waits in the
+        queue already or a process has claimed it.
         """
         order = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
         return bool(self._connection.script("queue", [keys.job(job_id), keys.DUE], order))
@@ -229,8 +227,10 @@ class Jobs:
         self._connection.script("sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
 
     def sweep(self) -> SweepResult:
-        """What needs a look now: each job once, until somebody has looked or the wake-up is
-        lost. Any number of sweepers share the work.
+        """Return the jobs that need an evaluation now.
+
+        Each job is returned once, until a supervisor has evaluated it or the wake-up is lost. Any
+        number of sweepers share the work.
         """
         found, fresh, more = self._connection.script(
             "sweep",
@@ -251,9 +251,7 @@ class Jobs:
         return SweepResult(due, tuple(JobId(member.decode()) for member in fresh), bool(more))
 
     def forget_older_than(self, unix_s: float) -> None:
-        """Drop from the list what retention has removed: a job that is at work, or waits for
-        somebody, may be older.
-        """
+        """Drop jobs from the list that retention has removed. An open job may be older."""
         redis, left = self._connection.redis, 0
         with in_our_words():
             while old := redis.zrange(
@@ -271,12 +269,13 @@ class Jobs:
 
 
 def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
-    """Return how a job stands, by the fields of its hash.
+    """Return the standing of a job from the fields of its hash.
 
-    A job that waits for a person's answer has the status `waiting`, also while other steps of it
-    run. `waits_for_person` in `scripts/prelude.lua` is the same rule for the filter of the list.
+    A job that waits for a person's answer has the status `waiting`, also while its other steps run.
+    `waits_for_person` in `scripts/prelude.lua` is the same rule for the filter of the list.
 
-    `submitted_ms`: its score in the list of jobs; 0 of a job that is in no list.
+    Args:
+        submitted_ms: score of the job in the list of jobs; 0 for a job that is in no list.
     """
 
     def number(name: bytes) -> int:
@@ -316,7 +315,7 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
 def hashes_of(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, dict[bytes, bytes]]:
-    """Of handoffs, in one round trip; those that are not there are left out."""
+    """Return the hashes of handoffs, in one round trip; unknown handoffs are left out."""
     if not handoff_ids:
         return {}
     with in_our_words():
@@ -332,7 +331,7 @@ def hashes_of(
 
 
 def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
-    """Of the fields of its hash."""
+    """Return the standing of a handoff from the fields of its hash."""
 
     def seconds(name: bytes) -> float | None:
         return int(fields[name]) / 1000 if name in fields else None

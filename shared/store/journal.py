@@ -47,7 +47,7 @@ person, may mend it.
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One decision: what it adds to the journal, and what it changes beside it."""
+    """One decision: the events to append to the journal, and its other changes."""
 
     job_id: JobId
     expected: int
@@ -60,7 +60,7 @@ class Commit:
     fields: Mapping[str, str | int] = field(default_factory=dict)
     """Fields of the job's hash: status, limits. One set to '' is removed."""
     payloads: Sequence[str] = ()
-    """What the events refer to by digest."""
+    """Payloads that the events refer to by digest."""
     drop: Sequence[HandoffId] = ()
     """Handoffs that must not be claimed any more, nor go on."""
     keep: Sequence[HandoffId] = ()
@@ -92,35 +92,38 @@ class Journal:
         self._keep_ms = keep_s * 1000
 
     def commit(self, commit: Commit) -> list[Recorded]:
-        """Append all of it or nothing. Returns the events in their places. Where it only hands
-        steps out, or insists on the end, results of others may stand between them and
-        `expected`: they change nothing about that, and in a job of thousands there is always
-        one that has just come.
+        """Append all events of the decision, or none, and return them with their versions.
+
+        A commit that only issues steps, or that forces the end, is valid even if results of other
+        steps arrived after `expected`. A job of thousands of steps gets results all the time.
 
         Raises:
-            VersionConflict: the journal is not at `expected`, or nobody waits for the parent's
-            handoff; nothing was written.
+            VersionConflict: the journal is not at `expected`, or the parent's handoff was
+                abandoned; nothing was written.
         """
         return records_of_commit(commit, self.say(commit))
 
     def say(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
     ) -> Sequence[Any]:
-        """What `commit.lua` answers. `claim`: the order to claim a handoff that it issues;
-        `end`: to finish the one whose result the
-        decision was made on. Either is carried out along with it. With an end, any result that
-        came meanwhile is another decision: that
-        handoff may have been out for minutes, and whoever was woken by such a result has found nothing to do.
+        """Run `commit.lua` and return its answer.
+
+        With an end, any other result that arrived in the meantime makes the commit fail. The
+        handoff may have run for minutes, and the wake-up of that result has had no effect.
+
+        Args:
+            claim: request to claim a handoff that the commit issues.
+            end: request to finish the handoff whose result led to the decision.
         """
         answer: Sequence[Any] = self._connection.script("commit", *self._order(commit, claim, end))
         return answer
 
     def commit_each(self, commits: Sequence[Commit]) -> list[StoreError | None]:
-        """Each of them on its own, in one round trip; what became of it: None, or what
-        `commit` would raise.
+        """Commit each decision separately, in one round trip. Return None or the error of `commit`
+        for each.
 
         Raises:
-            StoreUnavailable: which of them were written is not known.
+            StoreUnavailable: it is unknown which decisions were written.
         """
         answers = self._connection.script_for_each("commit", [self._order(one) for one in commits])
         return [
@@ -181,11 +184,11 @@ class Journal:
     def append(
         self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None
     ) -> int:
-        """Add a fact, whatever the version. A field set to '' is removed. The sweeper looks at
-        the job a second later.
+        """Append an event at any version. A field set to '' is removed. The sweeper evaluates the
+        job a second later.
 
         Raises:
-            UnknownJob: there is no such job.
+            UnknownJob: the job does not exist.
         """
         return self._append(job_id, event, fields)
 
@@ -196,11 +199,11 @@ class Journal:
         fields: Mapping[str, str | int] | None = None,
         payloads: Sequence[str] = (),
     ) -> int:
-        """The same while the job has not ended, with what the event refers to. Returns the
-        version; 0: it has ended.
+        """Append an event and its payloads unless the job has ended. Return the version, or 0 if
+        the job has ended.
 
         Raises:
-            UnknownJob: there is no such job.
+            UnknownJob: the job does not exist.
         """
         return max(
             0,
@@ -246,7 +249,7 @@ class Journal:
             after = found[-1].version
 
     def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
-        """The first event of each of these jobs that is there, in one round trip."""
+        """Return the first event of each existing job, in one round trip."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
@@ -274,12 +277,12 @@ class Journal:
         """Wait for new events of several jobs, over one connection.
 
         Args:
-            positions: job -> the version after which its events are wanted. Not empty.
-            wait_s: how long to wait, in seconds, until one of the jobs has a new event.
+            positions: job -> last known version. Not empty.
+            wait_s: seconds to wait until one of the jobs has a new event.
 
         Returns:
-            The new events of each job that has any, oldest first. A `MalformedMessage` stands in
-            place of the events of a job that has one that this version cannot read.
+            The new events of each job, oldest first. A `MalformedMessage` replaces the events of a
+            job with an event that this version cannot read.
 
         Raises:
             StoreUnavailable: see `in_our_words`.
@@ -294,9 +297,13 @@ class Journal:
         return {jobs[stream]: _parsed(entries) for stream, entries in answer or ()}
 
     def set_due(self, job_id: JobId, due_at: float | None, version: int, look: str = "") -> None:
-        """When the sweeper must look at the job again. Nothing changes if the journal is no
-        longer at `version`: a result that came meanwhile has set its own time, in case nobody
-        else wakes the supervisor. `look`: the one that comes to its end with it, if one does.
+        """Set the time at which the sweeper must evaluate the job again.
+
+        Nothing changes if the journal is no longer at `version`: a result that arrived in the
+        meantime has set its own time.
+
+        Args:
+            look: id of the evaluation that ends with this call; empty if none.
         """
         due_ms = -1 if due_at is None else int(due_at * 1000)
         self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
@@ -334,13 +341,14 @@ def _conflict(commit: Commit, version: Any) -> StoreError:
 
 
 def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
-    """Events that were appended together, the last of them at `last_version`."""
+    """Return events that were appended together with their versions; the last has `last_version`.
+    """
     first = last_version - len(events) + 1
     return [Recorded(version, at, event) for version, event in enumerate(events, start=first)]
 
 
 def _regardless(commit: Commit) -> bool:
-    """Whether it holds whatever results have come since it was decided."""
+    """Return whether the commit is valid after further results."""
     is_last = commit.insists and _ends_job(commit)
     return is_last or (bool(commit.events) and all(map(_hands_out, commit.events)))
 
@@ -350,14 +358,16 @@ def _ends_job(commit: Commit) -> bool:
 
 
 def _hands_out(event: Event) -> bool:
-    """Whether it speaks only of steps that nobody works on."""
+    """Return whether the event only concerns steps that no worker has claimed."""
     return isinstance(event, StepsTriedAgain) or (
         isinstance(event, HandoffIssued) and event.group is not None and not event.is_fact_check
     )
 
 
 def _takes_ms(event: Event) -> int:
-    """How long what follows on an event may take, before the job's retention begins."""
+    """Return the time in milliseconds that the work after an event may take. The job's retention
+    begins after it.
+    """
     match event:
         case JobSubmitted():
             return 1000 * event.limits.max_seconds

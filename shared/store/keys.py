@@ -26,9 +26,8 @@ publication. For `supervisor` and `submissions`: `job` that was woken and not lo
 -> Unix ms of its wake-up.
 """
 OUT = f"{PREFIX}out:"
-"""+ queue, zset: what waits for it is on the hands of a process, which is to publish it or has
-taken it -> since when (Unix ms). `scripts/enqueue.lua` and `scripts/dequeue.lua` write it,
-too.
+"""+ queue, zset: entries that a process will publish or has taken -> time (Unix ms).
+`scripts/enqueue.lua` and `scripts/dequeue.lua` write it, too.
 """
 FAIR = f"{PREFIX}fair:"
 """+ queue, zset: `job/handoff TAG` or `job TAG` of a message that waits in the queue -> its
@@ -36,7 +35,7 @@ place in the fair order. `:messages`, hash: the same -> the message. `:next`, zs
 the place of its next message. `scripts/enqueue.lua` and `scripts/dequeue.lua` write them.
 """
 SILENCE = f"{PREFIX}silence"
-"""hash: when somebody last spoke to Redis of leases, and the last time in which nobody could
+"""hash: the last lease message to Redis, and the last period in which no process could reach Redis
 (Unix ms). `scripts/silence.lua` writes it.
 """
 PAUSED = f"{PREFIX}paused"
@@ -46,7 +45,7 @@ HELD = f"{PREFIX}held:"
 held.
 """
 ORPHANS = f"{PREFIX}orphans"
-"""string: the word of the supervisor that goes through the queues that nobody serves."""
+"""string: the random word of the supervisor that repairs unserved queues."""
 CAPS = f"{PREFIX}caps"
 """hash: day_tokens, day_usd, tenant_day_tokens, tenant_day_usd: the most in a day, if there is
 such a cap; since: when the supervisor that started last said so (Unix ms).
@@ -80,9 +79,7 @@ def turns(job_id: JobId, handoff_id: HandoffId) -> str:
 
 
 def blobs(job_id: JobId) -> str:
-    """hash: digest -> compressed payload; `draft:HANDOFF` -> what is being written, as far as
-    it goes.
-    """
+    """hash: digest -> compressed payload; `draft:HANDOFF` -> text that is being written."""
     return f"{job(job_id)}:blob"
 
 
@@ -104,7 +101,7 @@ def document(digest: str) -> str:
 
 
 def pace(lane: str) -> str:
-    """hash: what a provider lets through of a lane; `:line` and `:alive`, zsets: who waits.
+    """hash: capacity of a rate-limit bucket; `:line` and `:alive`, zsets: waiting claims.
     `scripts/pacing.lua` writes them.
     """
     return f"{PREFIX}pace:{lane}"
@@ -122,7 +119,7 @@ def day(number: int | str, tenant: str | None = None) -> str:
 
 
 def worker(worker_id: str) -> str:
-    """string: what one worker announces."""
+    """string: announcement of one worker."""
     return f"{PREFIX}worker:{worker_id}"
 
 

@@ -18,22 +18,22 @@ from handoff_queue.shared.types.errors import Interrupted, StoreError
 
 RENEWALS_PER_LEASE = 3
 SIGN_EVERY_S = 4.0
-"""... and of a long lease more: a renewal is a sign of life, and whoever watches a job is
-promised one of each handoff within 5 s.
+"""Longest interval of renewals, in seconds. A renewal is a heartbeat, and `watch` promises a
+heartbeat of each handoff within 5 s.
 """
 SILENCE_PER_LEASE = 0.25
-"""A renewal waits this part of a lease for Redis: less than until the next one is due, so that
-two of them fit into a lease.
+"""Part of a lease that a renewal waits for Redis. It is shorter than the interval, so that two
+renewals fit into a lease.
 """
 RETRY_PER_LEASE = 1 / 12
-"""... and is tried again after this part if nothing came of it: within a third of a lease
-after Redis is back, all have been renewed, which is less than the grace of `silence.lua`.
+"""Part of a lease after which a failed renewal is repeated. All leases are renewed within a third
+of a lease after Redis is back, which is less than the grace of `silence.lua`.
 """
 log = log_of(__name__)
 
 
 def renews_every_s(lease_s: float) -> float:
-    """Seconds between two renewals of a lease so long."""
+    """Return the seconds between two renewals of a lease of `lease_s` seconds."""
     return min(lease_s / RENEWALS_PER_LEASE, SIGN_EVERY_S)
 
 
@@ -82,8 +82,11 @@ class Leases:
 
     @contextmanager
     def shown(self, sign_of_life: ScriptCall) -> Iterator[None]:
-        """Give this sign, keys and arguments of `look.lua`, until the block ends: a look that
-        takes long is not a frozen one. One that ends before a renewal is due costs nothing.
+        """Send this heartbeat until the block ends, so that a long evaluation does not count as
+        frozen. A block that ends before the first renewal costs nothing.
+
+        Args:
+            sign_of_life: keys and arguments of `look.lua`.
         """
         with self._lock:
             self._shown[id(sign_of_life)] = (sign_of_life, time.monotonic())
@@ -113,8 +116,8 @@ class Leases:
             )
 
     def _renew(self) -> bool:
-        """All of them in one round trip: however many there are, a silent Redis holds this
-        thread for one timeout. False: one was not.
+        """Renew all leases in one round trip, so a silent Redis holds this thread for one timeout.
+        Return False if a renewal failed.
         """
         with self._lock:
             held = list(self._held.values())
@@ -141,7 +144,9 @@ class Leases:
         return not any(isinstance(answer, StoreError) for answer in answers)
 
     def _give_signs(self) -> bool:
-        """For all looks that take long in one round trip. False: one was not given."""
+        """Send the heartbeats of all long evaluations in one round trip. Return False if one
+        failed.
+        """
         before = time.monotonic() - self._lease_s / RENEWALS_PER_LEASE
         with self._lock:
             signs = [sign for sign, began in self._shown.values() if began <= before]

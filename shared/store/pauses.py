@@ -1,8 +1,8 @@
-"""The kill switch: a role that is paused is granted no claim and no further turn, on any
-machine, until somebody resumes it.
+"""Pauses, the kill switch: a paused role gets no claim and no further turn on any machine until an
+operator resumes it.
 
-The scripts `claim`, `commit` and `turn` look at it. What they stop is *held*: it waits in no
-queue, and nobody publishes it meanwhile.
+The scripts `claim`, `commit` and `turn` check the pause. A handoff that they stop is on hold: it
+waits in no queue, and no process publishes it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.message import Message
 
 HEEDED_WITHIN_S = 2.0
-"""How often a worker looks whether it may take from its queues. What it has taken before is
-refused the claim, and held.
+"""Seconds between two checks of a worker whether it may consume its queues. A message that it has
+already taken gets no claim, and its handoff is put on hold.
 """
 
 UNREADABLE = "when and why cannot be read"
@@ -28,23 +28,23 @@ class Pause(Message):
     at: float
     """Unix time in seconds."""
     reason: str = ""
-    """In a person's words."""
+    """Reason that the operator gave."""
 
 
 class Pauses:
-    """Those that hold now."""
+    """The pauses that hold now."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def pause(self, role: str, reason: str) -> None:
-        """From now on. Paused twice, the newer reason holds."""
+        """Pause a role from now on. A second pause replaces the reason."""
         pause = Pause(at=self._connection.now(), reason=reason)
         with in_our_words():
             self._connection.redis.hset(keys.PAUSED, role, pause.to_json())
 
     def resume(self, role: str) -> int | None:
-        """How many handoffs go on by it; None: it was not paused."""
+        """Resume a role. Return the number of released handoffs, or None if it was not paused."""
         held = int(
             self._connection.script("resume", [keys.DUE, keys.PAUSED, keys.HELD + role], [role])
         )

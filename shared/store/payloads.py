@@ -106,7 +106,7 @@ def _stored(text: str) -> tuple[str, bytes]:
 
 
 _stored_again = lru_cache(maxsize=256)(_stored)
-"""What goes with every job is compressed once: the instructions of roles and specialists."""
+"""Compresses the instructions of roles and specialists once, because each job stores them."""
 
 
 class PayloadStore:
@@ -153,8 +153,8 @@ class PayloadStore:
         return texts
 
     def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
-        """Return the texts of at most `most_bytes` bytes, in two round trips; those that are
-        gone, longer or unreadable are left out.
+        """Return the texts of at most `most_bytes` bytes, in two round trips; missing, longer and
+        unreadable texts are left out.
         """
         name, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
         with in_our_words():
@@ -201,7 +201,7 @@ class PayloadStore:
         return missing
 
     def put_new_documents(self, texts: Mapping[str, str], work_s: float) -> None:
-        """Store those of these texts that are not there yet, by digest; see `put_documents`."""
+        """Store the missing texts by digest; see `put_documents`."""
         batch: dict[str, str] = {}
         for digest in sorted(self.missing_documents(list(texts), work_s)):
             batch[digest] = texts[digest]

@@ -150,11 +150,11 @@ class PresenceStore:
         handoffs: Sequence[tuple[JobId, HandoffId]] = (),
         most: int | None = None,
     ) -> Presence:
-        """Return the live processes, and the handoffs among the requested ones that wait for a
-        missing process, in one round trip.
+        """Return the live processes, and the waiting handoffs, in one round trip.
 
-        Handoffs cost almost nothing. For jobs, the script reads all messages of unserved queues, or
-        the first `most` messages of each.
+        A handoff is waiting if no live process serves its queue. Handoffs cost almost nothing. For
+        jobs, the script reads all messages of unserved queues, or the first `most` messages of
+        each.
         """
         asked = [
             most - 1 if most else -1,

@@ -32,7 +32,7 @@ class AdmittedCall:
     lane: str
     is_limited: bool
     goes_ahead: bool
-    """Whether the other calls wait for the provider's answer to this call."""
+    """True if the other calls wait for the provider's answer to this call."""
     at_ms: int
     """Unix time, Redis's."""
     input_tokens: int

@@ -190,8 +190,8 @@ class Connection:
     def _ask_the_clock(self) -> float:
         """Return how far Redis's clock is ahead of this host's monotonic clock, in seconds.
 
-        The quickest of a few answers counts: each is off by up to half of its round trip, and the
-        first may include the time to open a connection.
+        The quickest of a few answers counts. Each answer is off by up to half of its round trip,
+        and the first may include the time to open a connection.
         """
         quickest, offset = float("inf"), 0.0
         for _ in range(CLOCK_ASKED_AT_MOST):

@@ -1,4 +1,4 @@
-"""A socket with the timeouts of the kernel.
+"""A socket whose timeouts the kernel keeps.
 
 Python implements socket timeouts itself: before each read and write it waits in a separate system
 call until the socket is ready, and releases the interpreter lock. In a process with many threads
@@ -72,8 +72,9 @@ class KernelTimeoutSocket(socket.socket):
 def patient(plain: socket.socket) -> socket.socket:
     """Return the same connection with its timeout in the kernel.
 
-    The socket itself is returned if it does not block, if it is not Python's own (gevent and
-    eventlet wait in their own loop), or if the system supports no such timeout.
+    The socket itself is returned if it does not block or if the system supports no such timeout.
+    The same holds for sockets that are not Python's own: gevent and eventlet wait in their own
+    loop.
     """
     seconds = plain.gettimeout()
     if seconds == 0 or os.name != "posix" or not isinstance(plain, _socket.socket):

@@ -34,8 +34,8 @@ NO_KEY = frozenset(
         "UNWATCH",
     }
 )
-"""Commands without a key. `Script` adds the prefix to the keys of EVALSHA. With any other command,
-the first argument is a key.
+"""Names of the commands without a key. `Script` adds the prefix to the keys of EVALSHA. With any
+other command, the first argument is a key.
 """
 ONLY_KEYS = frozenset({"DEL", "EXISTS", "MGET", "UNLINK", "WATCH"})
 """Commands with nothing but keys."""

@@ -1,7 +1,7 @@
 """Lua scripts: their sources, and how to call them.
 
 Each script contains all parts in front of it, and each call defines their functions again. So a
-script includes only the parts that it needs.
+script includes only the parts that it calls.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ end)(redis)
 class Script:
     """A Lua script that is loaded when the server does not know it, and runs by its digest.
 
-    A user with the rights for both needs no right to EVAL. redis-py's own `Script` checks the type
-    of its client at each call, which takes as long as the rest of the call.
+    A user with the rights for both needs no right to EVAL. The `Script` class of redis-py checks
+    the type of its client at each call. That takes as long as the rest of the call.
     """
 
     def __init__(self, text: str, prefix: str = "") -> None:

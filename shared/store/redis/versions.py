@@ -16,7 +16,7 @@ health_check_clock = time.monotonic if _VERSION >= (6, 0) else time.time
 def driver_info() -> dict[str, Any]:
     """Return the option for a connection that says which driver it belongs to.
 
-    All connections share the object: otherwise each connection reads the version of redis-py from
+    All connections share the object. Otherwise each connection reads the version of redis-py from
     the file system. redis-py below 7.2 reads its version when it is imported, and needs no option.
     """
     return {"driver_info": redis.DriverInfo()} if hasattr(redis, "DriverInfo") else {}
