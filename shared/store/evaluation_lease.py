@@ -10,19 +10,19 @@ normally part of that claim. If it cannot be stored with the result, the script 
 handoff notes the evaluation again.
 
 Several evaluations of one job may overlap. Each note has a random id and the time of its last
-heartbeat by Redis's clock, which usually is its beginning:
+heartbeat by Redis's clock. This time usually is the beginning of the evaluation.
 
 - An evaluation that ends removes its own note and all earlier notes. The rest is an unbroken series
   without an end.
-- An evaluation is given up after `FROZEN_AFTER_LEASES` leases without a heartbeat, just before the
-  watchdog ends a frozen process. A frozen process and a killed process look the same. Time in which
-  Redis was unreachable does not count (`silence.lua`). The thread that renews leases sends a
-  heartbeat for an evaluation that takes longer than a third of a lease.
+- An evaluation is given up after `FROZEN_AFTER_LEASES` leases without a heartbeat. The watchdog
+  ends a frozen process just after that. A frozen process and a killed process look the same. Time
+  in which Redis was unreachable does not count (`silence.lua`). The thread that renews leases sends
+  a heartbeat for an evaluation that takes longer than a third of a lease.
 - All evaluations that began before the first one was given up count as one failure. Otherwise a
   machine that is switched off would end its jobs. After `MAX_LOOKS` failures the job ends.
 - Before an evaluation is given up, its wake-up counts as lost, and others begin. There are at most
   `MAX_LOOKS`, and evaluations within `TOGETHER_S` count as one. After such failures one evaluation
-  at a time tests whether the job still freezes its process, and one at a time tries to end the job.
+  at a time tests whether the job still freezes its process. One at a time tries to end the job.
   Further evaluations do not begin.
 
 A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that lost Redis or was

@@ -61,7 +61,7 @@ class HandoffStanding:
     cut_calls: int = 0
     cut_tokens: int = 0
     cut_microusd: int = 0
-    """Part of these figures that is an upper bound, as in `Usage`."""
+    """The upper-bound part of these figures, as in `Usage`."""
     doing: str = ""
     issued_at: float | None = None
     started_at: float | None = None
@@ -88,7 +88,7 @@ class JobStanding:
     cut_calls: int = 0
     cut_tokens: int = 0
     cut_microusd: int = 0
-    """Part of these figures that is an upper bound, as in `Usage`."""
+    """The upper-bound part of these figures, as in `Usage`."""
     asks: str = ""
     """Reason why the job waits for a decision of its user; empty if it does not wait."""
     approval: str = ""

@@ -22,8 +22,8 @@ COMPRESS_FROM = 1_000
 """Bytes. For a shorter handoff or result, zlib saves 0.2 KB and takes 20 microseconds."""
 SMALL_BYTES = 32_000
 SMALL_WINDOW, SMALL_MEMORY = 13, 6
-"""With these values zlib allocates 64 KB for a payload. Its defaults allocate 256 KB, which
-takes ten times as long as the compression of a small payload, and save only a few bytes.
+"""With these values zlib allocates 64 KB for a payload. Its defaults allocate 256 KB and save only
+a few bytes. That allocation takes ten times as long as the compression of a small payload.
 """
 MOST_BYTES = 256_000_000
 """The longest payload that is decompressed. The longest documents have 20 MB by default, see

@@ -16,7 +16,7 @@ class NumberedCitation(Message):
 
     n: PositiveInt
     claim: str
-    """What the answer says on its strength."""
+    """Statement of the answer that the source supports."""
     citation: Citation
     step: StepIdField | None = None
     """The step that found it."""

@@ -19,7 +19,7 @@ def to_nfc(text: str) -> str:
 
 
 def has_half_a_character(text: str) -> bool:
-    """Whether one is in it."""
+    """Return whether the text contains a lone surrogate."""
     return not text.isascii() and _HALF.search(text) is not None
 
 
@@ -33,7 +33,7 @@ def in_whole_characters(text: str) -> str:
 
 
 def all_in_whole_characters(value: Any) -> Any:
-    """The same of all texts in plain data, names of fields among them."""
+    """Replace lone surrogates in all texts of plain data, also in names of fields."""
     if isinstance(value, str):
         return in_whole_characters(value)
     if isinstance(value, list | tuple):

@@ -1,5 +1,5 @@
-"""The checkpoints of a handoff, as the store stores them: what a conversation with a model is
-made of, and what one call may cost.
+"""The checkpoints of a handoff as stored: the parts of a conversation with a model, and the bounds
+of one call.
 """
 
 from __future__ import annotations

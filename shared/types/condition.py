@@ -101,7 +101,7 @@ class Condition:
     """The fields of `item` that it names, each once."""
     has_item: bool
     has_whole_item: bool
-    """Whether it names `item` without a field."""
+    """True if the condition names `item` without a field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def condition_of(text: str) -> Condition:
     """Parse and check a condition.
 
     Raises:
-        InvalidCondition: what is wrong with it.
+        InvalidCondition: the condition is not valid; the message names the fault.
     """
     tree = _parsed(text)
     steps, columns = dict[str, None](), dict[str, None]()
@@ -438,7 +438,9 @@ def _scalars(values: Sequence[JsonValue]) -> Iterator[JsonValue]:
 
 
 def _as_numbers(left: Any, right: Any) -> tuple[float, float] | None:
-    """Return two numbers. A text beside a number is read as a number, since tables hold only texts."""
+    """Return two numbers. If one value is a number, a text is read as a number, because tables hold
+    only texts.
+    """
     if not (_is_number(left) or _is_number(right)):
         return None
     pair = [_number(left), _number(right)]

@@ -57,7 +57,7 @@ class HandoffError(Exception):
 
 
 class UserError(HandoffError):
-    """A mistake of the user. The message is one line: what is wrong, and how to fix it."""
+    """A mistake of the user. The message is one line: the fault, and how to fix it."""
 
     exit_code: ClassVar[int] = 2
     """Exit code of a command that ends with this error. Click uses the same code."""
@@ -146,15 +146,16 @@ class UnreadablePayload(StoreError):
 
 
 class VersionConflict(StoreError):
-    """Compare-and-append found a longer (or shorter) journal than the one that was read."""
+    """Compare-and-append found a journal of another length than the caller read."""
 
 
 class PoisonJob(StoreError):
-    """Several supervisors began to evaluate a job, and none of them ended the evaluation."""
+    """Several supervisors began to evaluate a job, and no evaluation ended."""
 
 
 class TooManyEvaluators(StoreError):
-    """The processes that evaluate this job may be frozen. No other process begins meanwhile."""
+    """The processes that evaluate this job may be frozen. No other process begins until they end.
+    """
 
 
 class Interrupted(HandoffError):
@@ -245,8 +246,8 @@ class SchemaRejected(ModelRejected):
 
 
 class ModelBusy(ModelError):
-    """Rate limit or overload; nothing was paid. `limits`: what the server said of its rate
-    limits beside it.
+    """Rate limit or overload; nothing was paid. `limits` holds the rate limits that the server
+    reported.
     """
 
     retryable: ClassVar[bool] = True
@@ -264,8 +265,8 @@ class ModelBusy(ModelError):
 
 
 class ModelUnreachable(ModelError):
-    """Server error, time-out, broken connection or cut stream. What was generated may have
-    been paid.
+    """Server error, time-out, broken connection or cut stream. The generated tokens may have been
+    paid.
     """
 
     retryable: ClassVar[bool] = True

@@ -1,15 +1,13 @@
 """Events of the journal: approvals, and the union of all events.
 
-What a person has written is a payload, like what a model has: an event refers to it. An answer
-names the question that it is for, by its
-version in the journal: one that comes late, or second, answers nothing.
+A journal is a list of these events; nothing else is true about a job. Fields are only ever added,
+with a default, so that a newer version reads the journals of an older version.
 
-Nothing that a model or a tool has written stands in an event: where its words matter, the
-event refers to the HandoffResult that holds them (`supervisor.lifecycle.result_texts` reads
-them there). Of a plan alone, names and first words of tasks are here, for lists and Flower.
+No event contains text from a person, a model or a tool. An event refers to such a text as a payload
+or as a HandoffResult, and `supervisor.lifecycle.result_texts` reads it there. Only the plan is an
+exception: its events hold names and first words of tasks, for lists and Flower.
 
-A journal is a list of these; nothing else is true about a job. Fields are only ever added,
-with a default, so that a newer version reads what an older one wrote.
+An answer names the version of its question in the journal. A late or second answer has no effect.
 """
 
 from __future__ import annotations
@@ -69,13 +67,13 @@ from handoff_queue.shared.types.step_events import (
 
 
 class ApprovalAsked(Message):
-    """The job waits until somebody has approved or rejected."""
+    """The job waits until a person has approved or rejected."""
 
     type: Literal["approval_asked"] = "approval_asked"
     what: ApprovalOf
     why: str
     wait_s: PositiveInt
-    """It waits so long at most."""
+    """Seconds that the job waits at most."""
     steps: tuple[StepIdField, ...] = ()
     """The steps that failed, or that are ready to begin."""
     draft: BlobRef | None = None
@@ -83,7 +81,7 @@ class ApprovalAsked(Message):
 
 
 class ApprovalReminded(Message):
-    """Nobody has answered yet."""
+    """A person was reminded, because there is no answer yet."""
 
     type: Literal["approval_reminded"] = "approval_reminded"
     asked: PositiveInt
@@ -110,9 +108,9 @@ class Rejected(Message):
     type: Literal["rejected"] = "rejected"
     asked: PositiveInt
     note: BlobRef | None = None
-    """What is to be mended."""
+    """The person's feedback: the changes that are needed."""
     steps: tuple[StepIdField, ...] = ()
-    """To do again; empty: those that make the answer."""
+    """Steps to run again; empty: the steps that make the answer."""
     own_plan: BlobRef | None = None
     """The `shared.types.plan.Plan` that the person would make, as JSON: a draft for the planner."""
 

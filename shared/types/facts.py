@@ -1,4 +1,4 @@
-"""What the user knows for certain: a table of facts that the claims of an answer are held against."""
+"""Known facts: a table from the user that the claims of an answer are compared with."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from handoff_queue.shared.types.message import Message
 
 
 class KnownFact(Message):
-    """One row: what of what has which value, in the parts that a claim has, too."""
+    """One row: subject, attribute and value, with the same parts as a claim."""
 
     subject: Fact
     attribute: Fact
     value: Fact
     unit: Fact | None = None
     date: Fact | None = None
-    """When it was so; None: at all times that no other row of the same matter speaks of."""
+    """Time for which the value is true. None: all times without a row of the same subject."""
     source: Fact
-    """Where the user has it from."""
+    """The user's source of the fact."""
 
 
 class FactTable(Message):

@@ -1,4 +1,4 @@
-"""What an answer has to be before it leaves: as far as code can tell, and who else looks at it."""
+"""Gates: the conditions that an answer must meet before the job ends with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class GatesFrom(StrEnum):
-    """Who set a job's gates: the most specific one, alone."""
+    """Origin of a job's gates. Only the most specific origin counts."""
 
     JOB = "job"
     WORKFLOW = "workflow"
@@ -32,7 +32,7 @@ class GatesFrom(StrEnum):
 
 
 class Gates(Message):
-    """Each is a check of its own; what is left out is not checked."""
+    """The checks of an answer. Each field is one check; an empty field is not checked."""
 
     min_words: Annotated[int, Field(ge=0, le=MOST_COUNT)] | None = None
     max_words: Count | None = None
@@ -47,13 +47,11 @@ class Gates(Message):
     thousand`.
     """
     cited: bool = False
-    """There are sources, and every sentence that states a figure or a claim points to one that
-    code has found.
+    """True if the answer must have sources, and each sentence with a figure or a claim must cite a
+    source that the documents contain.
     """
     fact_checker: NameField | None = None
-    """The specialist that looks at its facts when code has found nothing more to send back;
-    None: nobody does.
-    """
+    """The specialist that checks the facts when the other checks pass; None: no specialist."""
 
     @field_validator("fact_checker")
     @classmethod

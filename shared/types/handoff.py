@@ -247,7 +247,7 @@ class HandoffResult(Message):
     """The model's name as the server gives it."""
     notes: tuple[str, ...] = ()
     acted: Annotated[bool | None, Unsaid] = None
-    """Whether a tool with effects may have run."""
+    """True if a tool with effects may have run."""
     to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
     """The likely cost to fill a team's gaps. None: no gaps, or not known."""
 

@@ -29,7 +29,7 @@ NameField = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 _words = random.Random()  # noqa: S311 (no secret: see `new_word`)
-"""A generator of its own: a program that seeds `random` does not repeat these words."""
+"""A separate generator: a program that seeds `random` does not repeat these words."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_words.seed)
 
@@ -46,7 +46,7 @@ def new_word() -> str:
 def new_job_id() -> JobId:
     """Return a new id with 48 random bits.
 
-    With a million jobs, a clash has a chance of one in 560. `submit` refuses a clash.
+    A million jobs have a clash with a probability of 1 in 560. `submit` refuses a clash.
     """
     return JobId(f"j-{secrets.token_hex(6)}")
 

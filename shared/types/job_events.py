@@ -1,6 +1,4 @@
-"""What can happen to a job as a whole. `shared.types.events` has all events, and what they
-have in common.
-"""
+"""Events of a job as a whole. `shared.types.events` has the union of all events."""
 
 from __future__ import annotations
 
@@ -19,11 +17,11 @@ from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.review import Rubric
 
 DEFAULT_TENANT = "default"
-"""Whose a job is when nobody says so."""
+"""Tenant of a job that names no tenant."""
 
 
 class JobStatus(StrEnum):
-    """How a job stands, for its users."""
+    """Status of a job, for its users."""
 
     QUEUED = "queued"
     """Accepted; no supervisor has looked at it."""
@@ -72,36 +70,38 @@ class JobSubmitted(Message):
     specialists: tuple[NameField, ...] = ()
     """Only these may be used; empty: all that live workers announce."""
     mode: Mode = Mode.TEAM
-    """What the user asked for; journals from before there were modes say nothing, and mean this."""
+    """The requested mode. Journals from before there were modes have no value, and mean this one.
+    """
     workflow: BlobRef | None = None
     """The plan of a workflow, as JSON, with mode `pipeline`."""
     is_reviewed: bool = True
-    """Whether an assessor judges what a workflow's steps have made."""
+    """True if an assessor judges the results of a workflow's steps."""
     gates: Gates | None = None
-    """What the answer has to be before it leaves."""
+    """Conditions that the answer must meet."""
     gates_from: GatesFrom | None = None
-    """Who set them; None: there are none, or a version set them that did not say so."""
+    """Origin of the gates; None if there are no gates, or an older version set them."""
     facts: BlobRef | None = None
     """A `shared.types.facts.FactTable`, as JSON, that the answer's claims are held against;
     there are gates then, too.
     """
     approvals: Approvals = Approvals()
     given: tuple[Given, ...] = ()
-    """What it knows from the beginning."""
+    """Documents and results that the job has from the beginning."""
     after: Earlier | None = None
-    """What it follows on; None: nothing."""
+    """Earlier job that this job follows; None if there is none."""
     is_quoted: bool = False
-    """Whether what it will likely cost and take is said before its first step."""
+    """True if the supervisor quotes the likely cost and time before the first step."""
     rubric: Rubric | None = None
-    """What the assessor measures by, in every mode; None: its own, where there is a review."""
+    """Criteria of the assessor in every mode; None: the default criteria, where there is a review.
+    """
     parent: Parent | None = None
     """None: it is a user's."""
     depth: NonNegativeInt = 0
-    """How many jobs there are above it."""
+    """Number of jobs above this one."""
 
     @property
     def fact_checker(self) -> str | None:
-        """The specialist that checks the facts of its answer; None: nobody does."""
+        """Name of the specialist that checks the facts of the answer; None: no specialist."""
         return self.gates.fact_checker if self.gates else None
 
 
@@ -112,23 +112,23 @@ class Routed(Message):
     mode: Mode
     """`single` or `team`."""
     specialist: NameField | None = None
-    """Who does it alone; None: a team."""
+    """The specialist that does the job alone; None: a team."""
     result: BlobRef | None = None
     """The router's HandoffResult, which says why. None: there was only one to choose."""
     problem: str | None = None
-    """Why it was not the router that decided."""
+    """Reason why the router did not decide."""
 
 
 class Quoted(Message):
-    """It was said what the job will likely cost and take."""
+    """The supervisor quoted the likely cost and time of the job."""
 
     type: Literal["quoted"] = "quoted"
     quote: Quote
 
 
 class JobEnded(Message):
-    """The answer is there, or the reason why there is none. One that something cut short, a
-    limit or its time, has both.
+    """The job has ended, with an answer or a reason why there is none. A job that a limit or its
+    time cut short has both.
     """
 
     type: Literal["job_ended"] = "job_ended"
@@ -149,31 +149,31 @@ class CancelRequested(Message):
 
 
 class TakenUp(Message):
-    """A child job goes on, because its parent's step is to be done again and has gaps here alone."""
+    """A child job continues, because its parent repeats the step to fill gaps of this child."""
 
     parent: Parent
-    """What it is there to do from now on."""
+    """The parent's handoff that the child works for from now on."""
     max_seconds: PositiveInt
-    """How long that may take."""
+    """Seconds that the child may take for it."""
     is_known: bool = False
-    """Its parent has what it ended with before."""
+    """True if the parent has the earlier result of the child."""
 
 
 class RetryRequested(NewLimits):
-    """Go on with a job that has ended or waits for a decision: what failed again, or
-    everything from one step on. With more to spend, if it says so.
+    """A user wants the job to go on after its end or while it waits for a decision. It repeats
+    failed steps, or everything from one step on, and may raise the limits.
     """
 
     type: Literal["retry_requested"] = "retry_requested"
     from_step: StepIdField | None = None
     whole: bool = False
-    """Only what is missing or not whole, and what builds on it; no join ends a wait (`handoff
-    finish`).
+    """True if the retry only fills gaps: missing or incomplete steps, and their dependents. No join
+    ends a wait (`handoff finish`).
     """
     holds: bool = False
-    """What builds on that stands until that has another result, and so does, if it is `whole`,
-    the answer. Retries from before there was a choice say nothing, and have it all done again;
-    so has one that names a step.
+    """True if dependents keep their results until the repeated step has a different result. With
+    `whole` this includes the answer. A retry that names a step, and a retry by an older version,
+    repeats all dependents.
     """
     taken_up: Annotated[TakenUp | None, Unsaid] = None
     """None: a user has asked for it."""
@@ -218,9 +218,7 @@ class EndTaskTried(Message):
 
 
 class ParentTold(Message):
-    """The result of a child job stands in its parent's journal, or nobody there waits for it
-    any more.
-    """
+    """The parent's journal has the result of a child job, or no longer needs it."""
 
     type: Literal["parent_told"] = "parent_told"
 

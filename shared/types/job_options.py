@@ -28,7 +28,7 @@ class Mode(StrEnum):
 
 
 class Priority(StrEnum):
-    """The class of a job's messages. In every queue, messages of a higher class come first."""
+    """The class of a job's messages. In each queue, messages of a higher class come first."""
 
     INTERACTIVE = "interactive"
     """A user waits for the answer."""
@@ -41,7 +41,7 @@ MOST_WAIT_S = 30 * 24 * 3_600
 
 
 class ApprovalOf(StrEnum):
-    """What a person approves."""
+    """Subject that a person approves."""
 
     PLAN = "plan"
     """The plan, before its first step is issued."""
@@ -58,7 +58,7 @@ class ApprovalOf(StrEnum):
 
 
 class OnTimeout(StrEnum):
-    """What happens if nobody answers a question in time."""
+    """Action if there is no answer to a question in time."""
 
     GO_ON = "go-on"
     """The question counts as approved."""
@@ -69,7 +69,7 @@ class OnTimeout(StrEnum):
 
 
 class Approvals(Message):
-    """What a person approves in a job, and for how long the job waits."""
+    """Subjects that a person approves in a job, and how long the job waits."""
 
     what: tuple[ApprovalOf, ...] = ()
     above_microusd: Microusd | None = None

@@ -11,10 +11,10 @@ from handoff_queue.shared.types.json_values import MOST_DIGITS, MOST_LEVELS, che
 
 
 def refuse_repeats(text: str) -> None:
-    """What is no JSON at all is left to who reads it.
+    """Refuse JSON with a repeated name in one object. Text that is not JSON is left to the parser.
 
     Raises:
-        UserError: names the first name that is given twice.
+        UserError: names the first repeated name.
     """
     try:
         json.loads(text, object_pairs_hook=_each_once)
@@ -39,7 +39,7 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def _finite(digits: str) -> float:
-    """Return the number. Raise ValueError if it is beyond what a float holds."""
+    """Return the number. Raise ValueError if a float cannot hold it."""
     value = float(digits)
     return value if isfinite(value) else _no_number(digits)
 

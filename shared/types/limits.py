@@ -39,7 +39,9 @@ Depth = Annotated[int, Field(ge=0, le=MOST_DEPTH)]
 
 
 class HandoffLimits(Message):
-    """The local budget of one handoff. At any of these limits, the handoff ends as `partial`."""
+    """The local budget of one handoff. A handoff that reaches one of these limits ends as
+    `partial`.
+    """
 
     max_turns: Count = 8
     """Model calls, with repairs and retries."""

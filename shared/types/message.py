@@ -110,9 +110,12 @@ def each_problem(
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each problem with its place, from the outermost field inwards.
 
-    The text does not hold the value, which may be a secret. If a list is too short only
-    because its items are wrong, the items are named. `kind`: the type that was parsed. With
-    `kind`, an unknown field comes with the closest known field.
+    The text does not hold the value, which may be a secret. If a list is too short only because its
+    items are invalid, the items are named.
+
+    Args:
+        kind: the type that was parsed. With it, an unknown field comes with the closest known
+            field.
     """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     places = [problem["loc"] for problem in found]

@@ -42,8 +42,8 @@ class ModelCall:
     output_schema: dict[str, Any] | None = None
     """JSON Schema of the final text; None: free text."""
     may_call_tools: bool = True
-    """False: the tools stay defined (the conversation may speak of them), but none can be
-    called in this reply.
+    """False if the model may not call tools in this reply. The tools stay defined, because the
+    conversation may mention them.
     """
     timeout_s: float = 120.0
     progress_s: float = 300.0
@@ -62,11 +62,11 @@ class ModelReply:
     model_context_window_exceeded
     """
     usage: Usage
-    """Tokens; its cost is only what comes on top of tokens (server-side searches).
-    `shared.agent.prices` adds the tokens' price.
+    """Tokens. The cost holds only charges besides tokens (server-side searches).
+    `shared.agent.prices` adds the price of the tokens.
     """
     model: str
-    """As the server named it."""
+    """Name of the model in the server's answer."""
     request_id: str | None = None
     limits: RateLimits = NOTHING_SAID
     """The provider's rate limits, as far as it told them."""
@@ -79,18 +79,18 @@ class Pulse:
     text: str = ""
     """The final text so far (may be the beginning of a JSON value)."""
     usage: Usage = field(default=NOTHING_USED)
-    """What the server has reported so far."""
+    """Usage that the server has reported so far."""
     is_usage_final: bool = False
     """Whether it will report no more: the reply has ended, and only its last event may be missing.
     """
     limits: RateLimits | None = None
-    """What the server said of its rate limits when it took the call; None: it has not answered yet.
-    """
+    """Rate limits that the server reported with its answer; None before the answer."""
 
 
 def pulse_every_s(waiting: int) -> float:
-    """Seconds between two pulses of each of so many who wait in one process: a second where
-    500 do. Bounds how late a cancel, a drain or a deadline is noticed.
+    """Return the seconds between two pulses of each call, for this number of waiting calls.
+
+    It is one second for 500 calls. It bounds the delay of a cancel, a drain or a deadline.
     """
     return min(SELDOM_S, max(PULSE_EVERY_S, waiting / MOST_PULSES_A_S))
 
@@ -101,13 +101,13 @@ class Model(Protocol):
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """Make exactly one request; never retries.
 
-        `on_pulse` is called as pieces arrive, and every `pulse_every_s` while nothing does (a
-        slow first token must not look like death); what it raises (`Interrupted`,
-        `LimitReached`) cuts the stream and passes through. A reply that is already whole is
-        returned all the
-        same: it is paid. So is a refusal: it is a reply, with `stop_reason` "refusal".
+        The port calls `on_pulse` for each piece that arrives, and every `pulse_every_s` while no
+        piece arrives, because a slow first token must not look like a dead call. An error that
+        `on_pulse` raises (`Interrupted`, `LimitReached`) cuts the stream and passes through. A
+        complete reply is returned in any case, because it is paid. A refusal is a reply, too, with
+        `stop_reason` "refusal".
 
         Raises:
-            ModelError: no reply, see its subclasses.
+            ModelError: there is no reply, see its subclasses.
         """
         ...

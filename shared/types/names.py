@@ -31,11 +31,10 @@ FACT_GATE = "fact_gate"
 SUB_SUPERVISOR = "supervisor"
 """The specialist of a step that becomes a child job with its own plan."""
 KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")
-"""Keys of kombu and Celery: unacknowledged messages, the default queue, and the exchange of
-events.
+"""Keys of kombu and Celery: unacknowledged messages, the default queue, and the exchange of events.
 
-A queue is a Redis key with the name of the queue, so a specialist with one of these names
-would wait forever. All other keys contain a character that names may not have.
+A queue is a Redis key with the name of the queue. So a specialist with one of these names would
+wait forever. All other keys contain a character that names may not have.
 """
 RESERVED = (*ROLES, SUB_SUPERVISOR, SUBMISSIONS_QUEUE, THINK_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
 """Names that no specialist can take."""

@@ -1,5 +1,5 @@
-"""Patterns of JSON Schemas, run by RE2: in time linear in the text, whoever wrote pattern and
-text. Python's `re` can take for ever.
+"""Patterns of JSON Schemas, run by RE2 in time linear in the text. Python's `re` may need
+exponential time for a hostile pattern or text.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ class UnusablePattern(HandoffError, ValueError):
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the pattern stands anywhere in the text.
+    """Return whether the pattern matches at any position of the text.
 
     Raises:
-        UnusablePattern: it is none, or needs to look ahead or back, which RE2 can't.
+        UnusablePattern: it is not a regular expression, or it needs lookahead or lookbehind,
+            which RE2 does not have.
     """
     return _compiled(pattern).search(text) is not None
 
@@ -78,7 +79,7 @@ def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mappin
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
-    # here, because types of the wire check patterns, and who only reads jobs has none to check
+    # imported here: the message types check patterns, but a reader of jobs has no pattern to check
     import re2
 
     options = re2.Options()
@@ -95,7 +96,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """What RE2 says of it, in words that say what is to be mended."""
+    """Return RE2's reason as a text that says how to fix the pattern."""
     said = (
         str(error.args[0], "utf-8", "replace")
         if error.args and isinstance(error.args[0], bytes)

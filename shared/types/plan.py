@@ -45,20 +45,24 @@ _Count = Annotated[int, Field(ge=1, le=MOST_RESULTS), BeforeValidator(_typed)]
 
 
 class Join(Message):
-    """What is needed before it goes on, where that is not everything. What is late then is
-    given up.
+    """The results that a step needs before it begins, if it does not need all. Dependencies that
+    are late then are abandoned.
     """
 
     enough: _Count | None = None
-    """So many usable results do: it goes on the moment that they are in. None: all."""
+    """Number of usable results that start the step at once. None: all."""
     at_least: _Count = 1
     """With fewer than these it does not go on; where fewer can come, it is given up."""
     within_s: (
         Annotated[int, Field(ge=1, le=MOST_WITHIN_S), BeforeValidator(whole_seconds_in)] | None
     ) = None
-    """Seconds, from when the first of them began. Then it goes on with what is there."""
+    """Seconds, counted from the start of the first dependency. After this time the step begins with
+    the results that exist.
+    """
     must: tuple[StepIdField, ...] = ()
-    """These are waited for, however late; without one of them it is given up."""
+    """Dependencies that the step waits for without a time limit. If one fails, the step is
+    abandoned.
+    """
 
 
 def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
@@ -150,18 +154,17 @@ class Step(Message):
     after: Annotated[Literal["review"] | None, Unsaid] = None
     """`review`: the step begins when a review has passed the results of the steps before it."""
     approve: Annotated[bool | None, Unsaid, Field(strict=False)] = None
-    """Whether a person must approve before the step begins."""
+    """True if a person must approve before the step begins."""
     when: Annotated[When | None, Unsaid] = None
     """The condition on which the step begins. None: it begins in any case."""
     row: Annotated[ItemRef | None, Unsaid] = None
     """None: the step is not repeated."""
     contract_of: Annotated[NameField | None, Unsaid] = None
-    """The specialist that the step was first planned for. Whoever does the step answers in the
-    output
-    schema of that specialist, within its limits. None: `specialist` itself.
+    """The specialist that the step was first planned for. Any other specialist that does the step
+    answers in that specialist's output schema, within its limits. None: `specialist` itself.
     """
     join: Join | None = None
-    """What it needs of `depends_on`; None: that all of them have ended, and at least one has a
+    """Results of `depends_on` that the step needs. None: all have ended, and at least one has a
     usable result.
     """
     title: Annotated[Title | None, Unsaid] = None
@@ -169,7 +172,7 @@ class Step(Message):
 
 
 class Synthesis(StrEnum):
-    """How the results of several sinks become one answer."""
+    """Method to make one answer of the results of several sinks."""
 
     MERGE = "merge"
     """Independent sections, one after the other: no model call."""
@@ -186,7 +189,7 @@ class Plan(Message):
     synthesis: Synthesis = Synthesis.MERGE
     """Matters only when there is more than one sink."""
     join: Join | None = None
-    """What the answer needs of the sinks; None: that all of them have ended."""
+    """Results of the sinks that the answer needs; None: all have ended."""
     given: tuple[StepIdField, ...] = ()
     """Results that are there from the beginning, and that steps may depend on."""
     why: Annotated[str, StringConstraints(max_length=2_000)] = ""
@@ -207,7 +210,7 @@ class Plan(Message):
 
     @cached_property
     def dependents(self) -> dict[StepId, tuple[StepId, ...]]:
-        """For every step, the steps that wait for it, in the plan's order."""
+        """Return the dependents of each step, in the plan's order."""
         waiting: dict[StepId, list[StepId]] = {step.id: [] for step in self.steps}
         for step in self.steps:
             for dependency in own(step.depends_on, self.given):
@@ -232,7 +235,7 @@ def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
 
 
 def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[str]:
-    """Specialists that nobody serves."""
+    """Return a problem for each specialist that no worker serves."""
     served = sorted(specialists)
     return [
         f"step {step.id}: there is no specialist {step.specialist}; "
@@ -250,7 +253,7 @@ def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> lis
 
 
 class StepProblem(NamedTuple):
-    """What is wrong with a step, or begins with it."""
+    """A problem that a step has or causes."""
 
     step: StepId
     said: str
@@ -302,7 +305,7 @@ def _of_one_step(step: Step, there: Collection[StepId], given: Collection[StepId
 
 
 def after_review_in(steps: Sequence[Step]) -> set[StepId]:
-    """Return the steps that begin after the review: those that say so, and their dependents."""
+    """Return the steps that begin after the review: the steps that say so, and their dependents."""
     found = {step.id for step in steps if step.after == AFTER_REVIEW}
     grown = bool(found)
     while grown:
@@ -321,7 +324,7 @@ def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
 
 
 def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
-    """What is wrong with what an answer needs of the last of these steps."""
+    """Return the problems of the join of the answer over the sinks."""
     built_upon = {dependency for step in steps for dependency in step.depends_on}
     return [
         f"the plan's join {problem}"
@@ -352,27 +355,27 @@ def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
 
 
 class Repeat(Message):
-    """Work that was asked for already, in whatever words: it is not run."""
+    """A requested step that repeats earlier work in other words. It does not run."""
 
     step: StepIdField
-    """What it was to be called."""
+    """Proposed id of the step."""
     earlier: StepIdField
     """The step that was asked for the same before."""
 
 
 class Patch(Message):
-    """What the replanner wants. All of it empty: the plan stands."""
+    """The replanner's changes. The plan stays as it is if all fields are empty."""
 
     add: tuple[Step, ...] = ()
     change: tuple[Step, ...] = ()
-    """As they would be."""
+    """The changed steps in their new form."""
     drop: tuple[StepIdField, ...] = ()
     finalize: bool = False
-    """Nothing more is begun: the answer is made of what has been."""
+    """True if no further step begins: the answer is made from the results so far."""
     repeats: tuple[Repeat, ...] = ()
     """Left out of `add`, after the replanner was told."""
     why: str = ""
-    """For people who look at the plan."""
+    """Reason, for readers of the plan."""
 
 
 class Resolution(Message):

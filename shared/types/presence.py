@@ -1,4 +1,4 @@
-"""What a worker announces about itself, and what it works on now."""
+"""The announcement of a worker, and the handoffs that it runs now."""
 
 from __future__ import annotations
 

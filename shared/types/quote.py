@@ -1,4 +1,4 @@
-"""What a job will likely cost and take, said before its first step."""
+"""A quote: the likely cost and time of a job before its first step."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Estimate(Message):
 
 
 class Quote(Message):
-    """Of a whole job, what it has spent before the quote included."""
+    """Quote of a whole job, including its spending before the quote."""
 
     microusd: Estimate | None = None
     """None: nothing is known to go by, or a price is not."""
     seconds: Estimate | None = None
     handoffs: NonNegativeInt = 0
-    """Of this installation, that it was drawn from."""
+    """Number of earlier handoffs of this installation that the quote is based on."""
     jobs: NonNegativeInt = 0
     """Whose quotes it was held against."""

@@ -1,4 +1,4 @@
-"""What a provider lets through, as it says it, and what a call is expected to take of it."""
+"""Rate limits as a provider reports them, and the expected share of one call."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a model call will take of its lane's rate limits. No bound: what it really took is
-    known after it, and evened out.
+    """Expected share of one model call in a bucket's rate limits. It is not a bound: the real usage
+    replaces it after the call.
     """
 
     lane: str
-    """Whom the provider counts for: one model under one account."""
+    """The bucket that the provider counts for: one model under one account."""
     input_tokens: int
     output_tokens: int
-    """The most; calls before have shown what is usual."""
+    """Upper bound; earlier calls show the usual number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """One rate limit: how much the provider allows in a window, and how much of it is left."""
+    """One rate limit: the allowance of a window, and its unused part."""
 
     limit: int
     remaining: int
@@ -28,7 +28,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What the `anthropic-ratelimit-*` headers of one answer say. None: nothing of this kind."""
+    """The `anthropic-ratelimit-*` headers of one answer. None: the header is missing."""
 
     requests: Allowance | None = None
     input_tokens: Allowance | None = None
@@ -43,7 +43,8 @@ class Wait:
     """A call may not go yet."""
 
     seconds: float
-    """As it looks now. To be asked again at the latest after `shared.agent.model_turn.ASK_AGAIN_S`.
+    """Current estimate. The caller asks again after `shared.agent.model_turn.ASK_AGAIN_S` at the
+    latest.
     """
     why: str
     """Two words for a progress line."""

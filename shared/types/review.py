@@ -1,4 +1,4 @@
-"""What a review produces: verdicts, rubric scores and rulings on conflicts."""
+"""The output of a review: verdicts, rubric scores and rulings on conflicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
 from handoff_queue.shared.types.message import Message
 
 LOWEST, HIGHEST = 1, 5
-"""Of a score. Five steps: few enough that each has a meaning which two judges share."""
+"""Range of a score. Two judges agree on the meaning of each of five steps."""
 MOST_CRITERIA = 12
 Meaning = Annotated[str, StringConstraints(min_length=3, max_length=500)]
 Why = Annotated[str, StringConstraints(max_length=1_000)]
@@ -25,7 +25,7 @@ class Criterion(Message):
 
     name: NameField
     means: Meaning
-    """What is good by it."""
+    """Description of a good answer by this criterion."""
 
 
 class Rubric(Message):
@@ -45,10 +45,10 @@ class Rubric(Message):
 
     @classmethod
     def of_fields(cls, means: Mapping[str, object]) -> Self:
-        """As people write it, `name: what is good by it`.
+        """Return a rubric from a mapping of name to meaning.
 
         Raises:
-            MalformedMessage: a name or a meaning cannot be used, or there are none, or too many.
+            MalformedMessage: a name or a meaning is invalid, or there are no criteria or too many.
         """
         if not 1 <= len(means) <= MOST_CRITERIA:
             raise MalformedMessage(f"Rubric: has 1 to {MOST_CRITERIA} criteria, not {len(means)}")
@@ -61,7 +61,7 @@ class Rubric(Message):
 
 
 class Score(Message):
-    """What a reviewer gives for one criterion."""
+    """A reviewer's score for one criterion."""
 
     criterion: NameField
     score: Annotated[int, Field(ge=LOWEST, le=HIGHEST)]
@@ -84,7 +84,7 @@ Point = Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
 
 class Decision(StrEnum):
     PASS = "PASS"  # noqa: S105 (not a password)
-    """The results answer the request; what is left open stands in `open_points`."""
+    """The results answer the request; `open_points` holds the open questions."""
     REVISE = "REVISE"
     """The steps in `revisions` run again, with the problem in their context."""
 
@@ -94,7 +94,7 @@ class Revision(Message):
 
     step: StepIdField
     problem: Point
-    """What is wrong and what would be right, for the specialist that did it."""
+    """The fault and the right result, for the specialist that did the step."""
 
 
 class Verdict(Message):
@@ -103,11 +103,12 @@ class Verdict(Message):
     verdict: Decision
     revisions: tuple[Revision, ...] = ()
     open_points: tuple[Point, ...] = ()
-    """What the reader of the answer must know and no further round is worth. Printed with the
-    answer.
+    """Points that the reader of the answer must know, but that justify no further round. They are
+    printed with the answer.
     """
     scores: tuple[Score, ...] = ()
-    """By the job's rubric. None: of a version that gave none, or the assessor left them out."""
+    """Scores by the job's rubric. None: an older version gave none, or the assessor left them out.
+    """
 
     @model_validator(mode="after")
     def _revises_exactly_when_it_says_so(self) -> Self:
@@ -140,12 +141,12 @@ class Conflicts(Message):
 
 
 class Settlement(Message):
-    """What the judge says of one conflict."""
+    """The judge's settlement of one conflict."""
 
     conflict: ConflictId
     stands: tuple[ClaimId, ...] = ()
-    """The claims that stand; the others of the conflict do not. All of them: they do not
-    contradict each other. None: it stays disputed.
+    """The claims that stand; the other claims of the conflict do not. All claims: they do not
+    contradict each other. No claim: the conflict stays disputed.
     """
     why: Annotated[str, StringConstraints(max_length=4_000)] = ""
 
@@ -157,18 +158,18 @@ class Settlements(Message):
 
 
 class Side(StrEnum):
-    """Who is right."""
+    """The side that is right."""
 
     WRITER = "writer"
     """The point falls: the result is as it should be."""
     REVIEWER = "reviewer"
     """The point stands."""
     NEITHER = "undecided"
-    """What is shown does not settle it."""
+    """The evidence does not settle the point."""
 
 
 class Ruling(Message):
-    """Of one point. A round has at most one for each step."""
+    """Ruling on one point. A round has at most one ruling for each step."""
 
     step: StepIdField
     right: Side

@@ -1,4 +1,4 @@
-"""A kind of agent, as data: what a specialist's Markdown file says once it is read."""
+"""A specialist as data: the content of its Markdown file."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ class SpecialistSpec(Message):
     name: NameField
     """Also its queue; its Celery task is `specialist.<name>`."""
     description: Annotated[str, StringConstraints(min_length=10, max_length=400)]
-    """One line for the planner: what it is for, and what not."""
+    """One line for the planner: the work that the specialist is for, and the work that it is not
+    for.
+    """
     capability: NameField | None = None
-    """Specialists that declare the same one can do each other's work. None: nobody can do this
-    one's.
+    """Specialists that declare the same capability can replace each other. None: no specialist can
+    replace this one.
     """
     instructions: Annotated[str, StringConstraints(min_length=20, max_length=60_000)]
     """The body of the file: the system prompt."""
@@ -61,8 +63,8 @@ class SpecialistSpec(Message):
     celery_queue: Annotated[TaskName | None, Unsaid] = None
     """The queue of that task. None: `celery`, the default queue of a Celery app."""
     repeatable: Annotated[bool | None, Unsaid] = None
-    """Whether that task is safe to repeat. None: it is. A task that is not has an effect, as
-    such a tool has.
+    """True if that task is safe to repeat. None: it is safe. A task that is not safe counts as an
+    effect, like a tool with effects.
     """
 
     @property
@@ -73,11 +75,11 @@ class SpecialistSpec(Message):
 
 @lru_cache(maxsize=256)
 def spec_from(text: str) -> SpecialistSpec:
-    """`SpecialistSpec.from_json`, once for each text: a handoff brings the one that many
-    before it have had.
+    """Parse the text as `SpecialistSpec.from_json` does, once for each text, because many handoffs
+    carry the same text.
 
     Raises:
-        MalformedMessage
+        MalformedMessage: the text is not a specialist.
     """
     return SpecialistSpec.from_json(text)
 

@@ -30,16 +30,16 @@ class ConflictsFound(Message):
     conflicts: tuple[tuple[ClaimId, ...], ...] = ()
     """The claims of each that can't all be right."""
     ledger: BlobRef | None = None
-    """A `shared.types.review.Conflicts`, as JSON: the same, with what they say. None: there
-    are none.
+    """A `shared.types.review.Conflicts` as JSON: the same conflicts with the texts of their claims.
+    None: there are no conflicts.
     """
     left_out: NonNegativeInt = 0
     """Claims that were not looked at, because there are too many."""
 
 
 class Judged(Message):
-    """The judge has looked at the conflicts. Those that it named neither way, or was not
-    shown, stay disputed.
+    """The judge has answered about the conflicts. Conflicts that it did not settle, or did not see,
+    stay disputed.
     """
 
     type: Literal["judged"] = "judged"
@@ -47,12 +47,12 @@ class Judged(Message):
     """The judge's HandoffResult; its output is a `shared.types.review.Settlements`."""
     settled: tuple[ConflictId, ...] = ()
     problem: str | None = None
-    """Why nothing is settled."""
+    """Reason why nothing is settled."""
 
 
 class Arbitrated(Message):
-    """The judge has looked at what a review asks of steps that were sent back for it before.
-    What it settled neither way is disputed.
+    """The judge has ruled on a review that repeats an earlier revision request. Points that it did
+    not settle stay disputed.
     """
 
     type: Literal["arbitrated"] = "arbitrated"
@@ -63,12 +63,12 @@ class Arbitrated(Message):
     reviewer: tuple[StepIdField, ...] = ()
     """Steps of which the review is right."""
     problem: str | None = None
-    """Why nothing is settled."""
+    """Reason why nothing is settled."""
 
 
 class CheckVerdict(StrEnum):
     PASS = "PASS"  # noqa: S105 (not a password)
-    """No statement of it was found wrong."""
+    """The fact-checker found no wrong statement."""
     VETO = "VETO"
     """Those in `wrong` are."""
     CANNOT_SAY = "CANNOT_SAY"
@@ -76,7 +76,7 @@ class CheckVerdict(StrEnum):
 
 
 class WrongStatement(Message):
-    """What the answer says, and what speaks against it."""
+    """A statement of the answer, and the evidence against it."""
 
     statement: str
     why: str
@@ -88,7 +88,7 @@ class FactCheck(Message):
     verdict: CheckVerdict
     wrong: tuple[WrongStatement, ...] = ()
     why: str = ""
-    """What was held against what, for the reader of the answer."""
+    """The comparison that the check made, for the reader of the answer."""
 
 
 class FactsChecked(Message):
@@ -96,14 +96,15 @@ class FactsChecked(Message):
 
     type: Literal["facts_checked"] = "facts_checked"
     result: BlobRef | None = None
-    """The fact-checker's HandoffResult; its output is a FactCheck. None: nobody was asked."""
+    """The fact-checker's HandoffResult; its output is a FactCheck. None: there was no fact-checker.
+    """
     wrong: NonNegativeInt = 0
     """Statements that it holds to be wrong."""
     is_sent_back: bool = False
     steps: tuple[StepIdField, ...] = ()
-    """To do again, if it is; none: the synthesizer is."""
+    """Steps to run again if the check failed; empty: only the synthesizer runs again."""
     problem: str | None = None
-    """Why the answer was not checked."""
+    """Reason why the answer was not checked."""
 
 
 LAST = ""
@@ -111,8 +112,8 @@ LAST = ""
 
 
 class Counted(Message):
-    """A usable result that is counted for a fan-in; with so many of them the supervisor is
-    woken at once.
+    """A fan-in that counts usable results. When the number is reached, the supervisor is woken at
+    once.
     """
 
     fan_in: str
@@ -136,22 +137,22 @@ class HandoffIssued(Message):
     attempt: PositiveInt
     assigned_to: NameField
     handoff: BlobRef
-    """The AgentHandoff, as JSON: what was published, to the byte."""
+    """The published AgentHandoff as JSON, byte for byte."""
     specialist: Digest
     group: str | None = None
     """The chord that it is part of; None: a role, run by a supervisor, or a child job."""
     index: NonNegativeInt = 0
     """Its place in the chord."""
     group_size: NonNegativeInt = 0
-    """How many the chord has; 0: it is in none. The journal says so itself: nothing reads it
-    but supervisors of the version before.
+    """Number of handoffs in the chord; 0: the handoff is in no chord. Only supervisors of the
+    previous version read it.
     """
     deadline: float | None = None
     max_microusd: PositiveInt | None = None
-    """What it may cost; None: as much as its job."""
+    """Most that the handoff may cost; None: as much as its job."""
     closes: bool = False
-    """It is asked to bring the job to its end, though its role is not one that always does:
-    what is kept for that is there for it.
+    """True if the handoff must bring the job to its end, so that it may use the reserve for the
+    end, although its role normally may not.
     """
     counts: tuple[Counted, ...] = ()
     """The fan-ins that may go on before all of their parts have ended, and wait for this one
@@ -160,16 +161,16 @@ class HandoffIssued(Message):
     child: Child | None = None
     """None: one agent does it."""
     acts: Annotated[bool | None, Unsaid] = None
-    """Whether the specialist has a tool with effects."""
+    """True if the specialist has a tool with effects."""
 
     @property
     def is_of_a_role(self) -> bool:
-        """Whether a supervisor runs it itself."""
+        """Return whether a supervisor runs the handoff itself."""
         return self.group is None and self.child is None
 
     @property
     def is_fact_check(self) -> bool:
-        """Whether a specialist looks at the answer before it leaves."""
+        """Return whether the handoff is a specialist's check of the answer."""
         return self.step_id == FACT_GATE
 
 
@@ -191,7 +192,7 @@ class HandoffFinished(Message):
     worker: str = ""
     to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
     acted: Annotated[bool | None, Unsaid] = None
-    """Whether a tool with effects may have run."""
+    """True if a tool with effects may have run."""
 
 
 class StepOutline(Message):
@@ -201,24 +202,24 @@ class StepOutline(Message):
     specialist: NameField
     depends_on: tuple[StepIdField, ...] = ()
     given: tuple[StepIdField, ...] = ()
-    """What it has, of what the job knew from the beginning."""
+    """Inputs of the step that the job had from the beginning."""
     title: str = ""
     """The title that the plan gives the step, or the first words of its task."""
     is_titled: bool = False
-    """Whether the plan gives the title."""
+    """True if the plan gives the title."""
     on_failure: OnFailure = OnFailure.DROP
     join: Join | None = None
     after: Annotated[Literal["review"] | None, Unsaid] = None
     """`review`: the step begins when a review has passed the results of the steps before it."""
     approve: Annotated[bool | None, Unsaid] = None
-    """Whether a person must approve before the step begins."""
+    """True if a person must approve before the step begins."""
     acts: Annotated[bool | None, Unsaid] = None
     """Whether the specialist had a tool with effects when the plan was made."""
     when: Annotated[bool | None, Unsaid] = None
-    """Whether the plan has a condition for the step."""
+    """True if the plan has a condition for the step."""
     helpers: tuple[StepIdField, ...] = ()
-    """Those of `depends_on` that the planner has added to find out what it needs: it waits for
-    them, and goes on without what fails.
+    """Dependencies that the planner added to answer the step's questions. The step waits for them,
+    and begins without the failed ones.
     """
 
     @property
@@ -235,19 +236,19 @@ class PlanMade(Message):
     steps: tuple[StepOutline, ...]
     synthesis: Synthesis = Synthesis.MERGE
     join: Join | None = None
-    """What the answer needs of the plan's sinks."""
+    """Results of the plan's sinks that the answer needs."""
     is_reviewed: bool = True
-    """Whether an assessor judges the results."""
+    """True if an assessor judges the results."""
     degraded: BlobRef | None = None
     """The planner's HandoffResult, if that is no plan: then there is one step, the whole
     request, for the generalist.
     """
     noted: BlobRef | None = None
-    """The planner's HandoffResult, if it has notes: what was made of its answer."""
+    """The planner's HandoffResult, if it has notes about changes to its plan."""
 
 
 class PlanPatched(Message):
-    """The replanner has looked at what was found: the plan was changed, or stands as it was."""
+    """The replanner has read the results so far: it changed the plan or left it unchanged."""
 
     type: Literal["plan_patched"] = "plan_patched"
     result: BlobRef
@@ -268,7 +269,7 @@ class PlanPatched(Message):
     is_final: bool = False
     """The replanner wants nothing more: it is not asked again."""
     problem: str | None = None
-    """Why nothing came of it."""
+    """Reason why the replanner's answer had no effect."""
 
 
 class NeedsResolved(Message):
@@ -280,17 +281,16 @@ class NeedsResolved(Message):
     answered: tuple[StepIdField, ...] = ()
     given_up: tuple[StepIdField, ...] = ()
     repeats: tuple[StepIdField, ...] = ()
-    """Those among the given up that asked again, in other words, for what the planner had
-    answered them before.
+    """Abandoned steps that asked a question again, in other words, that the planner had answered.
     """
     added_to: BlobRef | None = None
     """The plan as the planner knew it. If the job has another by now, or one of `changed` is
     not in need any more, nothing is added, and it is asked again.
     """
     plan: BlobRef | None = None
-    """All of it with them; None: none are added."""
+    """The whole plan with the added steps; None: no step is added."""
     added: tuple[StepOutline, ...] = ()
-    """They find out what others need."""
+    """Added steps that answer the questions of other steps."""
     changed: tuple[StepOutline, ...] = ()
     """Those in need that wait for them."""
 
@@ -302,18 +302,16 @@ class Reviewed(Message):
     round: PositiveInt
     decision: Decision | None
     result: BlobRef | None = None
-    """The assessor's HandoffResult; its output is the `shared.types.review.Verdict`. None:
-    nobody was asked.
+    """The assessor's HandoffResult; its output is the `shared.types.review.Verdict`. None: there
+    was no assessor.
     """
     steps: tuple[StepIdField, ...] = ()
-    """To do again."""
+    """Steps to run again."""
     repeats: tuple[StepIdField, ...] = ()
-    """Those among them that are sent back for what an earlier round has asked of them already,
-    in other words.
-    """
+    """Steps that are sent back for a fault that an earlier round named in other words."""
     open_points: NonNegativeInt = 0
     problem: str | None = None
-    """Why there is no decision."""
+    """Reason why there is no decision."""
 
     @property
     def goes_in_circles(self) -> bool:
@@ -322,16 +320,14 @@ class Reviewed(Message):
 
 
 class Abandoned(Message):
-    """A step, and the failed HandoffResult that stands in for its own: whoever depends on it
-    is told.
-    """
+    """A step, and the failed HandoffResult that replaces its result for its dependents."""
 
     step: StepIdField
     result: BlobRef
 
 
 class StepsAbandoned(Message):
-    """These will not be waited for any longer, and neither will what is running of them."""
+    """The job no longer waits for these steps; their running handoffs are abandoned."""
 
     type: Literal["steps_abandoned"] = "steps_abandoned"
     steps: tuple[Abandoned, ...]
@@ -344,7 +340,7 @@ class ConditionsChecked(Message):
     type: Literal["conditions_checked"] = "conditions_checked"
     met: tuple[StepIdField, ...] = ()
     skipped: tuple[Abandoned, ...] = ()
-    """Steps that do not begin, for their condition is not met, or for what they build on was
+    """Steps that do not begin, because their condition is not met, or a step that they need was
     skipped.
     """
     undecided: tuple[Abandoned, ...] = ()
@@ -352,7 +348,7 @@ class ConditionsChecked(Message):
 
 
 class SecondChance(Message):
-    """A step that failed, and who tries it next; None: the same specialist."""
+    """A failed step, and the specialist that tries it next; None: the same specialist."""
 
     step: StepIdField
     specialist: NameField | None = None
@@ -366,7 +362,7 @@ class StepsTriedAgain(Message):
 
 
 class AnswerMethod(StrEnum):
-    """How results became the answer."""
+    """Method by which results became the answer."""
 
     SINGLE_SINK = "single_sink"
     """The plan's one last step said it; taken as it is."""
@@ -392,16 +388,16 @@ class AnswerMethod(StrEnum):
 
 
 class Synthesised(Message):
-    """The supervisor knows what the answer is made of: a synthesizer's result, or those of steps."""
+    """The supervisor has the parts of the answer: a synthesizer's result, or results of steps."""
 
     type: Literal["synthesised"] = "synthesised"
     method: AnswerMethod
     result: BlobRef | None = None
-    """The synthesizer's HandoffResult, if one was asked: what the answer is made of, or, with
-    another method, why it is not.
+    """The synthesizer's HandoffResult, if there was a synthesizer. With another method it holds the
+    reason why it was not used.
     """
     problem: str | None = None
-    """What is not as it should be with the synthesis."""
+    """Fault of the synthesis."""
 
 
 class GatesChecked(Message):
@@ -413,7 +409,7 @@ class GatesChecked(Message):
     """A failed HandoffResult whose error has the vetoes, a line each; None: there are none."""
     is_sent_back: bool = False
     steps: tuple[StepIdField, ...] = ()
-    """To do again, if it is; none: the synthesizer is."""
+    """Steps to run again if needed; empty: only the synthesizer runs again."""
 
 
 StepEvent = (

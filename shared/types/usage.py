@@ -47,13 +47,13 @@ class Usage(Message):
     cost_microusd: NonNegativeInt | None = 0
     """None: the price of the model is not known. Never zero for unknown."""
     cut_calls: NonNegativeInt = 0
-    """Calls that ended without a report of their usage. They count at their upper bound, so
-    with any of them all figures are upper bounds.
+    """Calls that ended without a report of their usage. They count at their upper bound, so any
+    such call makes all figures upper bounds.
     """
     cut_tokens: NonNegativeInt = 0
-    """The tokens of these calls."""
+    """Tokens of these calls."""
     cut_microusd: NonNegativeInt = 0
-    """The cost of these calls, if prices are known."""
+    """Cost of these calls, if prices are known."""
 
     def __add__(self, other: Usage) -> Usage:
         if self is NOTHING_USED:
