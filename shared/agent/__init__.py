@@ -1,1 +1,1 @@
-"""The agent: one loop of turns, the port to a model, and what stands behind the port."""
+"""The agent: the turn loop, the port to a model, and the types of their messages."""

@@ -17,8 +17,8 @@ from handoff_queue.shared.types.model import Block
 
 
 class InvalidAnswer(HandoffError):
-    """The final text is not a result; the message is what the model is told to mend (one
-    turn), and then the reason of the failure.
+    """The final text is not a valid result. The model reads the message and has one turn to fix the
+    text. If it fails again, the message is the reason of the failure.
     """
 
 
@@ -44,23 +44,21 @@ class AnswerFormat(Protocol):
         ...
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Accept a final text. On `last_try` what can be dropped (an unproven source) is
-        dropped with a note instead of refused.
+        """Accept a final text. On `last_try` a defect that can be dropped, such as an unproven
+        source, is dropped with a note.
 
         Raises:
-            NotAcceptable: with what to mend.
+            InvalidAnswer: names the defect that the model must fix.
         """
         ...
 
 
 @runtime_checkable
 class PartialAnswerFormat(Protocol):
-    """A reading that can also take what is left of a text that was cut off, or never became
-    acceptable.
-    """
+    """An answer format that can also use a text that was cut off or never became valid."""
 
     def salvage(self, text: str) -> AcceptedAnswer | None:
-        """What can be used of it, with status `partial`; None: nothing."""
+        """Return the usable part of the text with status `partial`, or None if there is none."""
         ...
 
 
@@ -68,22 +66,24 @@ class SlowAnswerFormat(Protocol):
     """A reading that holds a text against others, which may take seconds."""
 
     def looks_up(self, text: str) -> bool:
-        """Whether it would for this one. False: reading it takes a millisecond or two."""
+        """Return whether reading this text looks up quotes. Without quotes it takes a millisecond
+        or two.
+        """
         ...
 
 
 class ToolCallFormat(Protocol):
-    """A reading whose answer may also be tool calls: those of its own tools are not run, they
-    are what was decided.
+    """An answer format whose answer may also be calls of its own tools. These calls are not run:
+    they are the decision.
     """
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """Offered beside those that are run."""
+        """Tools that are offered in addition to the tools that run."""
         ...
 
     def is_answer(self, calls: Sequence[Block]) -> bool:
-        """Whether these calls are all its own."""
+        """Return whether all calls are calls of this format's tools."""
         ...
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
@@ -103,5 +103,5 @@ def decider(reading: AnswerFormat) -> ToolCallFormat | None:
 
 
 def takes_time(reading: AnswerFormat, text: str) -> bool:
-    """Whether to read this text may take longer than to parse it."""
+    """Return whether reading this text may take longer than parsing it."""
     return hasattr(reading, "looks_up") and cast(SlowAnswerFormat, reading).looks_up(text)

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.patterns import match_cost, matches
 
 MOST_STEPS = 200_000
-"""Of one validation. 10,000 objects with five checked properties need about 150,000."""
+"""Steps of one validation. 10,000 objects with five checked properties need about 150,000."""
 MOST_CPU_S = 4.0
 """Processor seconds of one validation. 200,000 cheap steps take about 1 s on a laptop."""
 MOST_MESSAGE_CHARS = 300

@@ -1,6 +1,6 @@
-"""What the loop needs of the store: the checkpoints of one claimed handoff. Implemented by
-`shared.store.claim.Claim` and, in unit tests, by `tests.doubles.turns.MemoryTurns`; both pass
-tests/contracts/test_turns.py.
+"""The port from the agent loop to the store: the checkpoints of one claimed handoff.
+`shared.store.claim.Claim` implements it, and `tests.doubles.turns.MemoryTurns` does so for unit
+tests; both pass tests/contracts/test_turns.py.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ class CheckpointStore(Protocol):
         ...
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
-        """Before a model call. Waits while other reservations of the job are out. None: the
-        call may be made; else the provider's rate limits stand against it, nothing is
-        reserved, and it is to be asked again. `expected` None: nobody counts.
+        """Reserve the budget of a model call. Waits while other reservations of the job are open.
+
+        Returns:
+            None if the call may be made. A `Wait` if the provider's rate limits refuse the call:
+            nothing is reserved, and the caller asks again later.
+
+        Args:
+            expected: expected share of the rate limits; None if there are none.
 
         Raises:
             LimitReached: the job's budget can never take this call; `limit` names it.
@@ -38,8 +43,11 @@ class CheckpointStore(Protocol):
     def refused(
         self, why: str, retry_after_s: float | None, limits: RateLimits = NOTHING_SAID
     ) -> None:
-        """The provider takes no calls now (429, 529): nobody makes one before `retry_after_s`
-        seconds, or a backoff, are over. `limits`: what it says of them beside that.
+        """Record that the provider takes no calls now (429, 529). No process makes a call before
+        `retry_after_s` seconds, or a backoff, are over.
+
+        Args:
+            limits: the rate limits that the provider reported with the refusal.
         """
         ...
 
@@ -51,9 +59,13 @@ class CheckpointStore(Protocol):
         ...
 
     def beat(self, doing: str, draft: str | None = None) -> None:
-        """A sign of life: what goes on right now, in a few words, or more of the draft. News
-        is sent on 0.4 s after the last sign at the earliest, the same again, or fewer seconds
-        to wait, after 2 s. Raises if interrupted.
+        """Send a heartbeat: the current activity in a few words, or more text of the draft.
+
+        A change is sent at least 0.4 s after the last heartbeat. The same activity, or a shorter
+        wait, is sent after 2 s.
+
+        Raises:
+            Interrupted: this process must stop its work on the handoff.
         """
         ...
 

@@ -109,11 +109,13 @@ _OF_USERS = ("tool_result", "image", "document")
 """Blocks that the Messages API refuses in a message of the model. Some servers write them."""
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 MOST_IMAGES = 20
-"""In one conversation. With more, the Messages API takes only images of at most 2,000 pixels a
-side.
+"""Images in one conversation. With more, the Messages API takes only images of at most 2,000 pixels
+a side.
 """
 MOST_IMAGE_CHARS = 10_000_000
-"""Of base64 in one conversation. Redis stores it, and each request of the conversation holds it."""
+"""Characters of base64 in one conversation. Redis stores them, and each request of the conversation
+carries them.
+"""
 NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
 
 
@@ -175,7 +177,7 @@ class Conversation:
 
     @property
     def since_reply(self) -> tuple[Checkpoint, ...]:
-        """What came after the last reply."""
+        """Return the checkpoints after the last reply."""
         for index in range(len(self.checkpoints), 0, -1):
             if isinstance(self.checkpoints[index - 1], ModelReplied):
                 return self.checkpoints[index:]
@@ -195,7 +197,7 @@ class Conversation:
 
     @property
     def acted(self) -> bool:
-        """Whether a tool that is not safe to repeat may have run."""
+        """Return whether a tool that is not safe to repeat may have run."""
         return any(isinstance(item, ToolCallStarted) for item in self.checkpoints)
 
     def may_have_run(self, call: Block) -> bool:
@@ -217,8 +219,8 @@ class Conversation:
 
     @property
     def open_reply(self) -> ModelReplied | None:
-        """The last reply, if nothing has been made of it yet: neither told to mend it, nor
-        continued, nor all its calls answered.
+        """Return the last reply if it has had no effect yet: it was neither sent back for a fix nor
+        continued, and some of its calls have no result. Else None.
         """
         reply = self.last_reply
         if reply is None or any(
@@ -231,8 +233,8 @@ class Conversation:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the provider has not finished the model's turn. Nothing but results of tools
-        may follow such a turn.
+        """Return whether the provider has paused the model's turn. Only results of tools may follow
+        such a turn.
         """
         reply = self.last_reply
         if reply is None or any(isinstance(item, AgentPrompted) for item in self.since_reply):
@@ -259,7 +261,7 @@ class Conversation:
 
     @property
     def repairs(self) -> int:
-        """How often the model was told that its answer cannot be used."""
+        """Return how many answers were sent back to the model as invalid."""
         return sum(
             isinstance(item, AgentPrompted) and item.text.startswith((UNUSABLE, TOO_LONG))
             for item in self.checkpoints
@@ -342,7 +344,7 @@ def calls_of(reply: ModelReplied) -> list[Block]:
 
 
 def _is_pause(reply: ModelReplied) -> bool:
-    """Return whether the provider has paused a turn with tools of its own.
+    """Return whether the provider paused a turn that used the provider's own tools.
 
     The API takes no conversation that ends with another message of the model.
     """
@@ -365,8 +367,8 @@ def _open_server_calls(content: Iterable[Block]) -> set[str]:
 
 
 def text_of(content: Iterable[Block]) -> str:
-    """The final text: what stands after the last block that is not text (a server-side
-    search), all of it if nothing does.
+    """Return the final text: all text after the last block that is not text (a server-side search),
+    or all text if no text follows that block.
     """
     blocks = list(content)
     tail: list[str] = []
@@ -410,9 +412,10 @@ def _result_block(observed: ToolObserved) -> Block:
 
 
 def _sendable(content: Iterable[Block]) -> list[Block]:
-    """A reply as it may be sent back. The API takes no empty texts, no arguments that are no
-    object (a call that was cut), no thinking without its signature (cut as well), and no
-    message of thinking alone, and no block that only a user's message may hold.
+    """Return a reply in the form that the API takes back.
+
+    The API refuses empty texts, arguments that are not an object (a cut call), thinking without its
+    signature (also cut), a message with thinking alone, and blocks of user messages.
     """
     blocks = []
     for block in content:

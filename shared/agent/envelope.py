@@ -43,7 +43,7 @@ MOST_TEXT_CHARS = 100_000
 """What `shared.types.handoff.Text` takes."""
 
 _PARTS = ("subject", "attribute", "value", "unit", "date")
-"""Of a claim that gives something a value."""
+"""Fields of a claim that states a value."""
 LONGEST_PART = 500
 _PART: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
 _CLAIMS_SCHEMA: dict[str, Any] = {
@@ -100,7 +100,7 @@ class _Claim(LenientAnswer):
 
 
 ANSWERS = tuple(one.value for one in ResultStatus if one is not ResultStatus.SKIPPED)
-"""What a specialist can say of its result."""
+"""Statuses that a specialist can give its result."""
 _SYNONYMS = {
     word: status
     for status, words in (
@@ -170,8 +170,8 @@ class EnvelopeFormat:
     """The handoff's expected_output_format."""
     sources: Sources
     known_claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims of other steps' results (`Loaded.known_claims()`), by qualified id: what is
-    pointed to or restated is carried over.
+    """Claims in the results of other steps (`Loaded.known_claims()`), by qualified id. A claim that
+    the answer refers to or restates is copied.
     """
 
     @property
@@ -311,7 +311,7 @@ class EnvelopeFormat:
         )
 
     def _doubts(self, envelope: _Envelope, *, is_unproven: bool) -> list[str]:
-        """Why a result that calls itself ok is not: what code can see of it."""
+        """Return the defects that code can see in a result with status ok."""
         if envelope.status is not ResultStatus.OK:
             return []
         doubts = []
@@ -357,7 +357,9 @@ class EnvelopeFormat:
 
 
 def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
-    """What is wrong with an output. A schema that is itself broken can't be held against the model."""
+    """Return the defect of an output, or None. A broken schema is not the model's fault, so it
+    passes.
+    """
     try:
         return problem_with(output, schema)
     except BrokenSchema:

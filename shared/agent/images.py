@@ -10,11 +10,11 @@ import imagesize
 from handoff_queue.shared.agent.tool import Image, ToolFailed
 
 MOST_BYTES = 3_750_000
-"""Of one image. The Messages API takes 5 MB of base64, which is a third longer."""
+"""Bytes of one image. The Messages API takes 5 MB of base64, and base64 is a third longer."""
 
 
 MOST_PIXELS = 8_000
-"""Of each side, by the Messages API."""
+"""Pixels of each side, a limit of the Messages API."""
 
 
 _SIGNATURES = (
@@ -36,8 +36,7 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def image_of(data: bytes) -> Image | None:
-    """Return these bytes as an image; None: they are none of the four kinds that the Messages
-    API takes.
+    """Return the bytes as an image, or None if they have no image format of the Messages API.
 
     Raises:
         ToolFailed: the image is broken, or larger than the Messages API takes.

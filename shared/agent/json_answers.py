@@ -319,7 +319,7 @@ def _whole(value: _Value, text: str) -> _Value:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """The text as JSON, then what each of its fences holds; None for what is none."""
+    """Yield the text as JSON, then the content of each fence; None for invalid JSON."""
     yield _parsed(text.strip())
     yield from (_parsed(match.group(1).strip()) for match in _FENCE.finditer(text))
 

@@ -1,10 +1,9 @@
-"""The agent loop: turn, tool calls, observations, until a validated result or a limit. One for
-specialists and for the supervisor's roles.
+"""The agent loop of specialists and of the supervisor's roles: turn, tool calls, observations,
+until a validated result or a limit.
 
-It knows a `Model`, `Tool`s, `CheckpointStore` and a `Reading`; neither Redis nor Celery nor a provider.
-Everything that it does next follows from
-the checkpoints so far, so resuming is not a case of its own: the first look at the
-conversation finds what is left to do.
+The loop knows a `Model`, `Tool`s, a `CheckpointStore` and an `AnswerFormat`. It knows neither Redis
+nor Celery nor a provider. The checkpoints so far determine the next action, so a resumed handoff
+needs no special case: the loop reads the conversation and continues.
 """
 
 from __future__ import annotations
@@ -62,9 +61,7 @@ from handoff_queue.shared.types.rate_limits import Expected
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_REPAIRS = 1
-"""How often a model is told that its answer cannot be used; what it gets wrong twice it will
-get wrong again.
-"""
+"""Times that a model may fix an invalid answer. A model that fails twice fails again."""
 MOST_SHORTENINGS = 2
 _log = log_of(__name__)
 
@@ -99,13 +96,12 @@ class Agent:
 
     @property
     def model_name(self) -> str:
-        """As it was asked for."""
+        """Return the requested name of the model."""
         return self._equipment.model_name
 
     def first_call(self) -> tuple[WorstCase | None, Expected | None]:
-        """The most that the first model call can use, to be set aside along with the claim,
-        and what it will take of its provider's rate
-        limits. None, both: it shows only later.
+        """Return the bound and the expected rate-limit share of the first model call, so that both
+        are reserved together with the claim. Both are None if they are not known yet.
         """
         return self._model_turns.first(self._talk)
 
@@ -173,7 +169,7 @@ class Agent:
             )
         is_last = self._decides is None and self._model_turns.is_last(
             self._talk
-        )  # who decides by calls must be able to call
+        )  # a role that decides by calls must be able to call
         # Text behind a paused turn would end that turn, and the API refuses it behind an
         # unfinished call.
         if is_last and not self._talk.is_told_last and not self._talk.is_paused:
@@ -181,7 +177,7 @@ class Agent:
         self._model_turns.turn(self._talk, self._note, is_last=is_last)
 
     def _act(self, reply: ModelReplied) -> None:
-        """Run the calls that have no result yet, except those that must not be run."""
+        """Run the calls that have no result yet, except calls that must not run."""
         runnable, refused = list[Block](), list[ToolObserved]()
         talk, first_calls = self._talk, [call["id"] for call in calls_of(reply)[:MOST_CALLS]]
         started = talk.started
@@ -202,7 +198,7 @@ class Agent:
             self._note(*refused)
         names = (
             str(call.get("name")) for call in runnable
-        )  # as the model wrote them, and everybody sees what is being done
+        )  # in the model's order, and each with a heartbeat
         doing = ", ".join(dict.fromkeys(name if name in self._tools else UNKNOWN for name in names))
         if runnable:
             self._pulse(doing)
@@ -298,7 +294,7 @@ class Agent:
         self._grow(*checkpoints)
 
     def _grow(self, *checkpoints: Checkpoint) -> None:
-        """Add checkpoints to the conversation, and the results among them to what may be cited."""
+        """Add checkpoints to the conversation, and their tool results to the citable sources."""
         self._talk = self._talk.plus(*checkpoints)
         for item in checkpoints:
             if isinstance(item, ToolObserved) and item.source:

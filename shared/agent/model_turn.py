@@ -1,5 +1,5 @@
-"""One turn's model call: what it may cost is set aside first, what it did cost is written down
-after, and it can be cut at any moment.
+"""The model call of one turn. Its worst cost is reserved first, its real cost is recorded after it,
+and it can be cut at any moment.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ on vision).
 """
 WAIT_SLICE_S = 0.25
 ASK_AGAIN_S = 2.0
-"""Who waits for the provider's rate limits asks again after this at the latest: others give
-up, or have used less than they took.
+"""Seconds after which a waiting call asks for the rate limits again. Other calls may have given up,
+or used less than they reserved.
 """
 LONGEST_PARK_S = 120.0
-"""The same for who is parked."""
+"""The same limit for deferred handoffs, in seconds."""
 DRAFT_EVERY_S = 0.4
-"""How often the draft is taken out of the unfinished JSON: each time costs a parse of all of it."""
+"""Seconds between two readings of the draft. Each reading parses the whole unfinished JSON."""
 
 SHORT_REPLY_CHARS = 20_000
-"""A final reply that is no longer, and quotes nothing, is checkpointed with its result, which
-saves a round trip. To read any other may take a while.
+"""Length of a final reply that is checkpointed together with its result if it quotes nothing. This
+saves a round trip. A longer reply, or one with quotes, may take some time to read.
 """
 
 
 class WriteCheckpoint(Protocol):
-    """Writes checkpoints: a method of the agent, given with each turn and not kept. If its
-    turns knew their agent, both would be a cycle, and what was said would stay in memory until
-    Python's garbage collector comes by.
+    """Writes checkpoints: a method of the agent that each turn receives. A turn that kept the agent
+    would form a cycle, and the conversation would stay in memory until the garbage collector
+    runs.
     """
 
     def __call__(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
@@ -83,7 +83,7 @@ class WriteCheckpoint(Protocol):
 
 
 class ModelTurns:
-    """Makes the model calls of one handoff. Whoever claims it says so in `equipment`."""
+    """Makes the model calls of one handoff. The claim is part of `equipment`."""
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class ModelTurns:
         )
 
     def first(self, talk: Conversation) -> tuple[WorstCase | None, Expected | None]:
-        """What the first call can and will use, if that is known before the claim: then both
-        are one round trip.
+        """Return the bound and the expected share of the first call if they are known before the
+        claim, so that one round trip reserves both.
         """
         if self.is_last(talk):
             return None, None
@@ -130,12 +130,12 @@ class ModelTurns:
         return self.equipment.prices.worst(call, self._most_input(talk)), self._expected(talk, call)
 
     def turn(self, talk: Conversation, note: WriteCheckpoint, *, is_last: bool) -> None:
-        """Make one call and checkpoint what came of it through `note`. A failed one is waited
-        out, so that the next turn can try again.
+        """Make one call and checkpoint its reply through `note`. After a failed call, wait, so that
+        the next turn can try again.
 
         Raises:
             LimitReached: tokens, deadline, or the job's budget.
-            ModelError: not worth another try.
+            ModelError: another try would fail as well.
         """
         self._check_deadline()
         call = self._call(talk, is_last=is_last)
@@ -173,8 +173,8 @@ class ModelTurns:
         )
 
     def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
-        """Wait until the call may be made. Who must wait long does it elsewhere, and is back a
-        little early, so as not to be late.
+        """Wait until the call may be made. A long wait is spent without a slot, and ends a little
+        early so that the call is not late.
         """
         rate_wait_s = self.equipment.rate_wait_s
         while (wait := self.equipment.turns.reserve(worst, expected)) is not None:
@@ -197,8 +197,8 @@ class ModelTurns:
         )
 
     def _hear(self, limits: RateLimits | None) -> None:
-        """The server has taken the call: the others hear of it at once, not when the reply is
-        whole.
+        """Share the rate limits when the server has accepted the call, before the reply is
+        complete.
         """
         if limits is not None and self._pulse.limits is None:
             self.equipment.turns.heard(limits)
@@ -238,7 +238,7 @@ class ModelTurns:
         """Settle, then wait for the next try or give up."""
         has_begun = (
             self._pulse.usage.total_tokens > 0
-        )  # overloaded in the middle of a stream: what came was paid
+        )  # overloaded in the middle of a stream: the part that arrived was paid
         usage = NOTHING_USED if _is_unpaid(error) and not has_begun else self._settled(call, worst)
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
@@ -253,8 +253,8 @@ class ModelTurns:
         self._wait(delay, reason_of(error))
 
     def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
-        """What a reply has cost, as the server says; of one that does not say it, the most
-        that it can have: unknown is never nothing.
+        """Return the usage of a reply as the server reports it. Without a report it is the upper
+        bound, because unknown usage never counts as zero.
         """
         is_told = reply.usage.input_tokens > 0 and (
             reply.usage.output_tokens > 0 or not reply.content
@@ -266,12 +266,10 @@ class ModelTurns:
         )
 
     def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
-        """What a call without a reply is taken to have cost: what the server reported at its
-        end; before that, the most that it can have.
+        """Return the usage of a call without a reply: the server's last report, or the upper bound.
 
-        What arrived bounds nothing: a token may be less than a character, and thinking may be
-        hidden. Only the input is known from the beginning, unless tools on the server's side
-        add to it.
+        The arrived text is no bound: a token may be less than a character, and thinking may be
+        hidden. Only the input is known from the beginning, unless the server's own tools add to it.
         """
         reported = self._pulse.usage
         if self._pulse.is_usage_final:
@@ -308,8 +306,10 @@ class ModelTurns:
         return draft
 
     def _wait(self, seconds: float, why: str, shown_s: float | None = None) -> None:
-        """Wait, and learn meanwhile if there is nothing left to wait for. `shown_s`: how long
-        it is said to last, if longer.
+        """Wait, and stop early if the call is no longer needed.
+
+        Args:
+            shown_s: seconds that the heartbeat reports, if the whole wait is longer.
         """
         until = self.equipment.now() + seconds
         more_s = (shown_s or seconds) - seconds
@@ -326,7 +326,9 @@ class ModelTurns:
         return self._limits.max_tokens - talk.replied_tokens
 
     def _expected_input(self, talk: Conversation) -> int:
-        """The next call's input as expected: the last reply's, plus what came since."""
+        """Return the expected input of the next call: the input of the last reply, and all later
+        messages.
+        """
         reply = talk.last_reply
         if reply is not None and reply.usage.input_tokens:
             return (
@@ -337,12 +339,12 @@ class ModelTurns:
         return self._rendered_bytes(talk) // BYTES_PER_TOKEN
 
     def _most_input(self, talk: Conversation) -> int:
-        """An upper bound, without a tokenizer: the last call's reported input and output, and
-        a token for each byte said since; before that, the request's bytes.
+        """Return an upper bound of the input without a tokenizer.
 
-        Every tokenizer of a language model in use is a byte-level one, or falls back to bytes:
-        no token stands for less than one byte of the text, so bytes bound tokens, for English
-        some four times too high.
+        It is the reported input and output of the last call, and a token for each later byte.
+        Before the first call it is the number of bytes of the request. Tokenizers of current models
+        work on bytes, or fall back to bytes, so no token is shorter than one byte. For English this
+        bound is about four times too high.
         """
         reply = talk.last_reply
         if reply is None or reply.usage.input_tokens == 0:
@@ -356,8 +358,8 @@ class ModelTurns:
         )
 
     def _rendered_bytes(self, talk: Conversation) -> int:
-        """Of a request without a reply. Rendered once for all that is derived from it: it may
-        hold all that a handoff was given.
+        """Return the bytes of a request without a reply. The request may be large, so it is
+        rendered once for all derived figures.
         """
         length = len(talk.checkpoints)
         if self._rendered[0] != length:

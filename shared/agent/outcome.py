@@ -1,4 +1,4 @@
-"""How a handoff's conversation becomes its `HandoffResult`. Pure."""
+"""The `HandoffResult` of a handoff's conversation. Pure."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class ResultBuilder:
     def stopped(
         self, talk: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
-        """The work so far, `partial`: the newest text that the reading can salvage, else the
-        newest prose as it is; `failed` if none is.
+        """Return the work so far as `partial`, or `failed` if there is none.
 
-        A text that is JSON and could not be salvaged is no work: nobody could read it as an answer.
+        The work is the newest text that the answer format can salvage, else the newest prose. A
+        JSON text that cannot be salvaged is not work, because a reader could not use it.
         """
         drafts = _drafts(talk, draft)
         salvaged = self._salvaged(drafts, talk, reason, error)

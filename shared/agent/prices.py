@@ -21,8 +21,8 @@ from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.usage import MICROUSD, Usage
 
 HIDDEN_TOKENS = 2_000
-"""What a provider adds to a request that we can't see: its tool-use preamble (under 700 tokens
-as documented) and the grammar note of structured outputs, doubled and more.
+"""Hidden tokens that a provider adds to a request: its tool-use preamble (documented as less than
+700 tokens) and the grammar note of structured outputs, with a margin.
 """
 SERVER_TOOL_TOKENS = 30_000
 """Input tokens that one use of a server-side tool may add within a call (a page of search results).
@@ -43,14 +43,14 @@ class Prices:
     """The price list of one deployment."""
 
     provider: str = "anthropic"
-    """As genai-prices names it."""
+    """Name of the provider in genai-prices."""
     price_as: str | None = None
     """The model whose price applies to names that the table does not know."""
     is_free: bool = False
-    """The offline model answers, whatever names are asked for."""
+    """True for the offline model, which has no price under any name."""
 
     def cost_microusd(self, usage: Usage, model: str) -> int | None:
-        """The price of these tokens, rounded up. None: not known."""
+        """Return the price of the tokens, rounded up, or None if it is unknown."""
         return self._of_tokens(
             model,
             usage.input_tokens,
@@ -60,8 +60,8 @@ class Prices:
         )
 
     def priced(self, usage: Usage, model: str) -> Usage:
-        """What a model reported, with its money. The cost that it reported itself is a
-        surcharge (searches), and is added.
+        """Return the reported usage with its cost. A cost in the report is a surcharge (searches),
+        and is added.
         """
         tokens = self.cost_microusd(usage, model)
         cost = (
@@ -76,7 +76,11 @@ class Prices:
         )
 
     def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
-        """The most that a call can use. `input_tokens`: what it can send at most."""
+        """Return the upper bound of a call.
+
+        Args:
+            input_tokens: upper bound of its input.
+        """
         uses = server_tool_uses(call)
         bound = input_tokens + uses * SERVER_TOOL_TOKENS
         costs = [
@@ -114,8 +118,8 @@ def request_bytes(call: ModelCall) -> int:
 
 
 def server_tool_uses(call: ModelCall) -> int:
-    """How often a call may use tools on the provider's side: each adds input that nobody sees
-    beforehand.
+    """Return how often a call may use tools on the provider's side. Each use adds input of unknown
+    size.
     """
     return sum(_uses(tool) for tool in call.tools if "input_schema" not in tool)
 

@@ -1,5 +1,4 @@
-"""A handoff as what the model is shown: the system prompt and the opening message that
-docs/design.md describes.
+"""The prompt of a handoff: the system prompt and the opening message that docs/design.md describes.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ MOST_PASTED_CHARS = 60_000
 read with `read_result`.
 """
 LEAST_PASTED_CHARS = 2_000
-"""Of one result, while all of them fit."""
+"""Least characters that are shown of one result, as long as all results fit."""
 MOST_SHOWN_BYTES = 400_000
 """Of all context results together, however many there are: some 100,000 tokens of English,
 130,000 of Chinese. The smallest context windows of today's models hold 200,000.
 """
 MOST_NAMED = 200
-"""Of the results that are not shown, by step: those that are not `ok` first."""
+"""Results that are named but not shown, by step; results that are not `ok` come first."""
 READ_CHARS = 20_000
-"""What one call of `read_result` returns."""
+"""Characters that one call of `read_result` returns."""
 MOST_PATHS = 50
 READ_RESULT = "read_result"
 
@@ -72,12 +71,12 @@ Your final message is one JSON object and nothing else:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPayloads:
-    """What a handoff only refers to, out of the store."""
+    """The payloads that a handoff refers to, read from the store."""
 
     results: Mapping[StepId, HandoffResult] = field(default_factory=dict)
-    """By step: the handoff's context."""
+    """Results of the handoff's context, by step."""
     previous: Mapping[str, HandoffResult] = field(default_factory=dict)
-    """By the digest in `Feedback.previous`."""
+    """Earlier results by the digest in `Feedback.previous`."""
     manifest: Manifest = field(default_factory=Manifest)
 
     def known_claims(self) -> dict[str, Claim]:
@@ -88,12 +87,12 @@ class LoadedPayloads:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a conversation with the model begins."""
+    """The beginning of a conversation with the model."""
 
     system: str
     message: MessageParam
     tools: tuple[Tool, ...] = ()
-    """Built-in ones that this handoff needs: `read_result`, if a result was too large to paste."""
+    """Built-in tools that this handoff needs: `read_result`, if a result was too large to paste."""
 
 
 def opening_of(
@@ -191,7 +190,7 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
 def _shown(
     steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], pasted: int
 ) -> tuple[list[str], list[StepId]]:
-    """The first of them that fit, and the steps of the others."""
+    """Return the leading results that fit, and the steps of the other results."""
     shown, room = list[str](), MOST_SHOWN_BYTES
     for place, step in enumerate(steps):
         text = _result(step, loaded, rendered, pasted)
@@ -226,8 +225,8 @@ def _result(
 
 
 def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:
-    """What was said, each time; of the results that it speaks of only the newest, which holds
-    what was mended: every turn pays for it.
+    """Return each piece of feedback. Only the newest of the previous results is included: it holds
+    all corrections, and each turn pays for its length.
     """
     spoken_of = [item.previous.digest if item.previous else "" for item in feedback]
     newest = max(

@@ -68,7 +68,12 @@ class _Pass:
     """A text in which the matches of a pattern are replaced, and where each character was."""
 
     def __init__(self, text: str, pattern: re.Pattern[str], new: Callable[..., str]) -> None:
-        """`pattern` has one group, around all of it; `new` returns the replacement of a match."""
+        """Replace matches of `pattern` in the text.
+
+        Args:
+            pattern: has one group around the whole pattern.
+            new: returns the replacement of a match.
+        """
         pieces = pattern.split(text)
         self._old_ends = _ends(pieces)
         pieces[1::2] = map(new, pieces[1::2])
@@ -104,10 +109,10 @@ class FoldedText:
         self.text = text
 
     def find(self, quote: str) -> Span | None:
-        """Return where the quote stands, or None.
+        """Return the span of the quote in the document, or None.
 
-        The span holds the document's own characters, at most MOST_QUOTE_CHARS of them. A quote
-        without a letter or a digit proves nothing and stands nowhere.
+        The span holds the document's own characters, at most MOST_QUOTE_CHARS. A quote without a
+        letter or a digit proves nothing and is never found.
         """
         if not any(map(str.isalnum, quote)):
             return None
@@ -181,7 +186,7 @@ class _Tables:
     changed: re.Pattern[str]
     """A character that is not in NFKC. Faster to search for than `clusters`."""
     clusters: re.Pattern[str]
-    """A character with combining marks, or one that is not in NFKC."""
+    """A character with combining marks, or a character that is not in NFKC."""
 
 
 @cache
@@ -194,7 +199,7 @@ def _tables() -> _Tables:
             marks.append(code)
         elif code not in _INVISIBLE and _normal(char) != char:
             changed.append(code)
-    beyond = range(0x10000, 0x30000)  # all of them: many ranges would make the search slow
+    beyond = range(0x10000, 0x30000)  # the whole planes: many ranges would make the search slow
     mark, other = _char_class(marks), _char_class([*sorted(changed), *beyond])
     return _Tables(
         mark=re.compile(mark),

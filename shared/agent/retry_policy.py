@@ -1,5 +1,5 @@
-"""When to try a model call again. Pure: an error and a count in, a delay out; each try is a
-turn, so it is budgeted like one.
+"""Retry policy of model calls. Pure: it maps an error and a count to a delay. Each try is a turn
+and uses the budget of a turn.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ LONGEST_RETRY_AFTER_S = 60.0
 not sleep for an hour.
 """
 LONGEST_HOLD_S = 600.0
-"""The same where the whole fleet waits for it, and slots are freed meanwhile; then one call
-finds out.
+"""Longest delay in seconds if the whole fleet waits and the slots are free. After it one call tests
+the provider.
 """
 
 
 def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
-    """Seconds to wait before the next try, None to give up.
+    """Return the seconds before the next try, or None to give up.
 
-    `tries` counts those made, 1 after the first. `dice` in [0, 1) is the jitter: many workers
-    that failed together must not come back together, so half of a delay is random ("equal
-    jitter"; a server's own retry-after is only ever lengthened).
+    Half of the delay is random ("equal jitter"), so that workers that failed together do not return
+    together. A server's own retry-after is only made longer.
+
+    Args:
+        tries: number of tries so far, 1 after the first.
+        dice: the jitter, in [0, 1).
     """
     if not error.retryable or tries >= MOST_TRIES:
         return None

@@ -1,4 +1,4 @@
-"""What a handoff is run with."""
+"""The dependencies of one run of a handoff."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from handoff_queue.shared.types.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDependencies:
-    """What a handoff is run with; everything that the loop cannot know by itself."""
+    """Everything that the loop needs from outside to run a handoff."""
 
     model: Model
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
     lane: str | None = None
-    """Whom the provider counts the calls for, see `shared.types.rate_limits.Expected`. None:
-    nobody counts.
+    """Rate-limit bucket of the calls, see `shared.types.rate_limits.Expected`. None: there are no
+    limits.
     """
     turns: CheckpointStore = field(default_factory=NoCheckpoints)
     ends_at: float | None = None
@@ -34,7 +34,7 @@ class RunDependencies:
     reading: AnswerFormat
     prices: Prices
     tools: tuple[Tool, ...] = ()
-    """Those that exist here; the loop offers only the ones that the spec names."""
+    """Tools that exist in this process; the loop offers only the tools that the spec names."""
     tool_context: ToolContext
     now: Callable[[], float] = time.time
     """Unix time in seconds by the clock that this end is given in (Redis's)."""
@@ -43,7 +43,7 @@ class RunDependencies:
     silence_s: float = 120.0
     """The longest silence on the wire of a model call."""
     progress_s: float = 300.0
-    """The longest time without progress of a reply, whatever else is on the wire."""
+    """Longest time in seconds without progress of a reply, also if other bytes arrive."""
     rate_wait_s: float = 20.0
     """A call that must wait longer than this for the provider's rate limits gives its slot back."""
     streams_draft: bool = False

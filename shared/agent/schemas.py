@@ -34,14 +34,14 @@ from handoff_queue.shared.types.patterns import UnusablePattern, check_patterns
 MOST_EXPANDED = 10_000
 """Subschemas that apply to one value, each counted once for each way that leads to it."""
 MOST_SCHEMA_STEPS = 1_000_000
-"""Of the check of a schema. A subschema needs about 100 steps."""
+"""Steps of the check of a schema. A subschema needs about 100 steps."""
 MOST_SCHEMA_CPU_S = 15.0
 _NOWHERE: referencing.Registry[Any] = referencing.Registry()
 """An empty registry. jsonschema's default registry would fetch a remote `$ref`."""
 _json: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 _REFERENCES = ("$ref", "$dynamicRef")
 _AT_THE_SAME_PLACE = ("not", "if", "then", "else")
-"""Keywords whose schema is for the value itself, not for a part of it."""
+"""Keywords whose schema applies to the value itself and not to a part of the value."""
 _SEVERAL_AT_THE_SAME_PLACE = ("allOf", "anyOf", "oneOf")
 
 

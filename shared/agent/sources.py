@@ -1,4 +1,4 @@
-"""Where the quotes of an answer are looked up."""
+"""Sources in which the quotes of an answer are searched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handoff_queue.shared.types.message import digest_of
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What an answer may cite: the job's documents, pages that tools fetched, and results of tools."""
+    """Citable sources: the job's documents, pages that tools fetched, and results of tools."""
 
     text_of: Callable[[str], str]
     """The extracted text of a document by digest.  Raises: ToolFailed."""

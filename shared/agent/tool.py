@@ -32,14 +32,14 @@ def check_parameter_names(tool: str, schema: Mapping[str, Any]) -> None:
 
 
 class ToolFailed(HandoffError):
-    """What a tool raises to tell the model, in one line, what went wrong and what to do
-    instead. An observation, not an error.
+    """A tool raises this to tell the model, in one line, the failure and the next action. It is an
+    observation of the model and not an error of the system.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What a user's tool may know of the call that it serves.
+    """Facts about a call that a user's tool may read.
 
     The worker fills in a parameter of this type; the model never sees it.
     """
@@ -52,7 +52,7 @@ class CallContext:
     attempt: int
     """1 for the first attempt at the step."""
     deadline: datetime
-    """When the handoff's time is over, in UTC."""
+    """End of the handoff's time, in UTC."""
     idempotency_key: str
     """64 hexadecimal digits. The same each time this call is run, also after its worker was
     killed; another one for any other call.
@@ -71,7 +71,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool returned, as the model is shown it."""
+    """Output of a tool in the form that the model sees."""
 
     text: str
     images: tuple[Image, ...] = ()
@@ -79,7 +79,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a running tool may know about who calls it."""
+    """Facts about the caller that a running tool may read."""
 
     job_id: JobId
     handoff_id: HandoffId
@@ -112,15 +112,18 @@ class Tool:
     description: str
     input_schema: Mapping[str, Any]
     run: Callable[[dict[str, Any], ToolContext], str | ToolOutput] | None
-    """None: a server-side tool that the provider runs; `server_param` is what is sent."""
+    """None for a server-side tool that the provider runs; `server_param` is sent to the provider.
+    """
     server_param: Mapping[str, Any] | None = None
     repeatable: bool = True
-    """Safe to run again after a crash. One that isn't is not repeated, and the model is told."""
+    """True if the tool is safe to run again after a crash. Other tools are not repeated, and the
+    model is told so.
+    """
     is_source: bool = False
     """Whether an answer may cite its results: those of a user's tool, not those of a search in
     documents.
     """
     timeout_s: float | None = None
-    """After so many seconds a call has failed, and nobody waits for it any more. None: only
-    the handoff's own limit holds.
+    """Seconds after which a call has failed, and its thread is abandoned. None: only the handoff's
+    own limit applies.
     """

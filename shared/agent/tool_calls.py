@@ -44,11 +44,11 @@ def observe_result(call: Block, text: str, *, is_error: bool = False) -> ToolObs
 
 
 def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolObserved:
-    """Run one call. Whatever goes wrong becomes one line for the model, also `sys.exit` in a
-    tool: a call never raises.
+    """Run one call. It never raises: each failure becomes one line for the model, also `sys.exit`
+    in a tool.
 
-    The line holds no traceback, and no text of a foreign exception: that text may hold what
-    the tool knows and the model must not see, such as a URL with a key.
+    The line holds no traceback and no text of a foreign exception. That text may hold secrets of
+    the tool, such as a URL with a key.
     """
     tool = tools.get(str(call.get("name")))
     if tool is None or tool.run is None:
@@ -82,7 +82,7 @@ def _shown(call: Block, output: ToolOutput) -> ToolObserved:
 
 
 def _failure(tool: Tool, error: BaseException) -> str:
-    """Return what the model is told of a call that raised."""
+    """Return the line for the model about a call that raised."""
     kind = type(error).__name__
     if isinstance(error, ToolFailed):
         try:
@@ -95,7 +95,7 @@ def _failure(tool: Tool, error: BaseException) -> str:
 
 
 def argument_problem(arguments: object, tool: Tool) -> str | None:
-    """What is wrong with the arguments, in one line; None: nothing."""
+    """Return the defect of the arguments in one line, or None."""
     try:
         problem = problem_with(arguments, tool.input_schema)
     except BrokenSchema as broken:

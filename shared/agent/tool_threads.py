@@ -23,8 +23,8 @@ from handoff_queue.shared.types.model import Block
 MOST_AT_ONCE = 8
 """Tool calls of one handoff that run at the same time."""
 MOST_LEFT_BEHIND = 16
-"""Calls of one tool that were left behind in this process and still run. With so many, the
-tool is not called again.
+"""Abandoned calls of one tool that still run in this process. At this number the tool is not called
+again.
 """
 TICK_S = 0.25
 """How often the waiting thread checks the claim and the timeouts while tools run, in seconds."""
@@ -37,13 +37,12 @@ class _Running:
     tool_name: str
     thread: threading.Thread
     ends_at: float
-    """When the call has taken too long, by `time.monotonic`."""
+    """Time limit of the call, by `time.monotonic`."""
     timeout_s: float
 
 
 class _LeftBehind:
-    """Threads of this process whose calls nobody waits for any more. Python cannot end a
-    thread from outside.
+    """Threads of this process whose calls were abandoned. Python cannot end a thread from outside.
     """
 
     def __init__(self) -> None:
@@ -81,11 +80,11 @@ class ToolThreads:
         on_tick: Callable[[], None],
         on_start: Callable[[Block], None] = lambda _call: None,
     ) -> Iterator[ToolObserved]:
-        """Yield the results of the calls, each as soon as it is there.
+        """Yield the results of the calls, each as soon as it is complete.
 
-        `on_start` is called before each call starts, `on_tick` while tools run. What they
-        raise passes through, and the threads that still run are left behind. So is the thread
-        of a call that takes longer than its tool's timeout: that call has failed.
+        `on_start` is called before each call starts, and `on_tick` while tools run. Their errors
+        pass through, and the running threads are abandoned. A call that takes longer than its
+        tool's timeout fails, and its thread is abandoned, too.
         """
         waiting = deque(calls)
         try:

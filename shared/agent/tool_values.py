@@ -1,4 +1,4 @@
-"""Turn the value that a tool returned into what the model is shown."""
+"""Conversion of a tool's return value into the output that the model sees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
 from handoff_queue.shared.types.characters import all_in_whole_characters
 
 MOST_IMAGES = 4
-"""Of one result."""
+"""Images of one result."""
 
 
 _PLAIN = ("_asdict", "to_dict", "tolist")
@@ -27,11 +27,11 @@ and scalars.
 
 
 def output_of(name: str, value: Any) -> ToolOutput:
-    """Return what the tool called `name` returned, as the model is shown it. An awaitable is
-    run to its end first.
+    """Return the value that the tool `name` returned in the form that the model sees. An awaitable
+    is run to its end first.
 
     Raises:
-        ToolFailed: the value cannot be shown, for a reason that the model is told.
+        ToolFailed: the value cannot be shown; the message gives the model the reason.
     """
     while inspect.isawaitable(value):
         value = asyncio.run(_awaited(value))
@@ -58,7 +58,7 @@ def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinities by null, also those that a pydantic model has let through."""
+    """Replace NaN and infinities by null, also values that a pydantic model has let through."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
@@ -87,11 +87,12 @@ class _Reading:
         self.images: list[Image] = []
 
     def plain(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
-        """Return the value with images, bytes and lazy values in its containers replaced.
-        Other values are left to pydantic.
+        """Return the value with images, bytes and lazy values in its containers replaced. Other
+        values are left to pydantic.
 
-        `inside`: the ids of the containers that the value is in. One that holds itself is left
-        to pydantic, which refuses it.
+        Args:
+            inside: ids of the containers around the value. A container that holds itself is left to
+                pydantic, which refuses it.
         """
         if isinstance(value, Enum):
             value = value.value
@@ -128,7 +129,7 @@ class _Reading:
             ) from None
 
     def fallback(self, value: Any) -> Any:
-        """Return a value that pydantic does not know as one that it may know."""
+        """Convert a value that pydantic does not know into a value that it may know."""
         if inspect.isawaitable(value):
             getattr(value, "close", lambda: None)()
             raise ToolFailed(

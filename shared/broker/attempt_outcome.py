@@ -1,5 +1,5 @@
-"""How an attempt at a handoff can end, and what is told of its result: to Celery, to the
-journal, to the log.
+"""Outcomes of an attempt at a handoff, and the facts about its result for Celery, the journal and
+the log.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
 
 
 class AttemptEnd(StrEnum):
-    """How an attempt ended, for Celery."""
+    """End of an attempt, for Celery."""
 
     FINISHED = "finished"
     """The result is in the journal."""
     UNWANTED = "unwanted"
-    """Nobody waits for a result: cancelled, dropped, deleted, or it has one already."""
+    """No job needs a result: the handoff was cancelled, dropped or deleted, or it has a result."""
     ELSEWHERE = "elsewhere"
     """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
     HELD = "held"
@@ -35,26 +35,26 @@ WITHOUT_A_CLAIM = {
     ClaimVerdict.PARKED: AttemptEnd.ELSEWHERE,
     ClaimVerdict.PAUSED: AttemptEnd.HELD,
 }
-"""What a refused claim means; any other: nobody waits for it."""
+"""Outcome of a refused claim. Any other refusal means that no job needs the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """What came of an attempt."""
+    """Outcome of an attempt."""
 
     how: AttemptEnd
     why: str = ""
     result: HandoffResult | None = None
     parts_left: int = -1
-    """Of the chord; -1: none."""
+    """Open handoffs of the chord; -1 without a chord."""
     wakes: bool = False
-    """The supervisor is to be told before the chord is done."""
+    """True if the supervisor is woken before the chord is done."""
     recorded: tuple[Recorded, ...] = ()
     """What entered the journal by it."""
 
 
 def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
-    """The claim ends without a result: who has it next."""
+    """Return the outcome of a claim that ends without a result, by the reason of its end."""
     match reason:
         case Draining():
             claim.release()
@@ -72,8 +72,10 @@ def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
 def figures_of(
     claim: Claim, handoff: AgentHandoff, result: HandoffResult, ended_at: float
 ) -> dict[str, str | int | float | None]:
-    """What a log may say of a result: nothing of what the model has written. `ended_at`: Unix
-    seconds.
+    """Return the figures of a result for the log, without any text of the model.
+
+    Args:
+        ended_at: Unix seconds.
     """
     return {
         "specialist": handoff.assigned_to,
@@ -89,8 +91,10 @@ def figures_of(
 
 
 def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:
-    """What the journal keeps of a result: nothing of what the model has written. `text`: its
-    JSON, from who has it already.
+    """Return the journal's event of a result, without any text of the model.
+
+    Args:
+        text: JSON of the result, if the caller has it already.
     """
     return HandoffFinished(
         handoff_id=result.handoff_id,

@@ -40,9 +40,9 @@ DEFAULT_THREADS = 16
 measured at 147 MB.
 """
 VISIBILITY_TIMEOUT_S = 6 * 3_600
-"""When what an older version has noted as taken is handed out again. Nothing of ours is noted
-(docs/decisions/0014-no-second-copy.md): recovery is the lease's job, and a second copy of a
-long handoff is only noise.
+"""Seconds after which Redis delivers a message again that an older version noted as taken. This
+version notes nothing (docs/decisions/0014-no-second-copy.md): the lease recovers lost work, and
+a second copy of a long handoff has no use.
 """
 SOCKET_TIMEOUT_S = 30
 
@@ -52,8 +52,8 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
 
     Raises:
         SystemExit: a setting, a variable or a file of the user is wrong, or a package is
-            missing. One line on standard error says which. For any other error Celery shows a
-            traceback.
+            missing. One line on standard error says which. Celery shows a traceback for any
+            other error.
     """
     try:
         check_extra("worker", f"a process of {module}")
@@ -67,9 +67,8 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
 
 
 def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
-    """For a receiver of Celery's signals without which a process cannot work. What a receiver
-    raises, Celery logs and passes over: the process would take messages, and nobody would find
-    it.
+    """Make an error in this receiver of a Celery signal end the process. Celery logs such an error
+    and continues: the process would take messages that it cannot run.
     """
 
     def receive(**sent: Any) -> None:
@@ -135,16 +134,16 @@ def _messages() -> dict[str, Any]:
         "task_serializer": "json",
         "result_serializer": "json",
         "event_serializer": "json",
-        "accept_content": ["json"],  # never pickle: whoever can write to Redis could run code
+        "accept_content": ["json"],  # never pickle: any client of Redis could run code
         "result_accept_content": ["json"],
-        # a name that nobody declared raises where it is published, instead of vanishing
+        # an undeclared queue name raises at publication; else the message would vanish
         "task_create_missing_queues": False,
         "task_default_queue": UNROUTED_QUEUE,
         # Results live in the store, and a chord's parts are counted there.
         "task_ignore_result": True,
         "task_store_errors_even_if_ignored": False,
         "task_track_started": False,  # would store a result; Flower reads events
-        "task_send_sent_event": False,  # one more message for each task, and nobody reads it
+        "task_send_sent_event": False,  # one more message for each task, without a reader
         # arguments' reprs go to headers, logs and Flower; senders set argsrepr besides
         "task_repr_maxlevels": 1,
         "task_publish_retry_policy": dict(RETRY),
@@ -182,9 +181,10 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
 
 def _results(transport: dict[str, Any]) -> dict[str, Any]:
     return {
-        "result_expires": 86_400,  # nothing of ours; what an unexpected failure leaves
+        "result_expires": 86_400,  # no result of ours; only left by an unexpected failure
         "result_extended": False,  # would store arguments
-        # waiting for results is not, which nobody does; one for each thread costs 0.7 ms
+        # waiting for results is not thread-safe, but unused; one backend for each thread costs 0.7
+        # ms
         "result_backend_thread_safe": True,
         "result_backend_transport_options": transport,
         "result_backend_always_retry": True,
@@ -203,7 +203,7 @@ def _worker() -> dict[str, Any]:
         "worker_pool": "threads",
         "worker_concurrency": DEFAULT_THREADS,
         "worker_consumer": "handoff_queue.shared.broker.consumer:WorkerConsumer",
-        # a message fetched and not started is one that an idle worker cannot have
+        # an idle worker cannot take a message that another worker has prefetched
         "worker_prefetch_multiplier": 1,
         # leaves replies popped in a socket: lost with the process
         "worker_disable_prefetch": False,

@@ -1,9 +1,8 @@
-"""Celery's consumer, with what it does too often left out, and with nothing lost that it
-cannot run.
+"""Celery's consumer without its needless messages, and with the messages that it cannot run kept.
 
-A profile of a busy worker showed a message for every single event, gossip and mingle beside
-it. And a message that Celery cannot run is
-logged and gone: the consumer gives it to the app's `keep_unreadable`.
+A profile of a busy worker showed a message for every single event, and messages for gossip and
+mingle. Celery logs a message that it cannot run and drops it; this consumer gives it to the app's
+`keep_unreadable`.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ from handoff_queue.shared.types.errors import StoreError
 log = log_of(__name__)
 
 EVENTS_EVERY_S = 0.25
-"""Task events wait this long for company; whoever watches looks once a second at most."""
+"""Seconds that task events are collected before they are sent. Displays read once a second at most.
+"""
 EVENTS_AT_ONCE = 250
-"""... or for so much of it, some 100 KB. With Celery's own 24 they leave with every eighth
-task, each time from the thread that runs it.
+"""Events that are sent at once, about 100 KB. Celery's default of 24 sends with every eighth task,
+from the thread that runs the task.
 """
 
 RECONNECT = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 5}
@@ -64,14 +64,14 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return super().ensure_connected(conn)
 
     def on_send_event_buffered(self) -> None:
-        """From any thread, for every event."""
+        """Handle every event. Called from any thread."""
         if self.hub and not self._is_flush_due:
             self._is_flush_due = True
             self.hub.call_soon(self.hub.call_later, EVENTS_EVERY_S, self._flush_now)
 
     def on_close(self) -> None:
-        """Before the next connection, whose dispatcher takes over only what this one could not
-        send: not what waits for company.
+        """Send the collected events before the next connection. Its dispatcher takes over only
+        events that failed to be sent.
         """
         if self.event_dispatcher:
             self.event_dispatcher.buffer_limit = 1
@@ -83,7 +83,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         super().shutdown()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
-        """For each connection to the broker: what is called with a message."""
+        """Return the message handler of a connection to the broker."""
         if self.event_dispatcher:
             self.event_dispatcher.buffer_limit = EVENTS_AT_ONCE
         take = super().create_task_handler(*args, **kwargs)
@@ -97,8 +97,8 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return taken
 
     def _problem_with(self, message: Any) -> str | None:
-        """Why this cannot be run here. Of Celery's own tasks nothing is ever sent, and so none
-        is run.
+        """Return the reason why this process cannot run the message, or None. Celery's own tasks
+        are refused, because nothing sends them.
         """
         if problem := problem_with_task(
             message.headers, message.content_type, message.content_encoding

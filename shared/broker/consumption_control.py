@@ -1,8 +1,7 @@
-"""Which of its queues this process's Celery worker takes from: all but those that something
-speaks against.
+"""Control of the queues that this process's Celery worker consumes.
 
-The think queue while there is no slot to think (docs/decisions/0007), and the queues of paused
-roles.
+The worker leaves out the think queue while no role slot is free (docs/decisions/0007), and the
+queues of paused roles.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from handoff_queue.shared.observability.logs import log_of
 log = log_of(__name__)
 
 LOOK_AGAIN_S = 0.1
-"""So long does a worker that leaves a queue out wait for messages of its others, until it asks
-Redis anew for all that it takes from.
-Who waits for some queues cannot be told of another: with kombu's own second, a slot that is
-free again is idle for up to that.
+"""Seconds of one blocking read of a worker that leaves out a queue. A blocking read cannot be
+extended to another queue. With kombu's own second, a free slot would be idle for up to a second.
 """
 
 
@@ -39,9 +36,13 @@ class ConsumptionControl:
         *,
         in_a_hurry: bool = False,
     ) -> None:
-        """`consumer`: Celery's, of a worker that has started. Queues that it does not serve
-        are left as they are. `in_a_hurry`: what may be taken from again is, within
-        `LOOK_AGAIN_S`; else within a second.
+        """Start the control.
+
+        Args:
+            consumer: Celery's consumer of a started worker. Queues that it does not serve are left
+                as they are.
+            in_a_hurry: True if a queue that is allowed again is read within `LOOK_AGAIN_S`, and not
+                within a second.
         """
         self._ask, self._is_in_a_hurry = may_take, in_a_hurry
         self._may_take = {

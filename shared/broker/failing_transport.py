@@ -1,11 +1,14 @@
-"""Celery's transport and result backend with failpoints, where a process has any: never loaded
-otherwise.
+"""Celery's transport and result backend with failpoints. It is loaded only in processes that have
+failpoints.
 
-Points, beside those of the store's scripts: `publish.QUEUE` around every single message;
-`publish.group.before|middle|after` around what leaves together; `take` around what takes a
-message for an element of its queue; `chord.part` around a part's return to the backend, and of
-Celery's own backend `chord.size` and `chord.count` (only the script of a part's return), too;
-`ack` and `requeue` around what becomes of a message (of an `ack` only this process hears).
+Points, in addition to the points of the store's scripts:
+
+- `publish.QUEUE` around every single message.
+- `publish.group.before|middle|after` around messages that leave together.
+- `take` around the script that takes a message for an element of its queue.
+- `chord.part` around a part's return to the backend, and for Celery's own backend `chord.size` and
+  `chord.count` (only the script of a part's return).
+- `ack` and `requeue` around the end of a message. Only this process sees an `ack`.
 """
 
 from __future__ import annotations
@@ -59,7 +62,9 @@ class _Channel(PersistentChannel):
         around("publish", queue, lambda: put(queue, message), LOST)
 
     def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """The first by itself: who dies in between has published a part of them."""
+        """Publish the first message separately. A process that dies between the two calls has
+        published a part of the group.
+        """
         at(f"publish.group.{BEFORE}")
         super().put_each(queue, messages[:1])
         if len(messages) > 1:
@@ -82,7 +87,7 @@ class FailingTransport(Transport):
 
 
 class _PartsReturn:
-    """In front of a result backend."""
+    """Failpoints in front of a result backend."""
 
     def on_chord_part_return(self, *part: Any, **rest: Any) -> None:
         backend: Any = super()

@@ -1,7 +1,7 @@
-"""Have Flower show the queues of the whole fleet.
+"""The queues of the whole fleet in Flower.
 
-Flower itself lists the queues of those workers that answered its last inspection, which a
-person starts by hand.
+Flower itself lists the queues of the workers that answered its last inspection, and a person starts
+an inspection by hand.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class _AllQueues:
         await super().get()  # type: ignore[misc]
 
     def get_active_queue_names(self) -> list[str]:
-        """Return the names that `get` has read; those that Flower knows if Redis could not be read."""
+        """Return the names that `get` has read, or the names that Flower knows if Redis could not
+        be read.
+        """
         return self._queues or super().get_active_queue_names()  # type: ignore[misc]
 
 

@@ -43,11 +43,12 @@ class HostMessage:
 def send_to_host(builder: Celery, url: str, message: HostMessage) -> None:
     """Send a task to the host's broker.
 
-    `builder`: an app of ours, which only builds the message. `url`: of the host's broker. On
-    AMQP the queue must exist.
+    Args:
+        builder: an app of ours, which only builds the message.
+        url: the URL of the host's broker. On AMQP the queue must exist.
 
     Raises:
-        Exception: of any broker's client. Its text may hold the URL.
+        Exception: any error of a broker's client. Its text may hold the URL.
     """
     options = _OPTIONS.get(_kind_of(url), {})
     with Connection(url, connect_timeout=TIMEOUT_S, transport_options=options) as connection:

@@ -1,9 +1,9 @@
 """A Celery app that shares nothing with the other Celery apps of its process, and that no
 environment variable changes.
 
-A host service imports our client, and often has a Celery app of its own. So this app is never
-the current app, names its transport on its own connections instead of in kombu's alias table,
-keeps its own connection pool, and reads no `CELERY_*` variable. `make_app`
+A host service imports our client, and often has a Celery app of its own. So this app is never the
+current app and reads no `CELERY_*` variable. It names its transport on its own connections instead
+of in kombu's alias table, and keeps its own connection pool. `make_app`
 (`shared/broker/celery_app.py`) sets it up.
 """
 
@@ -40,12 +40,14 @@ class IsolatedConnection(Connection):  # type: ignore[misc]
     }
 
     def get_transport_cls(self) -> type:
-        """Return the transport of this URL scheme, whatever kombu's alias table and its cache say."""
+        """Return the transport of this URL scheme. kombu's alias table and its cache have no
+        effect.
+        """
         return self.transports[self.transport_cls]
 
     def Pool(self, limit: int | None = None, **_: Any) -> IsolatedPool:  # noqa: N802 - kombu's name
-        """Return a pool of connections of this class. kombu's pool would make connections of
-        its own class.
+        """Return a pool of connections of this class. kombu's own pool would make connections of
+        kombu's class.
         """
         return IsolatedPool(self, limit)
 

@@ -1,8 +1,8 @@
 """The worker of our Celery apps, and the exit of its process.
 
-Python waits for every thread that is not a daemon, and for every thread of an executor, before
-a process ends. A user's tool may leave such a thread behind, for example an
-`asyncio.to_thread` call that hangs. Nobody waits for its result any more.
+Python waits for every thread that is not a daemon, and for every thread of an executor, before a
+process ends. A user's tool may leave such a thread behind, for example an `asyncio.to_thread` call
+that hangs. No job needs its result, so this worker does not wait.
 """
 
 from __future__ import annotations

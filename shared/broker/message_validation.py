@@ -1,9 +1,9 @@
-"""What stands in a queue, before Celery or kombu believe it: bytes that anybody may have put
-there. Pure.
+"""Validation of queue elements before Celery and kombu read them. Any client of Redis may have
+written these bytes. Pure.
 
-Both take what they read for a message of their own kind; what is none ends the process that
-took it, and is lost with it. So each frame is looked at as it comes in, and what no message
-can be made of is put into one, to be delivered, refused and acknowledged as any other.
+Celery and kombu expect valid messages. An invalid element ends the process that took it, and is
+lost with that process. So each element is checked when it arrives. An invalid element is wrapped in
+a valid message, which is delivered, refused and acknowledged like any other message.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 """Headers that Celery takes for texts and numbers, if they are there."""
 _NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
-"""Headers that no message of ours has: it would wait in a process that has taken it, or vanish
-by itself.
+"""Headers that our messages never have. With such a header a message would wait in the process that
+took it, or would vanish.
 """
 _UNSET: Mapping[str, tuple[object, ...]] = {
     "timelimit": (None, [None, None]),
     "stamped_headers": (None, []),
     "stamps": (None, {}),
 }
-"""The same as none of them, as Celery writes it; of the others nothing else: an `eta` of []
+"""Values that Celery writes for an unset header. Other empty values are refused: an `eta` of []
 ends the process that reads it.
 """
 _NEVER_AFTER = ("callbacks", "errbacks", "chain")
-"""What no message of ours asks for, to be done after it."""
+"""Follow-up tasks that our messages never ask for."""
 _QUOTED_CHARS = 100
-"""Of what a stranger has written, in a reason."""
+"""Characters of foreign text in a reason."""
 
 
 def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
 
 
 def problem_with(value: object) -> str | None:
-    """Why kombu cannot make a message of this, what a frame holds as JSON, or could not put it
-    back later. None: it can.
+    """Return why kombu cannot make a message of the value of an element, or could not put the
+    message back later; None if it can.
     """
     if not isinstance(value, dict):
         return "a message is a JSON object"
@@ -83,7 +83,7 @@ def problem_with(value: object) -> str | None:
 def problem_with_task(
     headers: Mapping[str, Any], content_type: object, content_encoding: object
 ) -> str | None:
-    """Why these are not the headers of a task of ours. None: they are."""
+    """Return why these headers are not the headers of one of our tasks; None if they are."""
     if UNREADABLE in headers:
         return str(headers[UNREADABLE])
     if (content_type, content_encoding) != ("application/json", "utf-8"):
@@ -96,7 +96,7 @@ def problem_with_task(
 
 
 def problem_with_arguments(payload: object) -> str | None:
-    """Why a task cannot be called with this, the body of its message. None: it can."""
+    """Return why this body cannot be the arguments of a task; None if it can."""
     kinds = (list, dict, dict)
     if (
         not isinstance(payload, list)

@@ -1,10 +1,9 @@
-"""Messages of ours on their way into Celery's queues: each as `Celery.send_task` would send
-it, and those of one queue together.
+"""Publisher of our Celery messages: each like a message of `Celery.send_task`, and all messages of
+a queue in one round trip.
 
-`send_task` looks up for every message what is the same for all, declares its queue, says
-things twice, and makes a result that nobody asks
-for: most of what a message costs its sender. Celery's signals before and after are sent all
-the same, in pairs, so that tracing sees them.
+For each message `send_task` computes constant parts again, declares the queue, repeats headers, and
+creates a result that no process reads. This is most of the sender's cost. The publisher sends
+Celery's signals before and after each message, in pairs, so that tracing works.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from handoff_queue.shared.text.gil_yielding import gently
 from handoff_queue.shared.types.ids import new_word
 
 PUT_AT_ONCE = 50
-"""Messages that one round trip brings: Redis hears of nothing else meanwhile."""
+"""Messages of one round trip. Redis handles no other command during that time."""
 RETRY: Mapping[str, Any] = {
     "max_retries": 3,
     "interval_start": 0,
     "interval_step": 0.2,
     "interval_max": 1,
 }
-"""Seconds between tries to send, where Redis refuses or cannot be reached; who cannot then
-leaves it to the sweeper.
+"""Seconds between tries to send while Redis refuses or is unreachable. After the last try the
+sweeper publishes the message.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMessage:
-    """A call of a task, whose result nobody waits for."""
+    """A call of a task without a Celery result."""
 
     task: str
     task_id: str
@@ -51,7 +50,9 @@ class TaskMessage:
     is_for: str
     """As the store's sorted sets name it: `job`, or `job/handoff`."""
     is_first: bool = False
-    """Others have overtaken it: ahead of those that wait in its queue with the same priority."""
+    """True if other messages have overtaken the message: it goes before all messages of the same
+    priority in its queue.
+    """
     part: ChordPart | None = None
 
 
@@ -66,7 +67,9 @@ class ChordPart:
 
 
 def signature_of(message: TaskMessage) -> dict[str, Any]:
-    """The message as Celery writes the body of a chord: sent by who ends the chord's last part."""
+    """Return the message in the form of a chord's body, which the worker that ends the last part
+    sends.
+    """
     options = {
         "queue": message.queue,
         "task_id": message.task_id,
@@ -81,10 +84,10 @@ def signature_of(message: TaskMessage) -> dict[str, Any]:
 
 
 def message_in(signature: Mapping[str, Any]) -> TaskMessage:
-    """The way back.
+    """Return the message of a chord's body.
 
     Raises:
-        LookupError, TypeError: it is none of ours.
+        LookupError, TypeError: it is not a message of ours.
     """
     options = signature["options"]
     return TaskMessage(
@@ -98,11 +101,11 @@ def message_in(signature: Mapping[str, Any]) -> TaskMessage:
 
 
 def publish(app: Celery, message: TaskMessage) -> None:
-    """One; within a task, as its child.
+    """Publish one message; within a task, as its child.
 
     Raises:
-        OperationalError: the broker is away, or has not said in time whether it has the message.
-        KeyError: nobody has declared the queue.
+        OperationalError: the broker is unreachable, or has not confirmed the message in time.
+        KeyError: the queue is not declared.
     """
     _send(app, [message], lambda channel, queue, frames: channel.put(queue, *frames))
 
@@ -121,7 +124,7 @@ def _send(
 ) -> None:
     whose, queues = _whose(app), dict[str, list[dict[str, Any]]]()
     for message in gently(messages):
-        app.amqp.queues[message.queue]  # or it would vanish where nobody takes it
+        app.amqp.queues[message.queue]  # a message for an undeclared queue would vanish
         queues.setdefault(message.queue, []).append(_frame(message, whose))
 
     with app.pool.acquire(block=True) as connection:
@@ -142,8 +145,8 @@ def _put(
     queue: str,
     frames: list[Any],
 ) -> None:
-    """Once, and each under a delivery tag of its own: a process that has a message twice tells
-    the copies apart by it.
+    """Send the frames once, each with its own delivery tag. A process that receives a message twice
+    distinguishes the copies by the tag.
     """
     for frame in frames:
         frame["properties"]["delivery_tag"] = new_word()
@@ -151,7 +154,7 @@ def _put(
 
 
 class _Nothing:
-    """Of what is said again over another connection, nothing is to be renewed."""
+    """Connection state that needs no renewal when a command is repeated over another connection."""
 
     @staticmethod
     def revive(_channel: object) -> None:
@@ -178,9 +181,11 @@ def _origin(_pid: int) -> str:
 
 
 def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
-    """As kombu's Redis transport writes it, but for its delivery tag. Celery's signals tell of
-    it: before, whoever hears of it may write into its headers; and after at once, for tracing
-    makes a span of the time between, and would have the next message's in it.
+    """Return the message as kombu's Redis transport writes it, without its delivery tag.
+
+    Celery's signals are sent around it. A receiver of the first signal may write into the headers.
+    The second signal follows at once, because tracing makes a span of the time between both, and
+    the next message must not fall into it.
     """
     part, headers = message.part, _headers(message, whose)
     call: tuple[Any, ...] = (

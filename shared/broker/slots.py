@@ -1,5 +1,5 @@
-"""The slots of this worker process that its tasks take, and those that are lost until the
-process starts again.
+"""Slots of this worker process: the slots that its tasks hold, and the slots that are lost until
+the process restarts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 from celery.worker import state as worker_state
 
 OVERDUE_S = 60.0
-"""A task that still runs so long after the deadline of its handoff has lost its slot, in seconds.
-"""
+"""Seconds after the deadline of its handoff until the slot of a running task counts as lost."""
 
 
 class Slots:
@@ -39,7 +38,7 @@ class Slots:
                 self._running.pop(task_id, None)
 
     def ends_within(self, task_id: str, left_s: float) -> None:
-        """Note that the deadline of the task's handoff comes in so many seconds."""
+        """Note the seconds until the deadline of the task's handoff."""
         with self._lock:
             if task_id in self._running:
                 self._running[task_id] = time.monotonic() + left_s + OVERDUE_S

@@ -1,23 +1,26 @@
-"""How a Celery task of a handoff may end, and what Flower shows about the end.
+"""The ends of a handoff's Celery task, and the state that Flower shows for each end.
 
-Celery's own count is a second book of the same thing, kept by a script and up to five commands
-for each part, and what one book has and the other lacks has to be found by the sweeper. So
-whoever ends the last part of a chord is told so by `finish`, and sends its body.
+Celery counts the parts of a chord with a script and up to five commands for each part. The journal
+counts them, too, and a difference between both would need a repair by the sweeper. So only the
+store counts: `finish` tells the worker that ends the last part, and that worker sends the chord's
+body.
 
-| the attempt ...                             | Celery               | the chord's part | Flower                              |
+| the attempt ...                             | Celery               | the chord's part | Flower
+|
 |---------------------------------------------|----------------------|------------------|-------------------------------------|
-| has a result that is not `failed`           | the body returns     | counted          | SUCCESS, the result's status        |
-| has a result that is `failed`               | `Ignore`             | counted, by us   | FAILURE, the kind of its failure    |
-| is wanted by nobody: cancelled, a duplicate | `Ignore`             | not counted      | REVOKED, if nothing better is known |
-| is ended by another delivery                | `Ignore`             | not counted      | as it was: that one will say        |
-| is held (its role is paused), or parked    | `Ignore`             | not counted      | RETRY, and why                      |
-| is handed back to its queue                 | `Reject`, requeued   | not counted      | RETRY, and why                      |
-| has a message that cannot be read           | `Ignore`             | not counted      | FAILURE, and why                    |
-| ... and that another version has issued     | `Ignore`             | not counted      | RETRY, and why                      |
+| has a result that is not `failed`           | the body returns     | counted          | SUCCESS,
+the result's status        | | has a result that is `failed`               | `Ignore`             |
+counted, by us   | FAILURE, the kind of its failure    | | is not needed: cancelled, a duplicate
+| `Ignore`             | not counted      | REVOKED, if nothing better is known | | is ended by
+another delivery                | `Ignore`             | not counted      | unchanged: that delivery
+reports    | | is on hold (its role is paused) or deferred | `Ignore`             | not counted
+| RETRY, and why                      | | is handed back to its queue                 | `Reject`,
+requeued   | not counted      | RETRY, and why                      | | has a message that cannot be
+read           | `Ignore`             | not counted      | FAILURE, and why                    | |
+... and that another version has issued     | `Ignore`             | not counted      | RETRY, and
+why                      |
 
-A part is counted by the store, with its result; what Celery is told sends the chord's body
-behind the last one. A plain return is always
-shown as SUCCESS: once that was said of a task, no event takes it back.
+Celery always shows a plain return as SUCCESS, and no later event changes that state.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ def tell_parts_left(task: Any, parts_left: int) -> None:
 
 
 class StoreBackend(RedisBackend):  # type: ignore[misc]
-    """For redis:// and rediss://."""
+    """Result backend for redis:// and rediss://."""
 
     def _get_pool(self, **params: Any) -> Any:
         pool = super()._get_pool(**params)
@@ -65,7 +68,9 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
             return
         try:
             publish(self.app, message_in(request.chord))
-        except Exception:  # a chord that was tampered with, or whatever the broker's client raises: the part is done all the same
+        # a chord that was tampered with, or any error of the broker's client: the part is done
+        # anyway
+        except Exception:
             log.exception("chord's body not sent", group=request.group)
 
 
@@ -99,7 +104,7 @@ class TaskFails(EventBeforeEnd):
 
 
 class TaskUnwanted(EventBeforeEnd):
-    """Nobody needs the result of this delivery."""
+    """No job needs the result of this delivery."""
 
     event = "task-revoked"
 
@@ -117,18 +122,18 @@ class ParsedRequest(Request):  # type: ignore[misc]
 
 
 class HandoffRequest(ParsedRequest):
-    """What goes back to its queue, or waits, is said to be retried, and why: of REJECTED
-    nobody hears after STARTED. Said here and not by the task, whose events would overtake
-    those that wait in the worker's buffer. Who runs, or has succeeded, has no such reason any
-    more.
+    """A request that reports RETRY, with a reason, when its message goes back to its queue or
+    waits. Flower does not show REJECTED after STARTED. The request sends the event, because an
+    event of the task would overtake the events in the worker's buffer. A running or successful
+    task has no such reason.
     """
 
     _handed_back = ""
 
     def reject(self, requeue: bool = False) -> None:
-        """In this thread, where the worker's loop has ended, to which Celery leaves it: at a
-        deploy the message would be back in its queue when the last of the process's handoffs
-        has ended.
+        """Put the message back from this thread if the worker's loop has ended. Celery leaves this
+        to the loop: at a deploy the message would return when the last handoff of the process
+        ends.
         """
         is_stopping = (
             worker_state.should_stop is not None and worker_state.should_stop is not False
@@ -162,8 +167,9 @@ def register(
 ) -> None:
     """Register a task with this app. `body` takes the task and the arguments of its message.
 
-    For a `BaseException` that is no `Exception`, Celery's pools never call a request's end:
-    its message stays unacknowledged, and its slot is lost. So none leaves a task of ours.
+    Celery's pools never call a request's end for a `BaseException` that is no `Exception`. Its
+    message would stay unacknowledged, and its slot would be lost. So no such exception leaves a
+    task of ours.
     """
 
     @wraps(body)

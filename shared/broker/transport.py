@@ -1,25 +1,23 @@
-"""kombu's Redis transport, with what it does too often left out, mended where it ends a
-process or loses a message.
+"""kombu's Redis transport without its needless commands, and with fixes where it ends a process or
+loses a message.
 
-A profile of a busy worker showed more time in these habits than in everything of ours: a new
-Redis client (a table of 300 entries) for every use of a channel, and two transactions for
-every message, one to note that it was taken and one that it is done with, for a redelivery on
-which nothing relies (docs/decisions/0014-no-second-copy.md).
+A profile of a busy worker showed more time here than in all of our code. kombu makes a new Redis
+client (a table of 300 entries) for every use of a channel. It makes two transactions for every
+message, when the message is taken and when it is done. They serve a redelivery that no promise
+needs (docs/decisions/0014-no-second-copy.md).
 
-A task can end after the connection that its message came over. What it asks of the old channel
-builds a new pool of connections from what
-that no longer has: an AttributeError, and Celery connects again only after errors of
-connections. So does the closing of that channel,
-while a task is in flight. Such a message is put back by nobody: the store knows what it was about.
+A task can end after the connection of its message has closed. A call on the old channel then raises
+AttributeError, because it builds a connection pool from missing parts, and Celery only reconnects
+after connection errors. The end of that channel does the same while a task is in flight. Such a
+message is not put back: the store knows its handoff.
 
-Bytes in a queue that are no message end a process too: the channel makes messages of them
-(`shared/broker/message_validation.py`), which are kept. What was parsed for that is not parsed
-once more.
+Invalid bytes in a queue end a process, too. The channel wraps them in messages
+(`shared/broker/message_validation.py`), which are kept. A message is parsed once.
 
-And a list has one order. Messages of jobs are taken in a fair one
-(`shared/store/fair_queue.py`), by priority and tenant; while more of them wait, as many in one
-round trip as there are slots for. Beside hundreds of busy threads each round trip waits for
-the interpreter lock several times, and slots would be idle while work waits.
+A list has one order. Messages of jobs are taken in the fair order (`shared/store/fair_queue.py`),
+by priority and tenant. While more messages wait, one round trip takes as many as there are free
+slots. Next to hundreds of busy threads each round trip waits several times for the interpreter
+lock, and slots would be idle while work waits.
 """
 
 from __future__ import annotations
@@ -75,12 +73,12 @@ KEYS_OF_KOMBU = (
 """Attributes of kombu's channel that name keys. kombu 5.5 lacks those of bindings with a deadline.
 """
 MOST_AT_ONCE = 20
-"""Messages that one round trip takes: the loop that takes them hears of nothing else
-meanwhile, nor does Redis.
+"""Messages that one round trip takes. Neither the consumer loop nor Redis does other work during
+that time.
 """
 ONE_BY_ONE = frozenset({THINK_QUEUE})
-"""Whoever takes from these looks after each whether there may be another one
-(`shared/broker/consumption_control.py`).
+"""Queues that are read one message at a time, because the worker checks after each message whether
+it may take another (`shared/broker/consumption_control.py`).
 """
 
 
@@ -102,9 +100,9 @@ class PlainMessage(virtual.Message):  # type: ignore[misc]
 
 
 class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
-    """What was delivered and is not done with is known to this process alone: it puts back
-    what it cannot do, and what dies with it the sweeper finds. What another version has left
-    in Redis for a redelivery is still delivered.
+    """Unacknowledged messages, kept only in this process. The process puts back messages that it
+    cannot run, and the sweeper finds messages of a dead process. Messages that another version
+    left in Redis for a redelivery are still delivered.
     """
 
     def append(self, message: Any, delivery_tag: str) -> None:
@@ -114,8 +112,8 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         virtual.QoS.ack(self, delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """From any thread. Where the channel has been closed meanwhile, all that was not done
-        with has been put back.
+        """Put the message back; callable from any thread. If the channel has been closed, it has
+        put back all unacknowledged messages.
         """
         message = self._delivered.get(delivery_tag) if requeue else None
         if message is not None:
@@ -129,7 +127,7 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         self._delivered.clear()
 
     def _put_back(self, messages: list[Any], *, leftmost: bool, client: Any = None) -> None:
-        """As kombu does. `leftmost`: behind what waits there."""
+        """Put messages back as kombu does. With `leftmost`, they go behind all waiting messages."""
         if not messages:
             return
         with self.channel.conn_or_acquire(client) as ours:
@@ -143,11 +141,11 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
 
 
 class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
-    """A channel that keeps the client it makes for a pool, and says what is wrong once its
-    connection is closed.
+    """A channel that keeps the client that it makes for a pool, and raises a clear error after its
+    connection has closed.
 
-    A client is nothing but a view of its pool, and safe between threads. Messages of jobs
-    leave and are taken in their fair order.
+    A client is only a view of its pool, and is safe between threads. Messages of jobs are published
+    and taken in their fair order.
     """
 
     QoS = ProcessQoS
@@ -162,24 +160,22 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
     """
     _view: Any = None
     _has_more = False
-    """The message that was taken last waited beside others: the next one is asked for in one
-    round trip, and not popped first.
+    """True if the queue of the last message has more messages. The next message is then taken in
+    one round trip, without a blocking pop.
     """
     _is_taking = False
-    """What was asked for last."""
+    """True if the last request to Redis took messages without a blocking pop."""
 
     global_keyprefix: str = ""
     key_prefix = ""
-    """In front of every key of this channel: queues, bindings, and what waits for an
-    acknowledgement.
-    """
+    """Prefix of every key of this channel: queues, bindings, and unacknowledged messages."""
 
     def _next_delivery_tag(self) -> str:
         return new_word()
 
     def _get_client(self) -> Any:
-        """Return our client. Take kombu's `global_keyprefix` over: kombu would need a client
-        of its own for it, and our scripts, too.
+        """Return our client with kombu's `global_keyprefix`. kombu would need a separate client for
+        the prefix, and so would our scripts.
         """
         prefix, self.global_keyprefix = self.global_keyprefix, ""
         if prefix:
@@ -192,8 +188,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return f"{self.key_prefix}{super()._q_for_pri(queue, pri)}"
 
     def _deliver_fanout_message(self, message: Any, exchange: str) -> Any:
-        """What is said to all processes is asked again by whoever waits for the answer, so
-        what is no message is only dropped.
+        """Deliver a broadcast message, and drop an invalid one. The sender of a broadcast asks
+        again if it waits for an answer.
         """
         if why := problem_with(message):
             log.warning("dropped", exchange=exchange, why=why)
@@ -201,8 +197,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return super()._deliver_fanout_message(message, exchange)
 
     def _receive_one(self, subscription: Any) -> Any:
-        """kombu's parser knows types of its own, and raises what they raise: that would end
-        every process at once.
+        """Receive one broadcast message. kombu's parser raises the errors of its types, which would
+        end every process at once.
         """
         try:
             return super()._receive_one(subscription)
@@ -229,11 +225,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             )
 
     def _brpop_read(self, **_: Any) -> bool:
-        """kombu's, which would parse again what was parsed to see whether it is a message, and
-        for whom.
+        """Read messages in place of kombu's method, which would parse each message a second time.
 
         Raises:
-            Empty: kombu's word for none.
+            Empty: there is no message (kombu's name).
         """
         try:
             taken = self._taken(self.client.connection)
@@ -241,7 +236,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
                 raise Empty
             queue, messages = taken
             self._queue_cycle.rotate(queue)
-            with ExitStack() as each:  # all of them, also where one cannot be: nobody else has them
+            # deliver every message, even if one fails: no other process has them
+            with ExitStack() as each:
                 for message in reversed(messages):
                     each.callback(self.connection._deliver, message, queue)
             return True
@@ -250,9 +246,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             self._flush_brpop_reauth()
 
     def _taken(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
-        """A queue and the messages that are taken from it, whichever way they were asked for;
-        None: there is none.
-        """
+        """Return a queue and the messages that were taken from it, or None if there are none."""
         try:
             answer = self._answer(connection) if self._is_taking else connection.read_response()
             if not answer:
@@ -283,7 +277,11 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return deliverable(taken, queue) if taken else popped
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
-        """For messages: so many of each queue at most."""
+        """Ask Redis for messages.
+
+        Args:
+            queues: most messages of each queue.
+        """
         TAKE.under(self.key_prefix).say(connection, take_order(queues))
 
     def _answer(self, connection: Any) -> Any:
@@ -300,12 +298,15 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         self._enter(queue, [message])
 
     def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """The same of several, that all go ahead of those that wait, or none."""
+        """Put several messages in front of all waiting messages of the queue, or put none."""
         self._enter(queue, messages)
 
     def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Raises: OperationalError: Redis has not said in time that they are there. They may
-        be: who tried again would wait as long again, for a second copy.
+        """Enter messages into the queue.
+
+        Raises:
+            OperationalError: Redis has not confirmed the messages in time. They may be in the
+                queue: another try would wait as long again, and add a second copy.
         """
         try:
             self._run(
@@ -367,8 +368,8 @@ class _SentinelChannel(PersistentChannel, redis_transport.SentinelChannel):  # t
 
 
 class _WatchesOnce:
-    """An event loop that is given a socket once: kombu gives it all of them before every poll,
-    a system call for each that fails.
+    """An event loop that registers each socket once. kombu registers all sockets before every poll,
+    with a system call that fails for each.
     """
 
     def __init__(self, loop: Any) -> None:
@@ -391,7 +392,7 @@ class _Watched:
 
 
 class Transport(_Watched, redis_transport.Transport):  # type: ignore[misc]
-    """For redis:// and rediss://."""
+    """Transport for redis:// and rediss://."""
 
     Channel = PersistentChannel
 

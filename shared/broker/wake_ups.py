@@ -1,4 +1,4 @@
-"""A wake-up as a Celery message: whoever sends it, a supervisor, a worker or a chord."""
+"""A wake-up as a Celery message. Supervisors, workers and chords send wake-ups."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ def wake_up(
     queue: str = SUPERVISOR_QUEUE,
     task_id: str | None = None,
 ) -> TaskMessage:
-    """`suspects`: handoffs that something may be wrong with. `task_id`: one of its own where
-    it is left out.
+    """Return the message of a wake-up.
+
+    Args:
+        suspects: handoffs that may need a repair.
+        task_id: id of the message; a new id if it is left out.
     """
     shown = f"({job_id}{', ' + ' '.join(suspects) if suspects else ''})"
     return TaskMessage(

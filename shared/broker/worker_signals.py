@@ -1,7 +1,7 @@
 """Receivers of Celery's worker signals that act for the worker of one app only.
 
-Celery sends these signals to every receiver of the process. A host service may import our
-packages and run a worker of its own.
+Celery sends these signals to every receiver of the process. A host service may import our packages
+and run its own worker.
 """
 
 from __future__ import annotations
