@@ -1,1 +1,2 @@
-"""Documents: how files become text, and how a folder of them is read (`read_folder`, `extract`)."""
+"""Documents: conversion of files to text (`extract`), and reading a folder of them (`read_folder`).
+"""

@@ -8,7 +8,8 @@ from handoff_queue.shared.types.errors import HandoffError
 
 
 class DocumentRefused(HandoffError):
-    """The message completes "NAME ...": what is wrong, and how to mend it."""
+    """A file that cannot be read. The message completes "NAME ...": the fault, and how to fix it.
+    """
 
 
 _BOMS = (
@@ -32,12 +33,13 @@ which Latin-1 would garble.
 
 
 def decode(data: bytes, charset: str | None = None) -> str:
-    """The text of some bytes, with `\\n` line ends, no byte order mark and no control characters.
+    """Decode bytes to text with `\\n` line ends, no byte order mark and no control characters.
 
-    `charset` is what the sender declares; it is believed only where the bytes agree.
+    Args:
+        charset: encoding that the sender declares; it is used only if the bytes are valid in it.
 
     Raises:
-        Refused: binary, or in an encoding that cannot be told.
+        DocumentRefused: the bytes are binary, or their encoding is unknown.
     """
     return tidy_text(_decoded(data, charset))
 

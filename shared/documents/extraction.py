@@ -8,13 +8,13 @@ from handoff_queue.shared.documents.media_types import PDF, is_html, is_text
 from handoff_queue.shared.documents.reader_process import text_elsewhere
 
 _LIGHT_HTML_BYTES = 100_000
-"""The worst page of this size (all of it opening tags) takes about a second to parse; larger
-ones are parsed elsewhere.
+"""Bytes of the largest page that this process parses. The worst page of this size (only opening
+tags) takes about a second; larger pages are parsed in another process.
 """
 
 
 def is_heavy(media_type: str, size: int) -> bool:
-    """Whether a file must be read in a process of its own."""
+    """Return whether a file must be read in a separate process."""
     return media_type == PDF or (is_html(media_type) and size > _LIGHT_HTML_BYTES)
 
 

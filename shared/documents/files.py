@@ -16,7 +16,7 @@ from handoff_queue.shared.types.errors import InvalidDocuments
 LONGEST_PATH = 1_000
 """Characters; as in `shared.types.handoff.Document`."""
 MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
-"""Folders that nobody means by "my documents"; hidden ones (`.git`, `.venv`) are skipped as well.
+"""Folders that never hold a user's documents; hidden folders (`.git`, `.venv`) are skipped as well.
 """
 
 
@@ -27,7 +27,7 @@ class FoundFile:
     path: str
     """Relative to the folder, with forward slashes."""
     real_path: Path
-    """With symbolic links resolved."""
+    """Path with symbolic links resolved."""
     size: int
     refused: DocumentRefused | None = None
 
@@ -91,7 +91,9 @@ def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
 
 
 def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
-    """Files (and what could not be listed) below a folder; folders behind links are not entered."""
+    """Yield files, and folders that could not be listed, below a folder. Folders behind links are
+    skipped.
+    """
     waiting = [""]
     while waiting:
         below = waiting.pop()

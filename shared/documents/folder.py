@@ -1,5 +1,5 @@
-"""`--docs`: a folder (or a file) read into a manifest and texts, all of it or a reason that
-names every file at fault.
+"""`--docs`: reads a folder or a file into a manifest and texts. If a file cannot be read, the error
+names every such file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
 MAX_TOTAL_CHARS = 400_000_000
-"""Of one reading, which is held in memory until it is uploaded."""
+"""Characters of one reading, which stays in memory until it is uploaded."""
 _NAMED = 5
 """Files that an error names before it counts the rest."""
 _SKIP_HINT = "or leave such files out: no --strict-docs, or strict_documents=False in Python"
@@ -26,13 +26,13 @@ _SKIP_HINT = "or leave such files out: no --strict-docs, or strict_documents=Fal
 
 @dataclass(frozen=True, slots=True)
 class FolderReading:
-    """What a folder holds."""
+    """Content of a folder."""
 
     manifest: Manifest
     texts: Mapping[str, str]
     """Digest to text: every document of the manifest, each text once."""
     notes: tuple[str, ...] = ()
-    """What was left out, for the user to know; one line each."""
+    """Files that were left out, one line each, for the user."""
 
 
 def read_folder(
@@ -90,7 +90,9 @@ def read_folder(
 def _outcomes(
     files: list[FoundFile], max_document_bytes: int
 ) -> Iterator[tuple[FoundFile, str | DocumentRefused]]:
-    """Each file's text or the reason against it; heavy ones last, in one process for all of them."""
+    """Yield each file with its text or its error. Heavy files come last, and one process reads
+    them.
+    """
     heavy: list[FoundFile] = []
     for file in files:
         if file.refused is not None:

@@ -1,5 +1,5 @@
-"""HTML to plain text that keeps what a reader needs to quote it: headings, paragraphs, lists,
-rows of tables, code.
+"""Conversion of HTML to plain text that keeps quotable structure: headings, paragraphs, lists, rows
+of tables, code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DROPPED = frozenset(
         "canvas",
     }
 )
-"""Not what the page says, but how it works and where else to go."""
+"""Elements without content for a reader: scripts, styles, navigation."""
 _BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer",
     "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "ol", "p", "pre", "section", "summary", "table", "tr", "ul",
@@ -46,7 +46,7 @@ _CHARSET = re.compile(
 
 
 def find_declared_charset(data: bytes) -> str | None:
-    """What the page itself says its encoding is (browsers look at the first kilobyte too)."""
+    """Return the encoding that the page declares in its first kilobyte, as browsers do."""
     found = _CHARSET.search(data[:2048])
     return found.group(1).decode("ascii") if found else None
 
@@ -107,7 +107,8 @@ class _Writer:
         return re.sub(r"\n{3,}", "\n\n", "".join(self._done)).strip()
 
     def _enter(self, node: LexborNode) -> LexborNode | None:
-        """Write what comes before the node's children; the first of them to go on with."""
+        """Write the text before the node's children, and return the first child to continue with.
+        """
         tag = node.tag or ""
         if node.is_text_node:
             self._line.append(node.text_content or "")

@@ -54,8 +54,8 @@ _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 
 
 def media_type_of(name: str) -> str:
-    """By the suffix; whatever is not known to be something else is taken for plain text, and
-    its bytes decide.
+    """Return the media type by the suffix. An unknown suffix counts as plain text, and the bytes
+    decide later.
     """
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _BY_SUFFIX:
@@ -65,7 +65,7 @@ def media_type_of(name: str) -> str:
 
 
 def is_text(media_type: str) -> bool:
-    """Whether bytes of this type are text once they are decoded."""
+    """Return whether decoded bytes of this type are text."""
     return (
         media_type.startswith("text/")
         or media_type in _TEXT_TYPES
@@ -78,7 +78,7 @@ def is_html(media_type: str) -> bool:
 
 
 def what_to_do_with_binary(name: str) -> str:
-    """How to mend a file that is not text, for a person."""
+    """Return an advice for a person about a file that is not text."""
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _OFFICE:
         return "save it as PDF, Markdown or plain text"

@@ -8,7 +8,7 @@ from handoff_queue.shared.documents.decoding import DocumentRefused, tidy_text
 from handoff_queue.shared.settings.optional_packages import missing
 
 MOST_CHARS = 20_000_000
-"""Of one file's text: a compressed page can unfold to gigabytes."""
+"""Characters of one file's text. A compressed page can expand to gigabytes."""
 
 
 def pdf_text(path: str) -> str:

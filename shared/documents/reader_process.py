@@ -1,11 +1,12 @@
-"""Reading hostile or heavy files in a process of its own: a PDF, or a page that takes its
-parser minutes (nesting costs it quadratic time), can cost that process, never a worker or the
-CLI.
+"""A separate process that reads hostile or heavy files.
 
-One process reads many files, one after another; each has its own alarm. `python -m
-shared.documents.reader_process` is that process: files as
-JSON lines on stdin up to an empty line, one JSON line on stdout for each. It ends when its
-stdin closes: nobody is there any more.
+A PDF, or a page whose deep nesting needs minutes to parse, can crash or block this process, but
+never a worker or the CLI. One process reads many files, one after another, with a time limit for
+each.
+
+`python -m shared.documents.reader_process` is that process. It reads files as JSON lines on stdin
+up to an empty line, and writes one JSON line to stdout for each. It ends when its stdin closes,
+because its parent is gone then.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""The whole system on one machine: a private Redis and supervised processes, none of which
-outlives whoever started them.
+"""The whole system on one machine: a private Redis and supervised processes. They end with the
+process that started them.
 """

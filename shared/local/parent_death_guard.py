@@ -1,9 +1,9 @@
-"""Runs a command that cannot outlive its parent: `python leash.py PARENT_PID COMMAND...`, also
-when the parent is killed with SIGKILL.
+"""Runs a command that cannot outlive its parent: `python parent_death_guard.py PARENT_PID
+COMMAND...`. The command ends also when the parent is killed with SIGKILL.
 
-A file of its own, started by path, that imports nothing of the project: it is up in a few
-milliseconds. On Linux the kernel does the work and the command takes this process's place.
-Elsewhere this process stays, and looks after its parent and the command.
+This file is started by path and imports nothing of the project, so it starts in a few milliseconds.
+On Linux the kernel ends the command, and the command replaces this process. On other systems this
+process stays, and watches its parent and the command.
 """
 
 from __future__ import annotations

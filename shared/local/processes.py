@@ -1,9 +1,9 @@
-"""Child processes of one machine: started, watched, started again when they die, and all gone
-when their parent is.
+"""Child processes of one machine. They are started, watched and restarted when they die, and they
+end with their parent.
 
-Each child has a thread that starts it and waits for it. That is more than a convenience: the
-kernel's parent-death signal (see `leash.py`) fires when the *thread* that started a child
-ends, so a child must be started by a thread that outlives it.
+Each child has a thread that starts it and waits for it. This is necessary: the kernel's
+parent-death signal (see `parent_death_guard.py`) is sent when the *thread* that started a child
+ends. So a thread that outlives the child must start it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ _TAIL_CHARS = 1_500
 
 
 class RestartLimiter:
-    """When a child has died lately. One that dies again and again over days is unlucky each
-    time anew.
-    """
+    """Recent deaths of a child. Rare deaths over days do not add up."""
 
     def __init__(self, *, is_hunted: bool = False) -> None:
         """`is_hunted`: it is killed on purpose, and never too often."""
@@ -45,12 +43,14 @@ class RestartLimiter:
 
     @property
     def too_many(self) -> bool:
-        """Whether it is broken: as of its last death."""
+        """Return whether the child counts as broken after its last death."""
         return len(self._at) > MOST_RESTARTS and not self._is_hunted
 
     def one_more(self, now: float) -> int:
-        """How many there have been within the window, this one included. `now`: seconds of a
-        monotonic clock.
+        """Record a death, and return the number of deaths within the window.
+
+        Args:
+            now: seconds of a monotonic clock.
         """
         self._at.append(now)
         while self._at[0] <= now - RESTART_WINDOW_S:
@@ -88,7 +88,12 @@ class Processes:
     """
 
     def __init__(self, folder: Path, nursery: ForkServer | None = None) -> None:
-        """`nursery`: forks what can be forked; the rest are processes of their own."""
+        """Supervise children whose files are in `folder`.
+
+        Args:
+            nursery: the fork server for commands that can be forked; other commands are started
+                as new processes.
+        """
         self._folder = folder
         self._nursery = nursery
         (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -142,11 +147,11 @@ class Processes:
         }
 
     def ever(self) -> dict[int, str]:
-        """Every process that there was, also those that are gone: pid -> name."""
+        """Return every process so far, also ended ones: pid -> name."""
         return {pid: name for name, child in self._children.items() for pid in child.pids()}
 
     def is_ready(self, name: str) -> bool:
-        """Whether this child runs and takes work."""
+        """Return whether this child runs and takes work."""
         return self._children[name].is_ready()
 
     def broken(self) -> dict[str, str]:
@@ -159,8 +164,8 @@ class Processes:
         return self._children[name].log
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """Ask every child to end, and kill those that still run after the grace. Nothing is
-        left when this returns.
+        """Ask every child to end, and kill the rest after the grace. No child is left when this
+        returns.
         """
         for last in (False, True):
             _end(
@@ -205,7 +210,7 @@ class _Child(threading.Thread):
         return process.pid if process is not None and process.returncode is None else None
 
     def pids(self) -> set[int]:
-        """Of all its processes, also those that are gone."""
+        """Return the pids of all processes of this child, also of ended ones."""
         last = self._process.pid if self._process is not None else None
         return {pid for pid in (*self._gone, last) if pid is not None}
 
@@ -280,7 +285,7 @@ class _Child(threading.Thread):
             if number is signal.SIGKILL and (pid := process.pid) is not None:
                 with suppress(
                     ProcessLookupError
-                ):  # it ended by itself, and `run` has just heard of it
+                ):  # it ended by itself, and `run` has just been told
                     os.killpg(pid, number)
             else:
                 process.send_signal(number)

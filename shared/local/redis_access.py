@@ -16,7 +16,7 @@ from handoff_queue.shared.types.message import Message
 
 
 class RedisAccess(Message):
-    """How a private Redis is reached."""
+    """Address and credentials of a private Redis."""
 
     port: int = Field(ge=1, le=65_535)
     password: str = Field(pattern=r"^[\w-]{16,}$", repr=False)

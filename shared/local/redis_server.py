@@ -1,4 +1,6 @@
-"""A private Redis for one run: loopback, a port and a password nobody knows, gone with its parent."""
+"""A private Redis for one run: on loopback, with a random port and password. It ends with its
+parent.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +73,8 @@ class PrivateRedis:
         return self.access.url
 
     def answers(self) -> bool:
-        """Whether the server on our port is ours and takes commands. Raw, because only the
-        store may import redis.
+        """Return whether the server on our port is ours and takes commands. It uses a plain socket,
+        because only the store may import redis.
         """
         try:
             with socket.create_connection(
@@ -102,10 +104,10 @@ class PrivateRedis:
 
 
 def find_server() -> Path:
-    """The system's Redis or Valkey, or the binary that `make` put beside our Python.
+    """Return the path of the system's Redis or Valkey, or of the binary that `make` installed.
 
     Raises:
-        UserError: there is none that is new enough; says what to install.
+        UserError: there is none, or its version is too old; the message says how to install it.
     """
     own = Path(sys.prefix) / "bin" / "redis-server"
     found = [Path(path) for name in NAMES if (path := shutil.which(name))]

@@ -46,8 +46,8 @@ _LOCK = "lock"
 class RunDirectory:
     """`with RunDirectory() as folder:` gives a path that only this user can read.
 
-    A run that was killed cannot clean up: its lock is free then, and the next run removes what
-    it left.
+    A run that was killed cannot clean up. Its lock is free then, and the next run removes its
+    files.
     """
 
     def __init__(self, parent: Path | None = None) -> None:

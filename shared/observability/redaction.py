@@ -1,4 +1,4 @@
-"""Takes secrets out of whatever is about to be shown: log lines, Flower's columns, error messages."""
+"""Redaction: removes secrets from log lines, Flower's columns and error messages."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _MOST_DEPTH = 6
 
 
 class Redactor:
-    """Hides given values, whatever looks like a credential, and everything under a name that
-    says it is one.
+    """Hides given values, texts that look like credentials, and all values under a name of a
+    secret.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -65,10 +65,10 @@ class Redactor:
         return without_credentials(text)
 
     def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
-        """Plain data without secrets; hidden altogether if its name says so. Figures and flags
-        are never secrets.
+        """Return plain data without secrets; a value under the name of a secret is replaced.
+        Figures and flags are never secrets.
 
-        What is not plain data becomes its text, since that is what a renderer would show.
+        A value that is not plain data becomes its text, as a renderer would show it.
         """
         if isinstance(value, bool | int | float) or value is None:
             return value
@@ -86,7 +86,7 @@ class Redactor:
 
 
 def without_credentials(text: str) -> str:
-    """The text without whatever looks like a credential, given or not."""
+    """Return the text without any part that looks like a credential."""
     for shape, shown in _SHAPES:
         text = shape.sub(shown, text)
     return text
@@ -122,8 +122,8 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
 
 
 def _values_of_headers(headers: str) -> Iterator[str]:
-    """Return each value of `name=value,...`, and of `Name: value` lines. In a part without `=`
-    each word may be the key.
+    """Yield each value of `name=value,...`, and of `Name: value` lines. In a part without `=` each
+    word may be the key.
     """
     yield from (line.partition(":")[2].strip() for line in headers.split("\n"))
     for part in headers.split(","):

@@ -1,11 +1,10 @@
-"""What a process tells an OpenTelemetry collector of its work. This form tells nothing and
-costs nothing; it is in force until `start_telemetry` finds a reason for the other one: a
-collector's URL in the environment, and the extra `otel` installed.
+"""The port to OpenTelemetry. This implementation exports nothing and costs nothing. It is in force
+until `start_telemetry` finds a collector's URL in the environment and the extra `otel`.
 
 One trace holds a job, see docs/decisions/0013-one-trace.md.
 """
 
-# ruff: noqa: ARG002 - this form does nothing with what it is told
+# ruff: noqa: ARG002 - this implementation uses no argument
 
 from __future__ import annotations
 
@@ -23,19 +22,17 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""The standard's own: with one of them set, spans are sent there."""
+"""OpenTelemetry's own variables. If one is set, spans are sent to its URL."""
 
 
 class Span:
-    """A handoff, a model call or a tool call while it lasts, and what came of it. This one is
-    told to nobody.
-    """
+    """Span of a handoff, a model call or a tool call. This one is not exported."""
 
     def finished(self, result: HandoffResult) -> None:
         """The handoff has this result, and it is in the journal."""
 
     def dropped(self) -> None:
-        """Nobody wants the handoff any more: no result of it will be told."""
+        """Note that no job needs the handoff any more, so it will have no result."""
 
     def replied(self, reply: ModelReply) -> None:
         """The model call has this reply."""
@@ -45,14 +42,14 @@ class Span:
 
 
 class Submissions:
-    """Jobs while they are submitted together, and what came of each. These are told to nobody."""
+    """Spans of jobs that are submitted together. They are not exported."""
 
     def __init__(self, traceparents: Sequence[str | None]) -> None:
         self.traceparents = traceparents
-        """What is to be kept with each; None: nothing is."""
+        """Traceparent to store with each job, or None."""
 
     def came_to(self, problems: Sequence[Exception | None]) -> None:
-        """Why each was refused; None: it was not."""
+        """Record why each job was refused, or None if it was accepted."""
 
 
 class Telemetry:
@@ -61,20 +58,20 @@ class Telemetry:
     is_on = False
 
     def reads(self, kept: Callable[[JobId], StoredTrace]) -> None:
-        """How to learn what the store keeps of a job's trace."""
+        """Set the function that reads a job's stored trace."""
 
     def submitting(self, job_id: JobId) -> AbstractContextManager[str | None]:
-        """A job is submitted. Gives the `traceparent` that is to be kept with it; None: nothing is."""
+        """Open the span of a submission. Gives the `traceparent` to store with the job, or None."""
         return _NOTHING_KEPT
 
     def submitting_each(self, job_ids: Sequence[JobId]) -> AbstractContextManager[Submissions]:
-        """The same of jobs that share their round trips: each takes as long as all of them,
-        and none is part of another.
+        """Open the spans of jobs that share their round trips. All take the same time, and no span
+        is the parent of another.
         """
         return nullcontext(Submissions([None] * len(job_ids)))
 
     def within(self, job_id: JobId) -> AbstractContextManager[None]:
-        """What is published here belongs to this job."""
+        """Assign messages that the block publishes to this job."""
         return _NOTHING
 
     def handoff(
@@ -88,7 +85,11 @@ class Telemetry:
         return _NO_SPAN
 
     def tool(self, call: Block, name: str) -> AbstractContextManager[Span]:
-        """A tool call. `name`: the tool's, or words of ours where there is none of that name."""
+        """Open the span of a tool call.
+
+        Args:
+            name: name of the tool, or a fixed text if the tool does not exist.
+        """
         return _NO_SPAN
 
     def job_ended(self, life: JobSpan) -> None:
@@ -99,7 +100,7 @@ class Telemetry:
         return {}
 
     def stop(self) -> None:
-        """Send what is left. At the end of a process."""
+        """Send the last spans at the end of a process."""
 
 
 _NOTHING_KEPT: AbstractContextManager[str | None] = nullcontext()

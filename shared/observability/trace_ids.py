@@ -1,6 +1,4 @@
-"""Which trace a job belongs to, and which span of it stands for what. Pure: who knows a job's
-ids knows these.
-"""
+"""Ids of traces and spans, derived from the ids of jobs and handoffs. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ _TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-(
 
 @dataclass(frozen=True, slots=True)
 class StoredTrace:
-    """What the store keeps of a job's trace."""
+    """The stored part of a job's trace."""
 
     traceparent: str | None = None
-    """Of the span in which it was submitted; None: nobody was told of that."""
+    """Span in which the job was submitted; None if that span is not exported."""
     parent: JobId | None = None
     """The job that it does a step of."""
 
@@ -34,14 +32,14 @@ class JobSpan:
     status: str
     is_failed: bool
     started_at: float
-    """Of the submission or the latest retry. Unix time in seconds, as the next."""
+    """Time of the submission or the latest retry. All times are Unix seconds."""
     ended_at: float
     retries: int
 
 
 @dataclass(frozen=True, slots=True)
 class TracePosition:
-    """Where in which trace a job stands."""
+    """Position of a job in a trace."""
 
     trace_id: int
     span_id: int
@@ -49,12 +47,12 @@ class TracePosition:
     parent_id: int | None
     """None: the job is the root of its trace."""
     is_sampled: bool | None
-    """None: nobody has decided yet."""
+    """The sampler's decision; None before it."""
 
 
 def place_of(job_id: JobId, kept: Callable[[JobId], StoredTrace]) -> TracePosition:
-    """A child is in its parent's trace; what was submitted within a span, in that one's; any
-    other job in one that follows from its id.
+    """Return the trace of a job. A child job is in its parent's trace. A job that was submitted
+    within a span is in the trace of that span. Any other job has a trace derived from its id.
     """
     known = kept(job_id)
     if known.parent is not None:
@@ -72,7 +70,7 @@ def job_span(job_id: JobId) -> int:
 
 
 def handoff_span(job_id: JobId, handoff_id: HandoffId) -> int:
-    """Of a handoff, whoever runs it, and however often it is claimed."""
+    """Return the span id of a handoff, which is the same in each process and for each claim."""
     return _derived(f"handoff {job_id}/{handoff_id}", 8)
 
 

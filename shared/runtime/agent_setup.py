@@ -1,5 +1,5 @@
-"""What specialists and the supervisor's roles say of their handoffs: with what one is run, and
-what follows from its result.
+"""Setup of a handoff's run and the consequences of its result. Specialists and roles implement both
+differently.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """What a handoff is run with, apart from the model: differs between specialists and roles."""
+    """Everything that a handoff's run needs except the model. It differs between specialists and
+    roles.
+    """
 
     reading: AnswerFormat
     tools: tuple[Tool, ...] = ()
@@ -56,7 +58,7 @@ class AgentSetup:
 
 @dataclass(frozen=True, slots=True)
 class Consequences:
-    """What follows in the journal from a result, in the same step as the result itself."""
+    """Events that follow from a result, and are stored in the same step as the result."""
 
     events: tuple[Event, ...] = ()
     payloads: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""One attempt at a handoff, from its message to its result in the store: for workers and for
-the supervisor's own roles.
+"""One attempt at a handoff, from its message to its stored result: for workers and for the
+supervisor's own roles.
 
-Load what it refers to, claim it, run the agent loop, finish. However that ends, it ends in one
-of the ways of `AttemptEnd`.
+The attempt loads the payloads, claims the handoff, runs the agent loop and stores the result. It
+always ends in one of the ways of `AttemptEnd`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ log = log_of(__name__)
 Finish = Callable[[Claim, FinishRequest], FinishReply]
 """Tells the store. Raises `Interrupted` where the claim holds no more."""
 _First = tuple[WorstCase | None, Expected | None]
-"""What a handoff's first call can use, and will take of its provider's rate limits."""
+"""Upper bound of a handoff's first call, and its expected share of the rate limits."""
 _NO_CALL: _First = (None, None)
 
 
@@ -138,11 +138,12 @@ class Attempts:
 
         An exception before the claim would cause endless retries, because only claims are counted.
 
-        `own` is the agent's file in this process. The spec that the handoff refers to may only
-        narrow it, see `grant_spec`. None: the spec is taken as it is.
+        Args:
+            own: the agent's file in this process. The spec that the handoff refers to may only
+                narrow it, see `grant_spec`. None: the spec is taken as it is.
 
         Raises:
-            StoreUnavailable: what it refers to could not be fetched now.
+            StoreUnavailable: a payload could not be read now.
         """
         with logged_as(
             job_id=handoff.job_id, handoff_id=handoff.handoff_id
@@ -319,8 +320,8 @@ class Attempts:
     def _concluded(
         self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude
     ) -> tuple[HandoffResult, Consequences]:
-        """The result and what follows from it. If our own code cannot say what that is, it is
-        a failed one, and what follows from that.
+        """Return the result and its consequences. If our own code raises, return a failed result
+        and the consequences of the failure.
         """
         try:
             return result, conclude(handoff, result)

@@ -1,4 +1,4 @@
-"""Which model a handoff is run with, and whom a provider counts its calls for."""
+"""The model of a handoff, and the rate-limit bucket of its calls."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MakeModel = Callable[[Settings], Model]
 
 
 def provider_models(settings: Settings) -> MakeModel:
-    """Return the function that makes the models of a process without models of its own.
+    """Return the function that makes the models of a process without other models.
 
-    A process that will call a model runs this at its start: it imports the provider's SDK,
-    which takes more processor time than all other imports, and checks that a model can be made
-    of these settings.
+    A process that will call a model runs this at its start. It imports the provider's SDK, which
+    takes more processor time than all other imports, and checks that these settings suffice for a
+    model.
 
     Raises:
         UserError: there is no key, or the provider lacks packages or settings.
@@ -49,14 +49,14 @@ class Models:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
-        """`asked` (the handoff's own), or the spec's, or the default of its tier; where there
-        is no key, the offline model's.
+        """Return the name of the model: the handoff's (`asked`), the spec's, or the default of its
+        tier. Without a key it is the offline model.
 
-        The roles that judge have a model of their own if the settings name one, whatever was
-        asked for but the offline model.
+        The reviewing roles use the reviewer model of the settings, if there is one, except with the
+        offline model.
 
         Raises:
-            MissingCredentials: a model was asked for by name, and there is no key for it here.
+            MissingCredentials: a model was requested by name, and there is no key for it.
         """
         if not self.settings.is_offline:
             if (
@@ -78,7 +78,7 @@ class Models:
         return OFFLINE_MODEL
 
     def of(self, name: str) -> Model:
-        """The one that answers to this name."""
+        """Return the model of this name."""
         offline = name == OFFLINE_MODEL
         with self._lock:
             if offline not in self._made:
@@ -90,7 +90,7 @@ class Models:
             return self._made[offline]
 
     def lane_of(self, name: str) -> str | None:
-        """The lane of calls to the model of this name; None: nobody counts them."""
+        """Return the rate-limit bucket of the model of this name, or None without limits."""
         if name == OFFLINE_MODEL:
             return None
         secrets = (self.settings.anthropic_api_key, self.settings.anthropic_auth_token)

@@ -1,4 +1,6 @@
-"""What a process has read out of the store and may need again: by content, so never stale."""
+"""Cache of payloads that a process has read from the store. The keys are digests, so no entry is
+ever stale.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from handoff_queue.shared.types.message import digest_of
 
 PAYLOAD_CHARS = 32_000_000
 DOCUMENT_CHARS = 64_000_000
-"""What a process keeps in memory of each kind, in characters."""
+"""Characters of each kind of payload that a process keeps in memory."""
 MANIFESTS = 16
 """The same for manifests, which are kept parsed."""
 UNLIMITED_S = 3_600.0
@@ -130,7 +132,7 @@ class PayloadCache:
     def of_job(
         self, job_id: JobId, handoff_id: HandoffId, manifest: Manifest, deadline: float | None
     ) -> JobDocuments:
-        """What one running handoff may read."""
+        """Return the documents that one running handoff may read."""
         pages: list[Document] = []
         results: dict[str, str] = {}
         is_read = False

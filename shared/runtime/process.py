@@ -26,18 +26,18 @@ from handoff_queue.shared.store.store import Store, open_store
 __all__ = ["Process", "redis_url_of", "start_process"]
 
 SWITCH_EVERY_S = 0.02
-"""How long a thread that wants the interpreter lock waits before it demands it. With Python's
-own 5 ms, hundreds of threads whose calls come back at once spend a fifth of the processor on
-demanding it; with longer waits than this it is no less (docs/performance.md).
+"""Seconds that a thread waits for the interpreter lock before it requests it. With Python's default
+of 5 ms, hundreds of threads that wake at once spend a fifth of the processor time on requests. A
+longer wait saves no more (docs/performance.md).
 """
 YOUNG_OBJECTS = 10_000
-"""That have come, less those that have gone, before the garbage collector looks at them;
-Python's own figure is 700 (3.13: 2,000). Nearly all of ours go without it, and at 700 it took
-a twentieth of the processor time (docs/performance.md).
+"""Net number of new objects that starts the garbage collector. Python's default is 700 (3.13:
+2,000). Almost all of our objects need no collector, and at 700 it took a twentieth of the
+processor time (docs/performance.md).
 """
 GENERATIONS = (YOUNG_OBJECTS, 10, 2)
-"""At all that is there, it looks after every 200,000: cycles that live longer than a call can
-hold what was said in it.
+"""Thresholds of the collector. It examines all objects after every 200,000 new ones: cycles that
+live longer than a call can hold its texts.
 """
 MOST_FILES = 65_536
 """That a process may have open, where its system allows it. Most systems begin with 1,024, and
@@ -79,9 +79,8 @@ def start_process(
 
 
 def _leave_to_itself_what_is_there() -> None:
-    """Have the garbage collector look no more at what was imported, which stays as long as the
-    process, and seldom at what is new: all threads stand still while it does, and the longer
-    the more there is.
+    """Exclude imported objects from the garbage collector, and make collections rare. All threads
+    stop during a collection, and its time grows with the number of objects.
     """
     gc.collect()
     gc.freeze()
@@ -89,8 +88,8 @@ def _leave_to_itself_what_is_there() -> None:
 
 
 def allow_files() -> None:
-    """Have the system let this process open as many files as it may ask for, `MOST_FILES` at
-    most. Where it does not, a line says so.
+    """Raise the limit of open files to the system's maximum, at most `MOST_FILES`. If the system
+    refuses, log one line.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)

@@ -2,11 +2,13 @@
 
 Three kinds of variables reach a Celery process:
 
-- Variables that Celery, kombu or billiard read by themselves, often while they are imported (`READ_BY_CELERY`). Our own commands remove
-  them before the import. `celery -A handoff_queue.workers.app worker` has imported Celery already, so the
-  app refuses to start.
-- Variables that stand in for options of Celery's command line: `CELERY_WORKER_POOL`, `BROKER_URL`. Nobody reads them for our apps.
-- Variables that Celery's app reads for its URLs, loader and configuration. `shared/broker/isolated_app.py` ignores them.
+- Variables that Celery, kombu or billiard read by themselves, often during their import
+  (`READ_BY_CELERY`). Our own commands remove them before the import. With `celery -A
+  handoff_queue.workers.app worker` Celery is imported already, so the app refuses to start.
+- Variables that replace options of Celery's command line: `CELERY_WORKER_POOL`, `BROKER_URL`. Our
+  apps ignore them.
+- Variables that Celery's app reads for its URLs, loader and configuration.
+  `shared/broker/isolated_app.py` ignores them.
 
 Kubernetes adds variables for each service of a namespace (service links):
 `FLOWER_PORT=tcp://10.0.0.1:5555` for a service `flower`.
@@ -72,7 +74,7 @@ READ_BY_CELERY = frozenset(
     }
 )
 """Names in the source of Celery, kombu and billiard.
-`tests/shared/settings/test_foreign_environment.py` compares them with what is installed.
+`tests/shared/settings/test_foreign_environment.py` compares them with the installed source.
 """
 SET_BY_CELERY = frozenset(name for name in READ_BY_CELERY if name.startswith("CELERY_LOG_"))
 """A worker sets these for its own children, for example for a tool that starts another worker:
@@ -91,7 +93,8 @@ _SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
 
 
 def forget_celery_variables(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Remove what Celery would read. For a process of ours, before it imports Celery."""
+    """Remove the variables that Celery would read. Our processes call it before they import Celery.
+    """
     for name in READ_BY_CELERY & set(environment):
         del environment[name]
 
@@ -106,13 +109,13 @@ def forget_service_links(environment: MutableMapping[str, str] = os.environ) -> 
 
 
 def check_celery_command(module: str) -> None:
-    """Where Celery's command line has been started for this app module: make it ignore
-    variables, or refuse what it cannot ignore.
+    """Make Celery's command line ignore variables, or refuse variables that it cannot ignore.
 
-    Anywhere else, do nothing: a host service that imports the module keeps its environment.
+    The function has an effect only if Celery's command line was started for this app module. A host
+    service that imports the module keeps its environment.
 
     Raises:
-        UserError: a variable or an option would change how our app runs; names it.
+        UserError: a variable or an option would change how our app runs; the message names it.
     """
     context = _celery_command(module)
     if context is None:

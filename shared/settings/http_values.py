@@ -1,8 +1,8 @@
-"""Checks of texts that become part of an HTTP request: header values, server addresses,
-proxies. Pure.
+"""Checks of texts that become part of an HTTP request: header values, server addresses, proxies.
+Pure.
 
-Each check raises a `ValueError` that says what is wrong and how to correct it. No message
-holds any part of the text, which may be a secret.
+Each check raises a `ValueError` that names the fault and the correction. No message holds any part
+of the text, which may be a secret.
 """
 
 from __future__ import annotations
@@ -121,8 +121,10 @@ def proxy_of(scheme: str, environment: Mapping[str, str]) -> tuple[str, str] | N
 
 
 def proxy_problems(server: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """Name each proxy variable that holds no usable address, and what is wrong with it.
-    `server`: the URL of the model's server.
+    """Yield the name of each proxy variable without a usable address, and its fault.
+
+    Args:
+        server: the URL of the model's server.
     """
     parts = urlsplit(server)
     if parts.hostname and proxy_bypass_environment(parts.hostname, _no_proxy(environment)):
@@ -138,7 +140,7 @@ def proxy_problems(server: str, environment: Mapping[str, str]) -> Iterator[str]
 
 
 def _no_proxy(environment: Mapping[str, str]) -> dict[str, str]:
-    """In the form that `urllib.request` takes."""
+    """Return the proxy exceptions in the form that `urllib.request` takes."""
     return {"no": environment.get("no_proxy") or environment.get("NO_PROXY") or ""}
 
 
@@ -148,7 +150,7 @@ def _check_proxy(url: str, *, is_used: bool) -> None:
         raise ValueError("begins or ends with a space or a line break: remove it")
     if re.match(r"socks\w*://", url, re.IGNORECASE):
         if not is_used:
-            return  # many shells set ALL_PROXY beside the variables that apply
+            return  # many shells set ALL_PROXY in addition to the variables that apply
         raise ValueError("SOCKS proxies are not supported: name an http:// or https:// proxy")
     parts = split_http_url(url if "://" in url else f"http://{url}")
     if parts.path not in ("", "/") or parts.query or parts.fragment:

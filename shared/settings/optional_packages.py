@@ -44,7 +44,7 @@ def check_extra(extra: str, purpose: str, install: str = "all") -> None:
 
 
 def missing(package: str, purpose: str, install: str) -> str:
-    """Return one line: what needs the package, and how to install it."""
+    """Return one line: the feature that needs the package, and how to install it."""
     return f"{purpose} needs the package {package}: install handoff-queue[{install}]"
 
 

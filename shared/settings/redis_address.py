@@ -1,14 +1,14 @@
-"""Where Redis is, read from HANDOFF_REDIS_URL once for everybody: the store's clients and
-Celery's make theirs of it. Pure.
+"""The address of Redis from HANDOFF_REDIS_URL. The store's clients and Celery's clients use it.
+Pure.
 
     redis://user:password@host:6379/0
     rediss://user:password@host:6379/0?ssl_ca_certs=ca.crt
     sentinel://user:password@host:26379/0?master_name=mymaster;sentinel://host2:26379
     redis://user:password@host:6379/0?prefix=billing
 
-User, password, database and options stand in the first part; further parts name further
-sentinels. Options are those of `OPTIONS`, and those of TLS by redis-py's names. `ssl=true` is
-TLS to sentinels and to the Redis that they name.
+The first part holds user, password, database and options; further parts name further sentinels.
+Options are those in `OPTIONS` and redis-py's TLS options. `ssl=true` means TLS to the sentinels and
+to the Redis that they name.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from handoff_queue.shared.settings.http_values import MOST_URL_CHARS, has_possib
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 SENTINEL_MASTER = "mymaster"
-"""Where the URL names none. Sentinel's own documentation uses it."""
+"""Default name of the master, from Sentinel's documentation."""
 SENTINEL_TIMEOUT_S = 2.0
-"""Sentinels answer out of their memory: one that does not is passed over."""
+"""Timeout of a sentinel in seconds. Sentinels answer from memory; a silent sentinel is skipped."""
 LOOKS = "it looks like redis://:password@host:6379/0"
 PREFIX = r"[A-Za-z0-9._-]{1,64}"
 _ENCODED = "(a password with / # ? or @ in it must be percent-encoded)"
@@ -37,7 +37,7 @@ TLS_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
     "ssl_cert_reqs": {kind: kind for kind in ("required", "optional", "none")},
     "ssl_check_hostname": _FLAGS,
 }
-"""What may stand there, and what it means; None: anything."""
+"""TLS options and their allowed values; None: any value."""
 TLS_DEFAULTS: Mapping[str, Any] = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
 """redis-py below 6 would accept the certificate of another host."""
 SHARING_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {"prefix": None}
@@ -63,7 +63,7 @@ class RedisAddress:
     scheme: str
     """redis, rediss or sentinel."""
     hosts: tuple[tuple[str, int], ...]
-    """Of Redis itself, or of its sentinels."""
+    """Addresses of Redis or of its sentinels."""
     database: int = 0
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -82,8 +82,8 @@ class RedisAddress:
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
-        """How sentinels are asked, by redis-py's names. Each once (`retry`): while one is
-        gone, another knows.
+        """Return redis-py's options for connections to sentinels. Each sentinel is asked once
+        (`retry`), because another sentinel can answer.
         """
         return {
             "username": self.sentinel_username,
@@ -97,11 +97,11 @@ class RedisAddress:
 
 
 def read_address(url: str) -> RedisAddress:
-    """The address that a URL means.
+    """Parse a URL.
 
     Raises:
-        ValueError: what is wrong with it, without any part of it but names of options: it
-        holds a password.
+        ValueError: the URL is invalid. The message names options but no other part of the URL,
+            which holds a password.
     """
     if len(url) > MOST_URL_CHARS:
         raise ValueError(f"must have at most {MOST_URL_CHARS:,} characters; {LOOKS}")

@@ -77,8 +77,8 @@ class Settings(BaseSettings):
     )
 
     redis_url: RedisUrl | None = None
-    """Of broker, backend and store; `shared.settings.redis_address` says what it looks like.
-    None: the CLI starts a private Redis.
+    """URL of broker, backend and store; `shared.settings.redis_address` describes its form. None:
+    the CLI starts a private Redis.
     """
 
     model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
@@ -101,19 +101,19 @@ class Settings(BaseSettings):
     price_as: Name | None = None
     """The model whose price applies to names that the price table does not know."""
     offline: bool | None = None
-    """True: the offline model whatever keys there are. None: only when there is neither key
-    nor base URL.
+    """True: always use the offline model. None: use it only if there is neither a key nor a base
+    URL.
     """
 
     priority: Priority = Priority.INTERACTIVE
-    """Of a job that does not say it."""
+    """Priority of a job that names none."""
     mode: Literal[Mode.AUTO, Mode.SINGLE, Mode.TEAM, Mode.ADAPTIVE] = Mode.AUTO
-    """How a job is supervised that does not say so itself."""
+    """Mode of a job that names none."""
     max_depth: Depth = 2
     """How deep sub-supervisors may go in a job that does not say so itself."""
 
     gates: PlainPath | None = None
-    """A file of gates, for jobs that have none of their own nor of a workflow."""
+    """A file of gates, for jobs that have no gates and whose workflow has none."""
 
     specialists_dirs: Folders = ()
     """Folders of Markdown files that add to the built-in specialists or override them; several
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
     """How long a claim lives without renewal: a dead worker's handoffs run elsewhere after this."""
     sweep_interval_s: Interval = 1.0
     retention_s: WholeSeconds = Field(default=7 * DAY_S, gt=60, le=10 * YEAR_S)
-    """How long an ended job and its documents stay."""
+    """Seconds that an ended job and its documents are kept."""
     keep_turns: bool = False
     """Whether the turns of a handoff that has ended stay as long as its job."""
     drain_s: Duration = Field(default=30.0, ge=0, le=DAY_S, allow_inf_nan=False)
@@ -140,14 +140,13 @@ class Settings(BaseSettings):
     rate_window_s: Interval = 60.0
     """The time that the provider's rate limits are given for: Anthropic's are per minute."""
     memory_mark: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
-    """The part of Redis's maxmemory above which no new job is taken: the rest is for those
-    that run.
+    """Part of Redis's maxmemory above which no new job is accepted. The rest is for running jobs.
     """
     rate_wait_s: Interval = 20.0
-    """A handoff that must wait longer for the provider's rate limits frees its slot meanwhile."""
+    """Seconds. A handoff that must wait longer for the provider's rate limits frees its slot."""
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
     max_document_bytes: int = Field(default=20_000_000, ge=1, le=500_000_000)
-    """The upper bound is about that of a Redis string, 512 MB."""
+    """Bytes of one document. The upper bound is about that of a Redis string, 512 MB."""
     max_documents: int = Field(default=10_000, ge=1, le=1_000_000)
     day_usd: Dollars | None = None
     """The most that all jobs together may cost in a day (UTC)."""
@@ -193,7 +192,7 @@ class Settings(BaseSettings):
 
     @property
     def is_offline(self) -> bool:
-        """Whether the offline model answers."""
+        """Return whether the offline model answers."""
         if self.offline is not None:
             return self.offline
         return (
@@ -238,7 +237,7 @@ def _problems_beside(settings: Settings) -> Iterator[str]:
 
 
 def _problem(name: str, check: Callable[[str], object]) -> Iterator[str]:
-    """Yield what is wrong with a variable, if it is set and its check raises a ValueError."""
+    """Yield the fault of a variable, if it is set and its check raises a ValueError."""
     if value := os.environ.get(name):
         try:
             check(value)
@@ -253,7 +252,7 @@ def _variable(place: tuple[str, ...]) -> str:
 
 
 def redis_url_of(settings: Settings) -> str:
-    """Here and not in `shared.runtime.process`: a client needs the URL, and none of what a
-    worker loads.
+    """Return the URL, or raise if there is none. It is defined here because a client needs the URL,
+    but not the modules that a worker loads.
     """
     return settings.redis_url.get_secret_value() if settings.redis_url else DEFAULT_REDIS_URL

@@ -1,4 +1,4 @@
-"""Specialists as Markdown files: reading them, and warning of what will make them work badly."""
+"""Specialists as Markdown files: reading them, and warnings about likely mistakes."""
 
 from __future__ import annotations
 

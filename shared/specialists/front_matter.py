@@ -24,7 +24,7 @@ class FrontMatter:
 
     fields: dict[str, Any]
     lines: dict[str, int]
-    """Where each field stands."""
+    """Line number of each field."""
     body: str
     body_line: int
 
@@ -110,5 +110,5 @@ def _composed(text: str) -> tuple[yaml.Node | None, Any]:
 
 
 def _line(error: yaml.MarkedYAMLError) -> int:
-    """In the file: the front matter begins in its second line."""
+    """Return the line in the file. The front matter begins in its second line."""
     return error.problem_mark.line + 2 if error.problem_mark else 1

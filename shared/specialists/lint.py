@@ -61,8 +61,8 @@ def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
 
 
 def sections_of(instructions: str) -> dict[str, str]:
-    """The `## ` sections of a body by heading, each with its heading line; what comes before
-    the first is under ''.
+    """Return the `## ` sections of a body by heading, each with its heading line. Text before the
+    first heading is under ''.
     """
     found: dict[str, list[str]] = {"": []}
     heading, in_code = "", False
@@ -169,7 +169,9 @@ _STOP_WORDS = frozenset(
 
 
 def _positive(description: str) -> str:
-    """What a description claims for itself; after "not for" it speaks of the others' work."""
+    """Return the part of a description that claims work; "not for" starts the part that excludes
+    work.
+    """
     return _NOT_FOR.split(description, maxsplit=1)[0]
 
 

@@ -1,8 +1,8 @@
-"""From specialists' Markdown files to `SpecialistSpec`s: strict about what would surprise at
-run time, lenient about form.
+"""Reader of specialists' Markdown files. It is strict about errors that would show at run time, and
+lenient about form.
 
-The format is the one that people already keep subagents in: `tools` may be a list or `a, b`,
-and `model: inherit` is the default.
+The format is common for subagents: `tools` may be a list or `a, b`, and `model: inherit` is the
+default.
 """
 
 from __future__ import annotations
@@ -35,18 +35,20 @@ OF_AGENTS = (
 )
 """Fields that say how a model works."""
 NOT_SPECIALISTS = frozenset({"readme.md"})
-"""Files that people put beside their specialists."""
+"""Files that are not specialists."""
 
 
 def read_specialist(
     path: Path, *, tools: Collection[str] | None = None, reserved: Collection[str] = RESERVED
 ) -> SpecialistSpec:
-    """Read one file. `tools` are the names that exist (None: not checked); the supervisor's
-    own roles pass `reserved=()`.
+    """Read one file.
+
+    Args:
+        tools: names of existing tools; None: not checked.
+        reserved: names that a specialist may not have. The supervisor's own roles pass ().
 
     Raises:
-        InvalidSpecialist: file, line and field, what is wrong, how to mend it; of everything
-        that is wrong, in one line.
+        InvalidSpecialist: every fault in one line, with file, line, field and correction.
     """
     parts = parse(path)
     values = {
@@ -99,16 +101,17 @@ class _Wrong(NamedTuple):
     line: int
     field: str
     what: str
-    """How to mend it, too."""
+    """The fault and its correction."""
 
 
 def load_specialists(
     *folders: Path, tools: Collection[str] | None = None
 ) -> dict[str, SpecialistSpec]:
-    """Every specialist of these folders by name, sorted; a later folder overrides an earlier one.
+    """Return every specialist of these folders by name, sorted. A later folder overrides an earlier
+    one.
 
     Raises:
-        InvalidSpecialist: the first thing that is wrong; a name twice within one folder.
+        InvalidSpecialist: the first fault, or a name that one folder has twice.
     """
     found: dict[str, SpecialistSpec] = {}
     for folder in folders:
@@ -156,7 +159,7 @@ def _wrong_keys(parts: FrontMatter) -> Iterator[_Wrong]:
 
 
 def _lenient(key: str, value: Any) -> Any:
-    """Forms that mean the same to a person, made the one that the strict type takes."""
+    """Convert equivalent forms of a value into the form that the strict type takes."""
     match key, value:
         case "tools", str():
             return tuple(name.strip() for name in value.split(",") if name.strip())
@@ -191,7 +194,7 @@ def _wrong_tools(
 
 
 def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_Wrong]:
-    """Replace a duration by its seconds, or yield what is wrong with it."""
+    """Replace a duration by its seconds, or yield its fault."""
     if isinstance(text := values.get("max_seconds"), str):
         try:
             values["max_seconds"] = whole_seconds_of(text)

@@ -1,5 +1,5 @@
-"""What a process grants to an agent: its own specialist file decides, and a message from Redis
-may only narrow it.
+"""The power that a process grants to an agent. The process's own specialist file decides, and a
+message from Redis may only narrow it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ log = log_of(__name__)
 
 
 def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
-    """Return the spec that a job brings, with no more power than this process's own file gives.
+    """Return the spec of a job, with no more power than this process's own file gives.
 
-    A job that was planned while no worker announced the specialist brings a placeholder: then the
-    own file is returned. Otherwise the tools are those that both name. The model and its tier are
-    those of the own file, and so are the Celery task and its queue. Each limit is the lower one.
+    The tools are the tools that both specs name. Model, tier, Celery task and queue come from the
+    own file. Each limit is the lower one. A job that was planned while no worker announced the
+    specialist has a placeholder; then the own file is returned.
 
     Raises:
-        MalformedMessage: the spec is another specialist's.
+        MalformedMessage: the spec belongs to another specialist.
     """
     if pinned.name != own.name:
         raise MalformedMessage(f"the spec of {pinned.name} came with a handoff for {own.name}")

@@ -23,7 +23,7 @@ _WITH_UNITS = re.compile(
     r"\s*".join(rf"(?:({_NUMBER})\s?{unit}(?![a-z]))?" for unit in _UNITS_MS), re.IGNORECASE
 )
 FORMS = "a number of seconds, or a duration such as 500ms, 45s, 10m, 1h30m or 7d"
-"""What a user can write, for help and errors."""
+"""Forms that a user can write, for help and errors."""
 _QUOTED_CHARS = 40
 
 
@@ -108,7 +108,7 @@ class DurationRange:
     least: float
     most: float
     is_whole: bool = False
-    """Whether a fraction of a second is refused."""
+    """True if a fraction of a second is refused."""
 
     def __call__(self, value: str | float) -> float:
         """Return the seconds of a text; a number is the default of an option.

@@ -11,16 +11,13 @@ Item = TypeVar("Item")
 AT_A_TIME = 8
 """Some milliseconds of work, where an item is a handoff that is prepared or sent."""
 PAUSE_S = 0.0002
-"""Long enough for another thread to wake up. Python would let it wait for
-`process.SWITCH_EVERY_S`, anew after each of its own pauses for Redis, of which even a small
-job has dozens.
+"""Seconds that give another thread time to wake up. Otherwise Python lets that thread wait for
+`process.SWITCH_EVERY_S` after each of its calls to Redis, and a small job makes dozens.
 """
 
 
 def gently(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items, with the interpreter lock given away now and then; not at all for a few
-    of them.
-    """
+    """Yield the items, and release the interpreter lock now and then; never for a few items."""
     for count, item in enumerate(items, start=1):
         yield item
         if count % AT_A_TIME == 0:

@@ -17,8 +17,8 @@ def count_of(count: int, word: str) -> str:
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """filter, filters, filtering and filtered have one stem. A stemmer of its own each time:
-    they keep state, and threads are many.
+    """Return the stem of a word: filter, filters, filtering and filtered have the same stem. A new
+    stemmer is made for each call, because stemmers keep state and are not safe in threads.
     """
     stemmed: str = snowballstemmer.stemmer("english").stemWord(word.lower())
     return stemmed

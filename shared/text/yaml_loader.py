@@ -1,5 +1,5 @@
-"""YAML without what is no plain value: refused while its tree is made, so that nothing is read
-twice, lost in silence, or grows.
+"""YAML with plain values only. Other values are refused while the tree is built, so that no value
+is read twice, lost or expanded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ class YamlRefused(yaml.MarkedYAMLError):
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Refuses aliases, as a few lines of aliases to aliases grow to gigabytes as soon as
-    somebody walks the value; and a key that one mapping has twice, of which YAML would drop
-    the first.
+    """Refuses aliases and repeated keys. A few lines of nested aliases expand to gigabytes, and
+    YAML drops the first value of a repeated key.
     """
 
     def refused(self, event: Any) -> str | None:
-        """What is not supported of this event, for a sentence."""
+        """Return the unsupported feature of this event, as part of a sentence, or None."""
         return (
             f"the YAML alias *{event.anchor} is not supported"
             if isinstance(event, yaml.AliasEvent)

@@ -1,6 +1,6 @@
-"""Celery's own spans, by OpenTelemetry's instrumentation of it: `apply_async/TASK` where a
-message is published, `run/TASK` where it is run, and the `traceparent` in its headers that
-joins the two. Mended where it would do harm here.
+"""Celery's spans, from OpenTelemetry's instrumentation: `apply_async/TASK` for a published message,
+`run/TASK` for its run, and the `traceparent` header that joins both. This module fixes its
+faults.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _JOB = re.compile(r"j-[0-9a-f]{12}")
 
 
 class CelerySpans(CeleryInstrumentor):
-    """The instrumentation, for our tasks only, with less in its spans.
+    """The instrumentation for our tasks only, with fewer attributes.
 
-    Celery's signals reach every receiver of the process: a host service that uses our client
-    has tasks of its own.
+    Celery's signals reach every receiver of the process, and a host service that uses our client
+    may have tasks, too.
     """
 
     _instance = None
@@ -86,9 +86,9 @@ def _is_ours(task: Any) -> bool:
 
 
 def _of_this_copy(sent: dict[str, Any]) -> dict[str, Any]:
-    """What runs in this thread is told from another copy of the same message in another one:
-    what was taken for lost is sent again. The instrumentation would end the span of the one
-    with that of the other.
+    """Distinguish the copies of one message that run in different threads, after a message that
+    seemed lost was sent again. The instrumentation would end the span of one copy with the
+    other.
     """
     return {**sent, "task_id": f"{sent.get('task_id')} {threading.get_ident()}"}
 

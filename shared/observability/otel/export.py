@@ -1,4 +1,4 @@
-"""From a span to the collector: by OTLP over HTTP, in batches, and without what must not leave."""
+"""Export of spans to the collector: OTLP over HTTP, in batches, without secrets."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ from opentelemetry.util.types import Attributes
 from handoff_queue.shared.observability.redaction import Redactor
 
 _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
-"""May quote whatever was at hand."""
+"""Attributes that may quote secrets."""
 _SAYS_OF_EACH = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
 """Loggers of the SDK with a line for each batch that could not be sent, and for a full queue."""
 _SAYS_WHAT_IS_WRONG = BatchSpanProcessor.__module__
 """The SDK's logger that says which OTEL_BSP_* is no number, and that it goes on with its own."""
 END_WITHIN_S = 10.0
-"""The longest that a process stays for what is left to send when it stops, whatever the
-collector does.
-"""
+"""Seconds that a stopping process waits at most to send its last spans."""
 _SAYS_WHICH_HEADER = parse_env_headers.__module__
 """Its logger that quotes a header that it cannot read."""
 _NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood, and a part is left out: write name=value,name=value"
@@ -36,7 +34,7 @@ _NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the 
 
 
 class SpanIds(RandomIdGenerator):
-    """Random ids, but for the one that a thread has asked for."""
+    """Random ids, except for an id that a thread has requested."""
 
     def __init__(self) -> None:
         self._asked = threading.local()
@@ -75,8 +73,8 @@ class _Before(SpanExporter):
 
 
 class Redacting(_Before):
-    """Takes secrets out of everything, and the texts of errors, whoever made the span:
-    Celery's instrumentation, a user's tool.
+    """Removes secrets and texts of errors from every span, also from spans of Celery's
+    instrumentation and of a user's tool.
     """
 
     def __init__(self, exporter: SpanExporter, redactor: Redactor, *, keeps_errors: bool) -> None:
@@ -157,7 +155,7 @@ class RateLimitFilter(logging.Filter):
         super().__init__()
         self._now = now
         self._said_at: dict[object, float] = {}
-        """By what is said, before its figures are put in."""
+        """Times of the last report, by message template."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = self._now()
@@ -168,7 +166,7 @@ class RateLimitFilter(logging.Filter):
 
 
 class NoTracebackFilter(logging.Filter):
-    """Says what is wrong, and not from where that comes."""
+    """Removes the traceback from a log record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
@@ -233,8 +231,8 @@ def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
 def make_provider(
     service: str, redactor: Redactor, ids: SpanIds, *, keeps_errors: bool, flush_s: float | None
 ) -> TracerProvider:
-    """Everything else as the OTEL_* variables say. What is left is sent when the process ends,
-    as far as the collector takes it in time.
+    """Return a provider that follows the OTEL_* variables. At the end of the process the rest is
+    sent, as far as the collector takes it in time.
     """
     named = Resource.create()
     if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):

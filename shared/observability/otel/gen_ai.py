@@ -1,8 +1,9 @@
-"""What a span says of a handoff, a model call and a tool call, in the words of OpenTelemetry's
-conventions for generative AI (https://github.com/open-telemetry/semantic-conventions-genai, as
-of November 2026). Pure. What the conventions have no word for is below `handoff.`; nothing
-that a person, a model or a tool has written is in it, but for `content_*`, which are asked for
-only on request.
+"""Span attributes of a handoff, a model call and a tool call, by OpenTelemetry's conventions for
+generative AI (https://github.com/open-telemetry/semantic-conventions-genai, as of November
+2026).
+
+Attributes without a convention begin with `handoff.`. No attribute holds text of a person, a model
+or a tool, except for `content_*`, which are off by default. Pure.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def of_handoff(handoff: AgentHandoff, provider: str, model: str | None) -> Attri
 
 
 DROPPED: Attributes = {"handoff.status": "dropped"}
-"""Of a handoff that nobody wants any more."""
+"""Attributes of a handoff that no job needs any more."""
 
 
 def of_result(result: HandoffResult) -> Attributes:

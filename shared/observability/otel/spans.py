@@ -1,4 +1,4 @@
-"""The form of telemetry that tells: one trace a job, whatever processes have worked on it. See
+"""Telemetry that exports spans: one trace for each job, across all its processes. See
 docs/decisions/0013-one-trace.md.
 """
 
@@ -46,7 +46,7 @@ from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
 
 SCOPE = "handoff"
 CLOCKS_APART_S = 1.0
-"""That of Redis and that of a process, where both are kept."""
+"""Difference in seconds between Redis's clock and a process's clock, if both are synchronized."""
 KNOWN_JOBS = 10_000
 """Places that a process remembers: some 200 bytes each."""
 
@@ -93,8 +93,8 @@ class _Told(Span):
 
 
 class _Claimed(Span):
-    """A claim of a handoff, and what came of that: a result, or nobody wants one any more, or,
-    of most, another claim.
+    """A claim of a handoff. It ends with a result, with a handoff that is not needed any more, or
+    most often with another claim.
     """
 
     def __init__(self) -> None:
@@ -178,8 +178,8 @@ class OpenTelemetry(Telemetry):
     def handoff(
         self, handoff: AgentHandoff, model: str | None, started_at: float | None
     ) -> Iterator[Span]:
-        """What is done is below the handoff's span from the first claim on; the span itself is
-        told once, by whoever ends the handoff.
+        """Open a span below the handoff's span, which starts with the first claim. The process that
+        ends the handoff exports the handoff's span once.
         """
         place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _Claimed()
         current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
@@ -224,8 +224,8 @@ class OpenTelemetry(Telemetry):
             yield _Told(span, captures=self._captures)
 
     def job_ended(self, life: JobSpan) -> None:
-        """The span that all others of the job are below. One that ends again, after a retry,
-        has another one for that, below the first.
+        """Export the root span of the job. A job that ends again after a retry gets a second span
+        below the first.
         """
         place = self._place(life.job_id)
         own_id, above = (
@@ -260,8 +260,8 @@ class OpenTelemetry(Telemetry):
     def _working(
         self, name: str, kind: SpanKind, attributes: gen_ai.Attributes
     ) -> Iterator[trace.Span]:
-        """A span for as long as the block takes. Of an error its kind: the text may quote a
-        payload.
+        """Open a span for the block. Only the kind of an error is recorded, because its text may
+        quote a payload.
         """
         with self._tracer.start_as_current_span(
             name,
@@ -277,7 +277,9 @@ class OpenTelemetry(Telemetry):
                 raise
 
     def _place(self, job_id: JobId) -> TracePosition:
-        """By the job's id alone where the store cannot be asked."""
+        """Return the job's position in its trace; by the job's id alone if the store is
+        unreachable.
+        """
         try:
             return self._known(job_id)
         except StoreError:
@@ -287,8 +289,8 @@ class OpenTelemetry(Telemetry):
         return self._decided(place_of(job_id, self._kept))
 
     def _decided(self, place: TracePosition) -> TracePosition:
-        """With the sampler's word where nobody has decided: by the trace's id, so that all
-        processes say the same.
+        """Add the sampler's decision if there is none yet. It depends on the trace's id, so all
+        processes decide the same.
         """
         if place.is_sampled is not None:
             return place
@@ -297,8 +299,8 @@ class OpenTelemetry(Telemetry):
 
 
 def _is_open_since(started_at: float | None) -> bool:
-    """Whether the span that is current here was open at that time: that of a later claim was
-    not when the handoff was begun.
+    """Return whether the current span was open at that time. The span of a later claim was not open
+    when the handoff began.
     """
     began_ns = getattr(trace.get_current_span(), "start_time", None)
     return not started_at or began_ns is None or began_ns < (started_at + CLOCKS_APART_S) * 1e9
@@ -324,7 +326,7 @@ def _below(above: SpanContext) -> context.Context:
 
 
 def _in(above: SpanContext) -> AbstractContextManager[trace.Span]:
-    """What this thread does here is below that span, which somebody else tells of."""
+    """Put the spans of this thread below a span that another process exports."""
     return trace.use_span(
         NonRecordingSpan(above), record_exception=False, set_status_on_exception=False
     )

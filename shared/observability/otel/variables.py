@@ -46,13 +46,13 @@ _CHECKS: Mapping[str, Callable[[str], None]] = {
     "COMPRESSION": _check_compression,
     "PROTOCOL": _check_protocol,
 }
-"""By the last part of the name. `OTEL_EXPORTER_OTLP_TRACES_` goes before `OTEL_EXPORTER_OTLP_`."""
+"""Checks by the last part of the name. `OTEL_EXPORTER_OTLP_TRACES_` takes precedence over
+`OTEL_EXPORTER_OTLP_`.
+"""
 
 
 def problems_of_exporter(environment: Mapping[str, str]) -> Iterator[str]:
-    """Name each variable that cannot be used, and what is wrong with its value. No text holds
-    a value.
-    """
+    """Yield the name of each invalid variable and the fault of its value. No text holds a value."""
     for part, check in _CHECKS.items():
         names = (f"OTEL_EXPORTER_OTLP_TRACES_{part}", f"OTEL_EXPORTER_OTLP_{part}")
         used = next((name for name in names if environment.get(name)), None)

@@ -15,7 +15,7 @@ def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
     """
     try:
         parts = urlsplit(base_url)
-    except ValueError:  # who uses it says so
+    except ValueError:  # the user of the URL reports the fault
         return base_url, {}
     if "@" not in parts.netloc:
         return base_url, {}

@@ -23,9 +23,10 @@ from handoff_queue.shared.types.model import Model
 _NO_KEY = "no-key-needed"
 """Sent to a base URL without a key: the SDK insists on one, a local server does not look."""
 _OTHER_FILES = 256
-"""That a process opens beside its connections to the model: to Redis, logs, documents."""
+"""Files that a process opens in addition to its connections to the model: Redis, logs, documents.
+"""
 _NO_LIMIT = 0
-"""Of connections, in aiohttp's words."""
+"""aiohttp's value for no limit of connections."""
 _PLACES = {
     "bedrock": "AWS_REGION",
     "vertex": "CLOUD_ML_REGION",
@@ -105,9 +106,10 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
 
 
 def _most_connections() -> int:
-    """A process makes as many calls at once as it has slots, and none of them waits for a
-    connection (the SDK's own limit is 1,000), but
-    where the system does not let it open so many: who is beyond waits for one.
+    """Return the number of connections that a process may open.
+
+    A process makes as many calls at once as it has slots, and no call waits for a connection (the
+    SDK's own limit is 1,000). Only the system's limit of open files makes a call wait.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _NO_LIMIT if files == resource.RLIM_INFINITY else max(1, files - _OTHER_FILES)
@@ -124,7 +126,7 @@ def _http_client() -> httpx2.AsyncClient:
 
 
 def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
-    """Of every client."""
+    """Return the options of every client."""
     return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or _http_client()}
 
 

@@ -74,7 +74,7 @@ _MAY_PASS = re.compile(
 protocol and of llama.cpp.
 """
 _WORDS = ("message", "detail", "msg")
-"""Fields of an error in which servers say what is wrong."""
+"""Fields of an error that servers use for their message."""
 _BROKEN = (anthropic.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError)
 _NOT_UNDERSTOOD = (
     anthropic.AnthropicError,
@@ -90,10 +90,9 @@ _NOT_UNDERSTOOD = (
 def as_ours(sending: RequestProgress, settings: ClientSettings) -> Iterator[None]:
     """Raise a `ModelError` for each exception of the SDK and its HTTP client.
 
-    A stream of nonsense fails in many ways inside the SDK's decoder (JSON, lookups,
-    attributes): all of them mean that the server cannot be understood, which may pass. An
-    exception from before the first byte was sent is about credentials, the request or the
-    connection.
+    An invalid stream fails in many ways inside the SDK's decoder (JSON, lookups, attributes). In
+    all cases the server's answer cannot be read, and a retry may help. An exception before the
+    first byte was sent is about credentials, the request or the connection.
     """
     try:
         yield
@@ -154,7 +153,7 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
 
 
 def _of_no_error_status(error: anthropic.APIStatusError, said: str) -> ModelError:
-    """Return what a redirect or an error event of a successful reply means."""
+    """Return the error for a redirect or for an error event of a successful reply."""
     if 300 <= error.status_code < 400 and "location" in error.response.headers:
         return ModelRejected(
             f"the model's server redirects to another address ({error.status_code}): "
@@ -180,7 +179,7 @@ def is_error(value: Any) -> bool:
 
 
 def error_of_event(data: str) -> ModelError:
-    """Return what an error in the place of a reply or an event says, as our error."""
+    """Return the `ModelError` for an error event, or for an error in place of a reply."""
     try:
         body = json.loads(data)
     except ValueError:
@@ -206,8 +205,8 @@ def _of_stream_event(kind: str, said: str) -> ModelError:
 
 
 def _said(body: Any) -> str:
-    """What the server says, in one line, redacted. Some servers leave out the outer object,
-    some send text.
+    """Return the server's message in one line, redacted. Some servers leave out the outer object,
+    and some send text.
     """
     message = body
     if isinstance(body, dict):

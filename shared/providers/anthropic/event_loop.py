@@ -1,6 +1,4 @@
-"""An event loop in a thread of its own, for threads that wait for what comes over hundreds of
-connections.
-"""
+"""An event loop in a separate thread, which reads hundreds of connections for other threads."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from math import inf
 from typing import Any
 
 END_WITHIN_S = 5.0
-"""What is left of the work when a process ends; it is dropped after that."""
+"""Seconds that running work may take at the end of a process; then it is dropped."""
 
 
 BREATH_S = 0.0004
@@ -23,13 +21,13 @@ BREATH_S = 0.0004
 second, and not for each of its words.
 """
 LONGEST_BREATH_S = 0.2
-"""What it may keep a reply waiting; words are shown no more often than that."""
+"""Longest delay of a reply in seconds. Words are shown no more often than that."""
 
 
 class BatchingSelector(selectors.DefaultSelector):
-    """Looks less often the more it finds, so that what comes meanwhile over a connection is
-    read in one go: ten words cost little more than one. With a few connections, it looks at
-    once.
+    """Polls less often when more connections have data, so that one read takes all words that
+    arrived on a connection: ten words cost little more than one. With a few connections it polls
+    at once.
     """
 
     def __init__(
@@ -40,7 +38,7 @@ class BatchingSelector(selectors.DefaultSelector):
         self._not_before = -inf
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As all selectors do, at most `LONGEST_BREATH_S` later."""
+        """Poll as all selectors do, at most `LONGEST_BREATH_S` later."""
         breath_s = self._not_before - self._now()
         if timeout is not None:
             breath_s = min(breath_s, timeout)
@@ -50,7 +48,9 @@ class BatchingSelector(selectors.DefaultSelector):
         found = super().select(timeout)
         if (
             len(found) > 1
-        ):  # what was read has the loop look at once for more, and the few that it finds then must not cut the breath short
+        # after a read the loop polls again at once, and the few results of that poll must not end
+        # the delay
+        ):
             self._not_before = max(
                 self._not_before, self._now() + min(LONGEST_BREATH_S, BREATH_S * len(found))
             )
@@ -71,11 +71,11 @@ class EventLoop:
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
     def run(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Have the loop do this, in the caller's context. Who cancels what is given back
-        cancels the work at once.
+        """Run the coroutine in the loop, in the caller's context. Cancel the future to cancel the
+        coroutine at once.
 
         Raises:
-            RuntimeError: there are as many threads as there may be.
+            RuntimeError: the limit of threads is reached.
         """
         with self._lock:
             if (
@@ -101,7 +101,7 @@ class EventLoop:
         return loop, thread
 
     def _end(self) -> None:
-        """Cancel what is still at work, and end the thread."""
+        """Cancel the running coroutines, and end the thread."""
         with self._lock:
             running, self._running = self._running, None
         if running is None or not running[1].is_alive():

@@ -37,17 +37,18 @@ from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse
 
 CONNECT_TIMEOUT_S = 10.0
 REST_WITHIN_S = 2 * LONGEST_BREATH_S
-"""How long a whole reply is kept back for the end of its body, which the next call's
-connection depends on: it is there already as a rule, and a new connection is not much cheaper.
+"""Seconds for which a complete reply waits for the end of its body. The connection is free for the
+next call only after it. Usually the end is there already, and a new connection is not much
+cheaper.
 """
 CLOSE_WITHIN_S = 5.0
-"""So long is waited for connections to be given back."""
+"""Seconds to wait until connections are given back."""
 READING = EventLoop("model-calls")
-"""Where all replies of this process are read, whoever's they are."""
+"""The loop that reads all replies of this process."""
 _PAID = ("message_start", "message_delta")
-"""The events that say what has been used so far."""
+"""Events that report usage."""
 _STRICTNESS = ("output_config", "output_format", "strict", "json_schema", "schema")
-"""What a 400 speaks of when the server takes no structured outputs."""
+"""Words in a 400 of a server that takes no structured outputs."""
 
 Client = (
     anthropic.AsyncAnthropic
@@ -58,12 +59,12 @@ Client = (
 
 
 class AnthropicModel:
-    """One client, shared by all threads of a process: it costs tens of megabytes, a connection
-    pool and a TLS context.
+    """One client, shared by all threads of a process, because a client costs tens of megabytes, a
+    connection pool and a TLS context.
 
-    All replies are read by one event loop, while each caller's thread pulses: a thread for
-    every stream, woken by every word, costs several times as much, and a blocked read could
-    not be interrupted.
+    One event loop reads all replies, while each caller's thread pulses. A reader thread for every
+    stream, woken by every word, costs several times as much, and a blocked read cannot be
+    interrupted.
     """
 
     def __init__(self, client: Client) -> None:
@@ -96,7 +97,7 @@ class AnthropicModel:
             self._at_work.discard(exchange)
 
     def close(self) -> None:
-        """Who still waits for a reply is told that there will be none."""
+        """End all waiting calls with an error."""
         for exchange in tuple(self._at_work):
             exchange.give_up()
         is_open, self._is_open = self._is_open, False
@@ -130,7 +131,7 @@ class _Exchange:
         """Wakes who waits: there is something to see."""
 
     def wait(self, on_pulse: Callable[[Pulse], None], every_s: Callable[[], float]) -> ModelReply:
-        """Pulse until the reply is whole, after so many seconds at the latest."""
+        """Pulse until the reply is complete. The interval of the pulses is `every_s`."""
         pulse, taken, came_at = Pulse(), -1, time.monotonic()
         while True:
             with suppress(Empty):
@@ -177,7 +178,7 @@ class _Exchange:
                     await stream.close()
             self._is_over(self._reply)
         except asyncio.CancelledError:
-            self.give_up()  # nobody waits any more, or the process ends
+            self.give_up()  # the caller has stopped, or the process ends
             raise
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
             self._is_over(error)
@@ -215,8 +216,8 @@ class _Exchange:
     async def _take_all(
         self, events: AsyncIterator[dict[str, Any]], gathering: PartialReply
     ) -> None:
-        """Who waits is woken for what is paid, and sees words when its clock wakes it: to be
-        woken costs as much as to read a word.
+        """Take all events. A waiting thread is woken for paid usage, and sees words at its next
+        pulse: a wake-up costs as much as a word.
         """
         async for event in events:
             gathering.take(event)
@@ -227,9 +228,10 @@ class _Exchange:
 
 
 async def _posted(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
-    """The stream of the reply. The provider's own client, and Foundry's, which is one, get the
-    request as text: of one that comes in parts it first copies each part. Bedrock's and
-    Vertex's change the parts.
+    """Return the stream of the reply.
+
+    Anthropic's own client and Foundry's get the request as text, because they copy each part of a
+    request first. Bedrock's and Vertex's clients change the parts.
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)

@@ -1,5 +1,5 @@
-"""A `ModelCall` as the keyword arguments of `client.messages.create`: what is cached, and how
-strictly schemas bind.
+"""Conversion of a `ModelCall` to the arguments of `client.messages.create`: caching, and strict
+schemas.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _LOOSE = (
     "$dynamicRef",
     "definitions",
 )
-"""Keywords that strict output does not know, or that change what a schema means when they are
-dropped.
-"""
+"""Keywords that strict output does not know, or whose removal changes the meaning of a schema."""
 
 
 def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.rate_limits import RateLimits
 from handoff_queue.shared.types.usage import Usage
 
 _AWS = "amazon.eventstream"
-"""In the content type of Bedrock's streams, whose framing is not that of server-sent events."""
+"""Content type of Bedrock's streams. Their framing differs from server-sent events."""
 _DONE = "[DONE]"
 """The last data of a stream of some servers that also speak OpenAI's protocol."""
 _MOST_ERROR_BYTES = 16_000
@@ -76,7 +76,8 @@ class _Remembered:
 
 
 def _check_no_error(body: bytes) -> None:
-    """Raise what a body without events says, such as a JSON error that was sent as plain text."""
+    """Raise the error in a body without events, such as a JSON error that was sent as plain text.
+    """
     text = body.decode(errors="replace").strip().removeprefix("data:")
     try:
         value = STRICT.decode(text)
@@ -87,11 +88,10 @@ def _check_no_error(body: bytes) -> None:
 
 
 class PartialReply:
-    """What has come of a reply so far, written by one thread and looked at by another. Blocks
-    stay as the server wrote them, known type or
-    not: they are sent back in the next turn.
+    """The part of a reply that has arrived. One thread writes it, and another reads it.
 
-    What is added is checked as it comes, so that whoever looks finds texts where texts belong.
+    Blocks stay as the server wrote them, also blocks of unknown types, because the next turn sends
+    them back. Each piece is checked when it arrives, so a reader finds texts where texts belong.
     """
 
     def __init__(self, model: str, limits: RateLimits) -> None:
@@ -106,11 +106,13 @@ class PartialReply:
         self._inputs: dict[int, list[str]] = {}
         self._lock = threading.Lock()
         self.taken = 0
-        """Events so far: who looks sees by it whether anything has come since."""
+        """Number of events so far. A reader compares it to see whether an event arrived."""
 
     def take(self, event: dict[str, Any]) -> None:
-        """Add one event. Raises: LookupError, TypeError, ValueError: the server does not know
-        what it says.
+        """Add one event.
+
+        Raises:
+            LookupError, TypeError, ValueError: the event is not valid.
         """
         with self._lock:
             self.taken += 1
@@ -166,11 +168,11 @@ class PartialReply:
             )
 
     def reply(self, request_id: str | None) -> ModelReply:
-        """The whole reply.
+        """Return the complete reply.
 
         Raises:
             ModelUnreachable: the stream ended before the reply did.
-            ValueError: it holds what could not be stored.
+            ValueError: the reply contains a value that cannot be stored.
         """
         if not self.has_started or (self.stop_reason is None and not self.is_over):
             raise ModelUnreachable(
@@ -293,8 +295,8 @@ def _known(usage: object) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> Any:
-    """A call's arguments. What does not parse stays a string: the loop's check of the schema
-    tells the model.
+    """Return a call's arguments. Invalid JSON stays a string: the loop's check of the schema tells
+    the model.
     """
     if not text.strip():
         return {}

@@ -39,22 +39,22 @@ _NOT_AT_THE_TOP = ("allOf", "anyOf", "oneOf")
 MOST_DEFINITION_CHARS = 30_000
 """Of a tool's description and schema: some 8,000 tokens, paid in each turn."""
 _CONTEXT: ContextVar[CallContext] = ContextVar("call")
-"""That of the call that this thread runs."""
+"""Context of the call that this thread runs."""
 
 
 def tool_from(
     function: Callable[..., Any], *, name: str | None = None, repeatable: bool | None = None
 ) -> Tool:
-    """The function as a tool, called `name` or like the function.
+    """Return the function as a tool, called `name` or like the function.
 
-    Its docstring is the description; each parameter needs a type. What it returns is shown to
-    the model as `output_of` says. An attribute `repeatable = False` on the function (or the
-    argument) says that it must not run again after a crash. A parameter of the type
-    `CallContext` is filled in by the worker.
+    Its docstring is the description; each parameter needs a type. `output_of` describes how the
+    model sees the returned value. An attribute `repeatable = False` on the function (or the
+    argument) says that it must not run again after a crash. The worker fills in a parameter of the
+    type `CallContext`.
 
     Raises:
         InvalidTool: no docstring, no types, a generator, or something that the Messages API
-        does not take.
+            does not take.
     """
     name = str(name or getattr(function, "__name__", ""))
     if not _NAME.fullmatch(name):
@@ -66,7 +66,8 @@ def tool_from(
     try:
         wrapped = anthropic.beta_tool(signature.as_the_model_calls_it(function, name))
         schema = {key: value for key, value in dict(wrapped.input_schema).items() if key != "title"}
-    except Exception as error:  # whatever a user's annotations make pydantic raise is about that file, not about us
+    # any error that pydantic raises for a user's annotations is about that file
+    except Exception as error:
         raise InvalidTool(
             f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})"
         ) from error
@@ -86,7 +87,7 @@ def tool_from(
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What a function takes: from the model, and from the worker."""
+    """Parameters of a function: from the model, and from the worker."""
 
     doc: str
     shown: tuple[inspect.Parameter, ...]
@@ -138,7 +139,7 @@ class _Signature:
 
 
 def _described(function: Callable[..., Any]) -> tuple[Any, frozenset[str]]:
-    """Return what has the docstring and the types of a callable, and the parameters that a
+    """Return the object with the docstring and the types of a callable, and the parameters that a
     `functools.partial` has filled in.
     """
     fixed = set[str]()
@@ -179,10 +180,10 @@ def _check_whole_characters(name: str, text: str) -> None:
 
 
 def _check_definition(name: str, description: str, schema: Mapping[str, Any]) -> None:
-    """Refuse what the Messages API would refuse in each request of the specialist.
+    """Refuse a tool that the Messages API would refuse in each request of the specialist.
 
     Raises:
-        InvalidTool
+        InvalidTool: the tool would be refused.
     """
     try:
         text = json.dumps([description, schema], ensure_ascii=False, allow_nan=False)

@@ -178,7 +178,7 @@ def _system_words(error: aiohttp.ClientConnectorError) -> str:
 
 
 def _way(settings: ClientSettings) -> str:
-    """Return what a connection to the server depends on."""
+    """Return the part of the configuration that a connection to the server depends on."""
     proxy = proxy_of("https", os.environ) or proxy_of("http", os.environ)
     return f"the network, {f'{proxy[0]} ' if proxy else ''}and {settings.address}"
 
