@@ -166,10 +166,10 @@ def approve(
 def find_steps(
     store: Store, state: JobState, question: Question, steps: Sequence[str], rows: Sequence[str]
 ) -> tuple[StepId, ...]:
-    """Return the ids of the steps that a person means. Empty: all of them.
+    """Return the ids of the steps that a person names. Empty: all asked steps.
 
     Raises:
-        UserError: the job does not ask about one of the steps, or has no such step or row.
+        UserError: the job does not ask about a named step, or has no such step or row.
     """
     if not (steps or rows):
         return ()

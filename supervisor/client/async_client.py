@@ -112,8 +112,8 @@ class AsyncClient:
         """Yield the job's events after a version, oldest first; with `follow`, until it has ended.
 
         Raises:
-            UnknownJob: there is no such job, or it was deleted meanwhile.
-            StoreUnavailable: Redis stays away for `RECONNECT_FOR_S` seconds.
+            UnknownJob: the job does not exist, or was deleted during the call.
+            StoreUnavailable: Redis is unreachable for `RECONNECT_FOR_S` seconds.
         """
         if not follow:
             for recorded in await self._read(job_id, after):

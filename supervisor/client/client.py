@@ -116,7 +116,7 @@ class Client:
     def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
         """Yield the events of the job after the version `after`, the oldest first.
 
-        With `follow`, the iterator waits for new events until the job has ended. To continue
+        The iterator waits for new events until the job has ended, if `follow` is true. To continue
         later, pass the version of the last event.
 
         Raises:
@@ -167,7 +167,7 @@ class Client:
 
         Raises:
             UnknownJob: there is no such job.
-            UserError: the job has no handoff with one of these ids.
+            UserError: the job has no handoff with a given id.
         """
         from handoff_queue.supervisor.client.report import handoffs_on
 
@@ -248,15 +248,16 @@ class Client:
         steps: Sequence[str] = (),
         rows: Sequence[str] = (),
     ) -> None:
-        """Approve what a job waits for.
+        """Approve the open question of a job.
 
-        `plan`: a plan that replaces the plan of the job, in the form of `result(...).plan`.
-        `steps`: approve only these of the steps that the job asks about. `rows`: approve only
-        the copies with these keys of a step with `for_each`.
+        Args:
+            plan: a plan that replaces the plan of the job, in the form of `result(...).plan`.
+            steps: approve only these steps.
+            rows: approve only the copies with these keys of a step with `for_each`.
 
         Raises:
-            UserError: the job does not wait for an approval, or does not ask about one of the
-                steps. If `plan` has errors, the message has a line for each error.
+            UserError: the job does not wait for an approval, or does not ask about a given
+                step. If `plan` has errors, the message has a line for each error.
         """
         from handoff_queue.supervisor.client.approvals import approve
 
@@ -272,11 +273,12 @@ class Client:
         plan: JsonValue = None,
         rows: Sequence[str] = (),
     ) -> None:
-        """Reject what a job waits for. The plan, the steps or the answer are made again.
+        """Reject the open question of a job. The plan, the steps or the answer are made again.
 
-        `note`: what to change. `plan`: your own draft, which the planner reads, in the form of
-        `result(...).plan`. `rows`: reject only the copies with these keys of a step with
-        `for_each`.
+        Args:
+            note: the change that is needed.
+            plan: a draft, which the planner reads, in the form of `result(...).plan`.
+            rows: reject only the copies with these keys of a step with `for_each`.
 
         Raises:
             UserError: the job does not wait for an approval, or has no such step or row. If
@@ -336,7 +338,7 @@ class Client:
         delete_job(self.store, job_id)
 
     def standing(self, job_id: JobId) -> JobStanding:
-        """Return the status and the usage of the job, and what the job waits for.
+        """Return the status and the usage of the job, and the reason if it waits.
 
         Raises:
             UnknownJob: there is no such job.

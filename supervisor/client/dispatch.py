@@ -107,9 +107,9 @@ class Dispatcher:
         self._tell(job_id, "task-revoked", tasks)
 
     def tell_ended(self, end: JobSpan) -> None:
-        """Show the end of a job in Flower, as a task `supervisor.job` of its own.
+        """Show the end of a job in Flower, as a separate task `supervisor.job`.
 
-        The event counts for the worker of the current task. Outside of a task, send nothing.
+        The event counts for the worker of the current task. Outside a task, nothing is sent.
         """
         shown: dict[str, Any] = {
             "uuid": f"{end.job_id}:end-{end.retries + 1}",
@@ -130,7 +130,7 @@ class Dispatcher:
         self._tell(end.job_id, event, [shown])
 
     def _tell(self, job_id: JobId, event: str, tasks: Sequence[Mapping[str, Any]]) -> None:
-        """Send an event for each of these tasks to Flower. A failure has no effect on the job."""
+        """Send an event for each task to Flower. A failure has no effect on the job."""
         task = self._app.current_worker_task
         if task is None or not tasks:
             return

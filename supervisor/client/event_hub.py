@@ -46,7 +46,7 @@ class Subscription:
         self.job_id = job_id
         self.loop = loop
         self.has_ended = False
-        """Whether a check of the job's status has seen its end."""
+        """True if a check of the job's status has seen its end."""
         self._error: HandoffError | None = None
         self._events: deque[Recorded] = deque(maxlen=BACKLOG)
         self._has_news = asyncio.Event()
@@ -201,7 +201,7 @@ class EventHub:
         has_ended: bool = False,
         error: HandoffError | None = None,
     ) -> None:
-        """Deliver news to all followers of these jobs, each on its own event loop.
+        """Deliver news to all followers of the jobs, each on the follower's event loop.
 
         A follower that gets an error is unsubscribed: it will not read any more.
         """

@@ -54,7 +54,7 @@ class Export(Message):
     handoffs: dict[HandoffId, HandoffStanding]
     """State, worker, claims, times and usage of each handoff."""
     turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}  # noqa: RUF012 (pydantic copies it)
-    """Turns of open handoffs. With HANDOFF_KEEP_TURNS, the turns of all handoffs."""
+    """Turns of open handoffs. HANDOFF_KEEP_TURNS adds the turns of all handoffs."""
     documents: tuple[Document, ...] = ()
     """The documents in the manifest, then the pages that tools fetched."""
     texts: dict[str, str] | None = None
@@ -113,7 +113,7 @@ def _cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
             return {key: _cleaned(item, redactor, key) for key, item in value.items()}
         case list():
             return [_cleaned(item, redactor) for item in value]
-        case str() if name == "webhook_url":  # whoever has the address may post there
+        case str() if name == "webhook_url":  # any person with the address may post to it
             parts = urlsplit(value)
             return f"{parts.scheme}://{parts.hostname}/{HIDDEN}"
         case str():

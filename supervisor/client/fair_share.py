@@ -19,8 +19,9 @@ def fair_parts(
 ) -> dict[str, float]:
     """Return the part of its wanted work, from 0 to 1, that each role gets.
 
-    `wants`: for each role, the usage of each limit in a second. `allowed`: what each known
-    limit allows in a second.
+    Args:
+        wants: for each role, the usage of each limit in a second.
+        allowed: the allowance of each known limit in a second.
     """
     growing, parts = set(wants), dict.fromkeys(wants, 1.0)
     while growing:

@@ -1,13 +1,12 @@
 """Statistics of the fleet, and usage of jobs.
 
-The length of a queue alone misleads an autoscaler. If the provider lets no more calls through,
-additional workers only wait. So the wanted slots of a role are compared with each rate limit
-of the buckets that its newest handoffs used: requests, input tokens and output tokens. Roles
-that share a bucket get fair shares (`supervisor.client.fair_share`). An unknown limit limits
-nobody.
+The length of a queue alone misleads an autoscaler. If the provider admits no more calls, additional
+workers only wait. So the wanted slots of a role are compared with each rate limit of the buckets
+that its newest handoffs used: requests, input tokens and output tokens. Roles that share a bucket
+get fair shares (`supervisor.client.fair_share`). An unknown limit has no effect.
 
-While a bucket is refused, its throttled and queued handoffs want no slot. Only handoffs that
-have a slot keep it.
+While a bucket is refused, its throttled and queued handoffs need no slot. Only handoffs that have a
+slot keep it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from handoff_queue.supervisor.client.fair_share import Limit, fair_parts
 
 
 def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
-    """What the budget has counted for a job or a handoff, in the form of `JobResult.usage`."""
+    """Return the counted usage of a job or a handoff, in the form of `JobResult.usage`."""
     return {
         "turns": books.turns,
         "input_tokens": books.input_tokens,
@@ -43,7 +42,7 @@ def usage_of(books: JobStanding | HandoffStanding) -> dict[str, Any]:
 
 
 NEWEST = 50
-"""Newest handoffs of a role that the statistics use. After so many, a changed model shows."""
+"""Newest handoffs of a role that the statistics use, so that a changed model shows soon."""
 NOBODY = QueueBacklog(0, None)
 
 
@@ -83,8 +82,8 @@ class FleetStats:
     supervisors: int
     roles: tuple[RoleStats, ...]
     thinking: RoleStats
-    """The supervisor's roles together, under the name of their queue. Supervisors run them
-    beside their other work.
+    """The supervisor's roles together, under the name of their queue. Supervisors run them in
+    addition to their other work.
     """
     lanes: tuple[RateLimitBucket, ...]
     spent_today: DaySpending
@@ -105,7 +104,7 @@ class FleetStats:
 
 
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]
-"""For each role, the usage of its newest handoffs: see `History.read`."""
+"""Usage of the newest handoffs, by role: see `History.read`."""
 
 
 def stats_of(
@@ -189,7 +188,7 @@ def _held(
 
 
 def _allowed(lanes: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
-    """Return what the providers allow in a second, as far as they have reported it."""
+    """Return the providers' allowance in a second, as far as they have reported it."""
     return {
         (lane.name, what): one.limit / window_s
         for lane in lanes

@@ -13,8 +13,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def follow_on(store: Store, request: Request) -> EarlierWork | None:
-    """Return the results of `request.after`, or None. The job keeps the earlier documents if
-    it has none of its own.
+    """Return the results of `request.after`, or None. A job without documents of its own keeps the
+    earlier documents.
 
     Raises:
         UnknownJob: there is no such job.

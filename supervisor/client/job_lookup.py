@@ -53,11 +53,11 @@ def find_job(store: Store, text: str) -> JobId:
 
 
 def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
-    """Return the only one of the jobs with ids that begin with `prefix`.
+    """Return the only job with an id that begins with `prefix`.
 
     Raises:
-        UnknownJob: there is none.
-        UserError: there are several; names up to `MOST_CANDIDATES` of them.
+        UnknownJob: no id begins with `prefix`.
+        UserError: several ids do; the message names up to `MOST_CANDIDATES`.
     """
     if not job_ids:
         raise UnknownJob(f"no job has an id that begins with {prefix} (see `handoff list`)")

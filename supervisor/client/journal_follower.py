@@ -86,7 +86,9 @@ def wait_for_end(
         try:
             if (
                 patience.is_away
-            ):  # a look may block until the next outage: who has come back says so at once
+            # a check may block until the next outage, so a follower that has reconnected reports it
+            # at once
+            ):
                 status = get_standing(store, job_id).status
                 patience.renew()
                 continue

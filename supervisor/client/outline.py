@@ -164,7 +164,7 @@ def _reviews(glance: JobSummary) -> tuple[dict[str, Any], ...]:
 def _told(
     store: Store, glance: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
 ) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
-    """Return short forms of these handoffs, and the answer if it is short."""
+    """Return short forms of the handoffs, and the answer if it is short."""
     job_id = glance.job.job_id
     books = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests = [digest for one in books.values() for digest in (one.message, one.result) if digest]

@@ -156,7 +156,7 @@ class JobResult(Message):
     the quote.
     """
     mode: Mode = Mode.TEAM
-    """The mode that the user asked for. For `auto`, the mode that the router chose."""
+    """The requested mode. A job of mode `auto` has the mode that the router chose."""
     route: dict[str, Any] | None = None
     """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
     plan: dict[str, Any] | None = None
@@ -191,10 +191,11 @@ class JobResult(Message):
     that the judge accepts; null: disputed.
     """
     approvals: tuple[dict[str, Any], ...] = ()
-    """{version, what, why, asked_at, decision, by, note, draft, own_plan}. `decision` is null
-    until a person decides. `draft` is the answer that waits for approval. `own_plan` is the
-    plan that a person gave. With an approval, the job uses this plan. With a rejection, the
-    planner starts from it.
+    """Approvals: {version, what, why, asked_at, decision, by, note, draft, own_plan}.
+
+    `decision` is null until a person decides. `draft` is the answer that waits for approval.
+    `own_plan` is the plan that a person gave: after an approval the job uses this plan, and after a
+    rejection the planner starts from this plan.
     """
     gaps: tuple[dict[str, Any], ...] = ()
     """{step, specialist, why, likely_usd} of each part that is missing or incomplete.
@@ -231,7 +232,7 @@ class JobResult(Message):
     waits_for: tuple[str, ...] = Field(default=(), exclude=True)
     """One line for each question of the job to a person."""
     has_open_points: bool = Field(default=False, exclude=True)
-    """Whether the answer names open points."""
+    """True if the answer names open points."""
     row_results: tuple[Row, ...] = Field(default=(), exclude=True)
     """The rows of every repeated step."""
     last_repeated: frozenset[str] = Field(default=frozenset(), exclude=True)

@@ -1,4 +1,4 @@
-"""A request: what a job is asked to do, and within which limits; and the checks of its fields."""
+"""A request: the text and limits of a job, and the checks of its fields."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ class Request:
     idempotency_key: str | None = None
     """Requests with the same key and the same content are one job."""
     mode: Mode | None = None
-    """How the job is supervised. None: HANDOFF_MODE. With a workflow, the mode is `pipeline`."""
+    """Mode of the job. None: HANDOFF_MODE. A workflow always has the mode `pipeline`."""
     workflow: Workflow | None = None
     """The workflow that gives the plan; see `read_workflow`."""
     items: Items = field(default_factory=Items)
@@ -335,7 +335,7 @@ class Request:
     The supervisor sends the task to HANDOFF_ON_END_BROKER_URL when the job has ended.
     """
     approvals: Approvals | None = None
-    """What a person approves before the job continues. None: nothing."""
+    """Subjects that a person approves before the job continues. None: no approval."""
 
 
 def gating_in(request: Request, settings: Settings) -> AnswerGates:
@@ -475,8 +475,8 @@ def _check_encodable(request: Request) -> None:
 
 
 def _check_prices(request: Request, settings: Settings) -> None:
-    """Check that prices are known if the budget is in money. A named model is a real model,
-    whatever models this process has.
+    """Check that prices are known if the budget is in money. A named model is a real model, also if
+    this process has other models.
     """
     bound = "--max-usd" if request.limits.max_microusd is not None else "--approve-above-usd"
     above_microusd = request.approvals.above_microusd if request.approvals else None
@@ -500,7 +500,7 @@ def _check_prices(request: Request, settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EarlierWork:
-    """What an earlier job leaves to the job that continues it."""
+    """Results and documents of an earlier job for the job that continues it."""
 
     earlier: Earlier
     given: tuple[Given, ...]

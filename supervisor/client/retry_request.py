@@ -30,10 +30,11 @@ def retry_commit(
     *,
     whole: bool = False,
 ) -> Commit:
-    """Return the commit of a retry, valid for this state only. Of two retries at once, one
-    fails.
+    """Return the commit of a retry, valid for this state only. If two clients retry at once, one
+    retry fails.
 
-    `due_at`: Unix time in seconds at which a sweeper evaluates the job if the wake-up is lost.
+    Args:
+        due_at: Unix time in seconds at which a sweeper evaluates the job if the wake-up is lost.
 
     Raises:
         UserError: see `retry_of`.
@@ -69,7 +70,7 @@ def resume_commit(state: JobState, event: RetryRequested, due_at: float) -> Comm
 def retry_job(
     store: Store, job_id: JobId, from_step: str | None, new: NewLimits, *, whole: bool = False
 ) -> None:
-    """Store a retry, and try again if the journal of the job changes meanwhile.
+    """Store a retry, and try again if the journal of the job changes during the call.
 
     Raises:
         UserError: see `retry_of`, or the documents of the job are gone.
@@ -85,6 +86,6 @@ def retry_job(
         keep_documents(store, state)
         with suppress(
             VersionConflict
-        ):  # its webhook was tried meanwhile, or somebody else retries it
+        ):  # its webhook was tried in the meantime, or another client retries the job
             store.journal.commit(commit)
             return

@@ -45,7 +45,7 @@ class Row(Message):
 
 
 def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
-    """Read the rows that a job has now. Of the payloads, only the plan and the rows' results.
+    """Return the rows that a job has now. Only the plan and the rows' results are read.
 
     Raises:
         UnknownJob: there is no such job.

@@ -296,13 +296,14 @@ class Admission:
     def check(self, made: Submission, request: Request) -> None:
         """Check a request before it becomes this job.
 
+        A job that exists by its key is accepted. Without any worker the first two checks pass:
+        workers may start later.
+
         Raises:
-            UserError: the job needs a real model and no worker has a key, or nobody has ever
-                served its fact-checker. Without any worker, neither is refused: workers may
-                start later.
+            UserError: the job needs a real model and no worker has a key, or its fact-checker was
+                never served.
             BudgetSpent: the tenant or the installation has spent its budget for the day.
-            StoreUnavailable: Redis is filled above the mark. A job that exists by its key is
-                accepted.
+            StoreUnavailable: Redis is filled above the mark.
         """
         check_fact_checker(self._store, made.event.fact_checker)
         if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
@@ -335,11 +336,11 @@ class Admission:
 def check_fact_checker(store: Store, name: str | None) -> None:
     """Check that the fact-checker of a job is served, or was served before.
 
-    If its workers are away, the answer leaves with a note that it was not checked. The queue
-    does not count, because a workflow makes a queue for any name.
+    If its workers are away, the answer leaves with a note that it was not checked. The queue does
+    not count, because a workflow makes a queue for any name.
 
     Raises:
-        UserError: nobody serves or has served the fact-checker, and other workers are running.
+        UserError: no worker serves or has served the fact-checker, and other workers are running.
     """
     served = store.presence.served() if name else {}
     if name and served and name not in served and not store.history.read([name])[0][name]:

@@ -111,7 +111,7 @@ def _start_telemetry(store: Store, settings: Settings) -> None:
 
 
 def _slices(all_of: Iterable[Made]) -> Iterator[list[Made]]:
-    """Yield slices, none of them empty. A request that cannot be made ends its slice."""
+    """Yield slices that are not empty. A request that cannot be made ends its slice."""
     some, chars = list[Made](), 0
     try:
         for one in all_of:

@@ -43,7 +43,7 @@ class MissingRole:
     command.
     """
     are_all: bool = True
-    """False: more steps may wait, and nobody has counted them."""
+    """False if more steps may wait than were counted."""
 
     def __str__(self) -> str:
         match self.steps:

@@ -1,5 +1,5 @@
-"""What calls can cost, as far as it is known before they are made: those that bring a job to
-its end, and the first one of a sub-team.
+"""Upper bounds of calls before they are made: the calls that bring a job to its end, and the first
+call of a sub-team.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS
 from handoff_queue.supervisor.roles.instructions import read_role
 
 FRAME_BYTES = 4_000
-"""Of what stands around the texts of a closing call: its job, its tags, the schema of its answer.
-"""
+"""Bytes around the texts of a closing call: its job, its tags, the schema of its answer."""
 UNWRITTEN_CHARS = 6_000
-"""Of a result that is not there yet: two pages and the claims below them. One that is there
-counts as it is.
+"""Assumed characters of a missing result: two pages and their claims. An existing result counts
+with its own length.
 """
 ESCAPED = 1.25
 """Bytes of a request for each character of a result: it is JSON within JSON there, full of quotes.
@@ -79,20 +78,24 @@ class CostForecast:
         return self._most("planner", state, HIDDEN_TOKENS)
 
     def _most(self, role: str, state: JobState, read: int) -> WorstCase:
-        """`read`: tokens of input beside the role's own instructions."""
+        """Return the upper bound of a role's call.
+
+        Args:
+            read: tokens of input in addition to the role's instructions.
+        """
         spec = self._specs.get(role) or self._fact_checker(state)
         try:
             model = self._models.name_of(state.submitted.model, spec)
         except (
             MissingCredentials
-        ):  # then it makes no call in this process, and where it does, that one says what it costs
+        ):  # the role makes no call in this process; the process that makes one knows its cost
             return WorstCase(0, 0, 0)
         call = ModelCall(model, system="", messages=(), max_output_tokens=spec.max_output_tokens)
         return self._prices.worst(call, len(spec.instructions.encode()) + read)
 
 
 def _read(state: JobState) -> int:
-    """Tokens of input beside the role's own instructions."""
+    """Return the tokens of input in addition to the role's instructions."""
     submitted, plan = state.submitted, state.plan
     frame = HIDDEN_TOKENS + FRAME_BYTES + len(STANDING_RULES) + len(ENVELOPE_RULES)
     asked = min(submitted.request.size, MAX_REQUEST_CHARS) + (plan.plan.size if plan else 0)

@@ -135,7 +135,7 @@ class DecisionRecorder:
         """Each with its text."""
 
     def record(self, state: JobState, command: Command, into: PendingWrites) -> None:  # noqa: PLR0912 (one case a command)
-        """What the command makes true when it is committed, and what is to be done then."""
+        """Add the events and writes of a command, and the actions after the commit."""
         match command:
             case MakePlan():
                 self._make_plan(state, command, into)
@@ -313,7 +313,7 @@ class DecisionRecorder:
         if allowed == ():
             return False
         served = self._store.presence.served().get(spec.name)
-        if served is None:  # all its workers are away, and what they may do is in the plan
+        if served is None:  # no worker of the specialist runs, and the plan holds its rights
             return bool(outline.acts)
         if spec.task_with_effect is not None:
             return True
@@ -432,7 +432,7 @@ class DecisionRecorder:
         ]
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
-        """Of a job that has one."""
+        """Return the spec of the fact-checker. The job must have one."""
         assert state.submitted.fact_checker is not None
         spec, _, _ = pin_spec(
             state, state.submitted.fact_checker, self._library, self._store.presence

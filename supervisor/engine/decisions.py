@@ -147,11 +147,14 @@ class DecisionMaker:
     def commit(
         self, decision: Decision, look: EvaluationLease, *, thinks_here: bool, insists: bool = False
     ) -> CommittedDecision:
-        """Commit a decision, and claim the role's handoff that it issues if this process runs
-        it. `insists`: see `Commit`.
+        """Commit a decision, and claim the role's handoff that it issues if this process runs the
+        handoff.
+
+        Args:
+            insists: see `Commit`.
 
         Raises:
-            VersionConflict: somebody else has made progress.
+            VersionConflict: another process has made progress.
         """
         commit = replace(self._commit(decision, decision.before, look), insists=insists)
         ready = self._ready(decision, look) if thinks_here else None

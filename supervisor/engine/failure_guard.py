@@ -96,11 +96,13 @@ class FailureGuard:
             self._store.journal.set_due(look.job_id, None, state.version if state else 0, look.name)
 
     def _end(self, look: EvaluationLease, why: str, *, in_its_time: bool = True) -> JobState | None:
-        """As failed, unless it has ended. Returns the state before that. `in_its_time`: also
-        before its deadline.
+        """End the job as failed, unless it has ended. Return the state before.
+
+        Args:
+            in_its_time: True to end it also before its deadline.
 
         Raises:
-            VersionConflict: others went on with it, `MOST_CONFLICTS` times in a row.
+            VersionConflict: other processes made progress, `MOST_CONFLICTS` times in a row.
             MalformedMessage: the journal cannot be read.
         """
         for conflicts in range(MOST_CONFLICTS):
@@ -121,8 +123,8 @@ class FailureGuard:
         raise AssertionError("the last conflict is raised")
 
     def _commit_end(self, state: JobState, why: str, look: EvaluationLease) -> None:
-        """Nothing is decided, checked, priced or put into words. What is left to do about an
-        ended job another look does.
+        """End the job without any decision, check, price or text. Another evaluation does the rest
+        of the work for an ended job.
         """
         now = self._store.connection.now()
         end = JobEnded(

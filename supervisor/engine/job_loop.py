@@ -50,12 +50,12 @@ from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_TOLD = 1_000
-"""Of the handoffs that a decision drops, Flower is told of."""
+"""Dropped handoffs of a decision that Flower is told about."""
 MOST_CONFLICTS = 50
-"""In a row; every one of them means that somebody else has made progress."""
+"""Conflicts in a row. Each conflict means that another process has made progress."""
 TRIES_TO_END = 1
-"""On all results that there are; then a job ends without those that have come since. Of
-thousands of steps at work one always has ended meanwhile.
+"""Tries to end a job with all existing results. After that a job ends without newer results: with
+thousands of running steps there is always a newer one.
 """
 
 log = log_of(__name__)
@@ -95,7 +95,7 @@ class JobLoop:
             StoreUnavailable: the sweeper tries again.
         """
         with self._together.place(job_id, suspects) as place:
-            if place is not None:  # or somebody else looks for this one, too
+            if place is not None:  # otherwise another thread evaluates this wake-up, too
                 self._look_at(job_id, place)
 
     def _look_at(self, job_id: JobId, place: WakeUpTicket) -> None:
@@ -130,8 +130,8 @@ class JobLoop:
                 time.sleep(0.002 * min(conflicts, 10))
                 state = self._states.load(job_id)
                 if state is not None and state.handoffs - known.handoffs >= MOST_IN_A_SLICE:
-                    # whoever has handed out a whole slice goes on: two would prepare each next
-                    # one, and one in vain
+                    # the process that published a whole slice continues: two would prepare the same
+                    # next slice
                     look.interrupted()
                     return
 
@@ -159,15 +159,19 @@ class JobLoop:
         *,
         insists: bool,
     ) -> JobState | None:
-        """One decision, and those that follow on what roles say that run in its place. Returns
-        the state to decide on next; None: nothing more can be done now. `insists`: see
-        `Commit`.
+        """Commit one decision, and the decisions on results of roles that run in this process.
+
+        Return the state for the next decision, or None if nothing more can be done now.
+
+        Args:
+            insists: see `Commit`.
         """
         decision = self._deciding.decide(state, suspects)
         prepared, later = decision.prepared, decision.state
         if (
             not prepared.events
-        ):  # before the effects: a role may run for minutes, and the job can be woken meanwhile
+        # before the effects: a role may run for minutes, and the job can be woken during that time
+        ):
             self._store.journal.set_due(state.job_id, decision.due_at, state.version, look.name)
             place.over()
             return self._grown(
@@ -216,7 +220,8 @@ class JobLoop:
         return (following, None) if following else (None, self._thought(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
-        """One slice. The next is for a wake-up of its own, behind those of other jobs."""
+        """Publish one slice. The next slice needs another wake-up, which waits behind other jobs.
+        """
         for group in prepared.groups:
             self._dispatcher.publish_group(job_id, group)
         if prepared.is_full:
@@ -225,7 +230,7 @@ class JobLoop:
     def _grown(
         self, state: JobState, parts: Sequence[Sequence[Recorded] | None]
     ) -> JobState | None:
-        """The state after what was done has entered the journal; None: nothing did."""
+        """Return the state after the new events of the journal; None if there are no new events."""
         new = [recorded for recorded in parts if recorded is not None]
         if not new:
             return None
@@ -268,8 +273,8 @@ class JobLoop:
     def _run_role(
         self, state: JobState, handoff: AgentHandoff, text: str, look: EvaluationLease
     ) -> Sequence[Recorded] | None:
-        """Think here, or have somebody else think if this process's slots run short. Returns
-        what entered the journal by it.
+        """Run the role here, or send it to another process if this process has no free slot. Return
+        the new events of the journal.
         """
         with self._thinker.slot() as is_free:
             if is_free:

@@ -1,4 +1,4 @@
-"""What is told of a job when it has ended."""
+"""The span of a job that has ended."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ log = log_of(__name__)
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A webhook's address is what the user gave; nobody sends us elsewhere."""
+    """Refuses redirects: a webhook is only sent to the address that the user gave."""
 
     def redirect_request(self, *_args: object, **_kwargs: object) -> None:
         return None
@@ -78,8 +78,8 @@ class _Https(HTTPSHandler):
 
 @contextmanager
 def _cut_after(seconds: float) -> Iterator[list[HTTPConnection]]:
-    """Shut the connections in the list down when the time is over: a socket's own timeout
-    begins anew with every byte.
+    """Shut the connections in the list down when the time is over. A socket's own timeout restarts
+    with every byte.
     """
     made: list[HTTPConnection] = []
 
@@ -107,7 +107,7 @@ class Webhooks:
         self._timeout_s = timeout_s
 
     def deliver(self, state: JobState, attempt: int) -> None:
-        """One try. The body has the id and the status; whoever gets it asks for the result."""
+        """Make one try. The body has the id and the status; the receiver asks for the result."""
         assert state.ended is not None
         body = json.dumps(
             {
@@ -168,7 +168,8 @@ class Webhooks:
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """What the receiver computes again and compares (`hmac.compare_digest`)."""
+    """Return the signature, which the receiver computes again and compares (`hmac.compare_digest`).
+    """
     return (
         "sha256="
         + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()

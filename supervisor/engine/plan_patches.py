@@ -1,4 +1,4 @@
-"""The replanner's request and what is made of its answer, as they enter the store."""
+"""The replanner's request and the effect of its answer, in the store's form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from handoff_queue.supervisor.roles.replanner import patch_format
 def replanning(
     state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: JobContext
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """What the replanner is asked, which results it sees, and the form of its answer."""
+    """Return the replanner's brief, the steps whose results it sees, and the schema of its answer.
+    """
     standing = {step_id: _standing(step) for step_id, step in state.steps.items()}
     most, left = room(state), state.submitted.limits.max_rounds - state.patches.changes
     task = replan_brief(request, plan, standing, news_of(state), candidates, most, left, known)

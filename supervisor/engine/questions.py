@@ -1,4 +1,6 @@
-"""What a job asks of a person, and what time answers for them, as it enters the store."""
+"""Questions of a job to a person, and their default answers after a time limit, in the store's
+form.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a role of the supervisor is asked: its brief, with the payloads that the brief needs."""
+"""Brief of a supervisor's role, with the payloads that the brief needs."""
 
 from __future__ import annotations
 
@@ -112,14 +112,15 @@ class PayloadLoader:
 
 
 class RoleBriefs:
-    """Each role has a context of its own: what it needs, and nothing of what others were told."""
+    """Writes the brief of each role. A role sees only its own context and no other role's messages.
+    """
 
     def __init__(self, store: Store, loading: PayloadLoader) -> None:
         self._store = store
         self._loading = loading
 
     def there(self, state: JobState) -> Mapping[str, ServedSpecialist]:
-        """The specialists that this job may use and that somebody serves, by name."""
+        """Return the served specialists that this job may use, by name."""
         allowed, served = state.submitted.specialists, self._store.presence.served()
         return {name: one for name, one in served.items() if name in allowed} if allowed else served
 
@@ -137,7 +138,8 @@ class RoleBriefs:
     def brief(  # noqa: PLR0911
         self, state: JobState, role: str, request: str, into: PendingWrites
     ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-        """What the role is asked, which results it sees, and the schema of its answer."""
+        """Return the role's brief, the steps whose results it sees, and the schema of its answer.
+        """
         limits = state.submitted.limits
         if role == "router":
             candidates = self._candidates(state)
@@ -216,7 +218,7 @@ class RoleBriefs:
         )
 
     def _rejected(self, state: JobState) -> list[RejectedPlanBrief]:
-        """Plans that the user did not want, and what was said of them."""
+        """Return the plans that the user rejected, with the user's notes."""
 
         def plan(ref: BlobRef) -> Plan:
             return Plan.from_json(self._loading.text(state, ref))

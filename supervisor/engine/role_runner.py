@@ -35,8 +35,8 @@ from handoff_queue.supervisor.roles.replanner import patch_reading_of, status_of
 from handoff_queue.supervisor.roles.router import RouteFormat, specialists_of_route_schema
 
 SLOT_WAIT_S = 0.02
-"""For a slot to become free: less than what it costs to have another thread, or another
-process, think. Where each takes seconds, it makes no difference.
+"""Seconds to wait for a free slot. This costs less than a hand-over to another thread or process.
+If each slot is taken for seconds, it makes no difference.
 """
 
 
@@ -89,8 +89,10 @@ class RoleRunner:
     def think(
         self, state: JobState, handoff: AgentHandoff, text: str, look: str = ""
     ) -> AttemptOutcome:
-        """Claim the handoff and run it; what follows from its result is in the journal with
-        it. `look`: see `Claiming`.
+        """Claim the handoff and run it. Its result and the consequences enter the journal together.
+
+        Args:
+            look: see `ClaimRequest`.
         """
         ready = self.ready(state, handoff, text, look)
         return self.run(ready, self._attempts.store.claims.claim(ready.claiming))

@@ -31,12 +31,14 @@ class StateCache:
     def load(
         self, job_id: JobId, read: Callable[[int], list[Recorded]] | None = None
     ) -> JobState | None:
-        """The state as the journal tells it now; None: there is no such job.
+        """Return the state of the job by the current journal; None if the job does not exist.
 
-        The last known event is read again: where it no longer stands, the journal is another
-        one (Redis came back with older data, the job was deleted and submitted anew), and what
-        was known of it is forgotten. `read`: the events after a version; that of the journal
-        where it is left out.
+        The last known event is read again. If it has changed, the journal is another one (Redis
+        restored older data, or the job was deleted and submitted again), and the cached state is
+        dropped.
+
+        Args:
+            read: returns the events after a version; by default it reads the journal.
         """
         with self._lock:
             state, last = self._known.get(job_id, (None, None))

@@ -1,7 +1,7 @@
-"""The sweeper: wakes what time, a lost message or a dead process has left behind. Every
-supervisor runs one; they share the work.
+"""The sweeper: wakes jobs after a time limit, a lost message or a dead process. Every supervisor
+runs one; they share the work.
 
-It is also who says that its supervisor is there: one that does not sweep is none to count on.
+The sweeper also announces its supervisor. A supervisor that stops sweeping is treated as down.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from handoff_queue.shared.types.presence import Node
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 
 SWEEPS_PER_LEASE = 8
-"""At least: a quarter of a lease without anybody is a time in which nobody could speak to
+"""Least number of sweeps in a lease. A quarter of a lease without a sweep counts as an outage of
 Redis (`silence.lua`).
 """
 FORGET_EVERY = 600
-"""Sweeps between two looks for what jobs that are gone have left: their places in the list,
-and messages that nobody takes.
+"""Sweeps between two clean-ups of deleted jobs: their places in the list, and messages in unserved
+queues.
 """
 
 log = log_of(__name__)
@@ -44,8 +44,13 @@ class Sweeper:
         keep_s: int,
         caps: DailyCaps | None = None,
     ) -> None:
-        """`name`: that of this process. The others: HANDOFF_SWEEP_INTERVAL_S,
-        HANDOFF_RETENTION_S, and the caps of a day.
+        """Set up a sweeper.
+
+        Args:
+            name: name of this process.
+            interval_s: HANDOFF_SWEEP_INTERVAL_S.
+            keep_s: HANDOFF_RETENTION_S.
+            caps: the caps of a day.
         """
         self._store = store
         self._name = name
@@ -54,12 +59,12 @@ class Sweeper:
         self._keep_s = keep_s
         self._caps = caps
         self._caps_since_ms: int | None = None
-        """When this supervisor has set them; None: it has not yet."""
+        """Time at which this supervisor set the caps; None before that."""
         self._node: Callable[[], Node | None] = lambda: None
         self._announced_at = float("-inf")
         self._rounds = 0
         self._tried = threading.Event()
-        """To announce it, once."""
+        """Set after the first try to announce the supervisor."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
@@ -77,7 +82,7 @@ class Sweeper:
         self._stop.set()
 
     def wait_until_withdrawn(self) -> None:
-        """After `stop`, before the process ends: nobody is to count on this supervisor any more."""
+        """Wait until the announcement is withdrawn, after `stop` and before the process ends."""
         if self._thread.is_alive():
             self._thread.join(WITHDRAWN_WITHIN_S)
 
@@ -86,8 +91,8 @@ class Sweeper:
         return self._sweep()[0]
 
     def announce(self) -> None:
-        """Say that this supervisor is there, and what may be spent in a day: who started last
-        has the say, also after Redis has lost it.
+        """Announce this supervisor and set the daily caps. The supervisor that started last decides
+        the caps, also after Redis has lost them.
         """
         held_since_ms = self._store.presence.announce_supervisor(self._name, self._node())
         if self._caps is not None and (

@@ -1,10 +1,10 @@
-"""Wake-ups of one job that come close upon one another: one looks, one waits for that, and
-whoever comes meanwhile goes with that one.
+"""Coalescing of a job's wake-ups: one thread evaluates the job, one waits, and later wake-ups join
+the waiting thread.
 
-What a wake-up speaks of stands in the journal before it is sent, and who waits has not read
-the journal yet: it will see that, too. Should its process die, the job is due, as where a
-wake-up was taken and nothing came of it. Only reading, the first decision and its messages are
-done one after the other: while one that has decided has a role think, others look.
+The facts behind a wake-up are in the journal before the wake-up is sent. The waiting thread has not
+read the journal yet, so it will see them. If its process dies, the job is due, as after any lost
+wake-up. Only the reading, the first decision and its messages are done one after the other. While
+the first thread runs a role, other threads may evaluate the job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 MOST_S = 5.0
-"""Who waits for longer looks beside the other one: the store holds apart what they write."""
+"""Seconds that a thread waits before it evaluates the job in parallel. The store keeps their writes
+consistent.
+"""
 
 
 @dataclass(slots=True)
@@ -26,11 +28,14 @@ class _Line:
 
     looking: threading.Lock = field(default_factory=threading.Lock)
     waiting: dict[HandoffId, None] | None = None
-    """The suspects of who waits, and of those who go with it; None: nobody waits."""
+    """Suspects of the waiting wake-up and of the wake-ups that joined it; None if no thread waits.
+    """
 
 
 class WakeUpTicket:
-    """Of one that looks, until `over`. Said again, that does nothing."""
+    """The turn of a thread that evaluates a job, until `over`. A second call of `over` has no
+    effect.
+    """
 
     def __init__(
         self,
@@ -48,7 +53,7 @@ class WakeUpTicket:
         self._holds = holds
 
     def over(self) -> None:
-        """What is done from here on, nobody needs to wait for."""
+        """End the turn: no thread needs to wait for the rest of the work."""
         if self._holds:
             self._holds = False
             self._together.go_on(self._job_id, self._line)
@@ -66,8 +71,9 @@ class WakeUpCoalescer:
     def place(
         self, job_id: JobId, suspects: Sequence[HandoffId] = ()
     ) -> Iterator[WakeUpTicket | None]:
-        """When nobody else looks. None: somebody will who has only waited so far, with these
-        suspects, too.
+        """Wait until no other thread evaluates the job, and yield the turn.
+
+        Yields None if a waiting thread will evaluate the job, with these suspects, too.
         """
         with self._lock:
             line = self._lines.setdefault(job_id, _Line())
@@ -84,7 +90,7 @@ class WakeUpCoalescer:
                 wanted, line.waiting = tuple(line.waiting or ()), None
                 if (
                     not holds and not line.looking.locked()
-                ):  # the other one has just gone, and left the line to who waited
+                ):  # the other thread has just ended, and the waiting thread is next
                     self._lines.pop(job_id, None)
         place = WakeUpTicket(self, job_id, line, wanted, holds=holds)
         try:
@@ -101,5 +107,5 @@ class WakeUpCoalescer:
 
     @property
     def jobs(self) -> int:
-        """At which somebody looks."""
+        """Return the number of jobs under evaluation."""
         return len(self._lines)

@@ -1,3 +1,3 @@
-"""How good answers are: a golden set through the real queue, answers held against each other,
-and what the figures say.
+"""Evaluation of answers: golden sets that run through the real queue, comparisons of two answers,
+and their figures.
 """

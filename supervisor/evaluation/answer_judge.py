@@ -59,7 +59,7 @@ class Preference(StrEnum):
 
     @property
     def mirrored(self) -> Preference:
-        """The same of the two in the other order."""
+        """Return the preference for the two answers in the other order."""
         return {Preference.FIRST: Preference.SECOND, Preference.SECOND: Preference.FIRST}.get(
             self, Preference.NEITHER
         )
@@ -67,7 +67,7 @@ class Preference(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PairwiseJudgement:
-    """What a judge made of two answers in one order."""
+    """A judge's statement about two answers in one order."""
 
     better: Preference
     why: str = ""
@@ -77,7 +77,7 @@ class PairwiseJudgement:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJudge:
-    """Who judges, with which model."""
+    """The judging role and its model."""
 
     specialist: str = JUDGE
     model: str | None = None
@@ -191,7 +191,7 @@ def settle(one: PairwiseJudgement | None, swapped: PairwiseJudgement | None) -> 
 
 
 def mean_of(scores: Sequence[Score]) -> float | None:
-    """Of all criteria alike."""
+    """Return the mean of all criteria with equal weight."""
     return sum(one.score for one in scores) / len(scores) if scores else None
 
 
@@ -240,7 +240,9 @@ def _shown(name: str, answer: JobResult) -> JsonValue:
 
 
 def _fitting(text: str, most: int) -> str:
-    """So much of it as has room in JSON, where some characters take six."""
+    """Return the beginning of the text that fits into `most` characters of JSON, where some
+    characters take six.
+    """
     text = clip(text, most)
     while (taken := len(json.dumps(text, ensure_ascii=False))) > most + 2:
         text = clip(text, len(text) * most // taken)

@@ -1,5 +1,5 @@
-"""One request in two ways: what each answer is worth, what it took, and one sentence of
-advice, by pure code.
+"""Comparison of two ways to do one request: the quality and cost of each answer, and one sentence
+of advice from pure code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ComparedAnswer:
     name: str
     status: str
     faults: tuple[str, ...]
-    """Why it does not pass its gates, or that there is no answer."""
+    """Reasons why it does not pass its gates, or the reason why there is no answer."""
     took: ResourceUse
     score: float | None = None
     """The mean of both judges' scores, 1 to 5. None: it was not judged."""
@@ -51,14 +51,16 @@ class ComparedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both, and what the judge made of them."""
+    """Both answers, and the judge's preference."""
 
     first: ComparedAnswer
     second: ComparedAnswer
     better: Preference | None = None
-    """In both orders; neither: they disagree, or it was a draw. None: it was not judged."""
+    """The judge's preference in both orders. Neither: the two orders disagree, or it was a draw.
+    None: it was not judged.
+    """
     duels: tuple[PairwiseJudgement | None, ...] = ()
-    """What the judge said, in the order first, second; then in the other one, as it was shown."""
+    """The judge's statements: first for the order (first, second), then for the other order."""
     judging_took: ResourceUse = field(default_factory=ResourceUse)
     judged_by: tuple[str, ...] = ()
 
@@ -68,8 +70,10 @@ class Comparison:
 
 
 def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference | None) -> str:
-    """Which of two to take, and why: who answers at all and passes, then whom the judge
-    prefers in both orders, then who is cheaper.
+    """Return the answer to take, with the reason.
+
+    An answer that passes wins over one that fails. Then the judge's preference in both orders
+    decides, then the cost.
     """
     if first.is_cut or second.is_cut:
         who = " and ".join(side.name for side in (first, second) if side.is_cut)
@@ -98,7 +102,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
 
 
 def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
-    """What the better one takes more, or less."""
+    """Return the resources that the better answer takes more or less."""
     measure, (of_good, of_bad) = _prices(good, bad)
     if of_good == of_bad:
         return ""
@@ -122,7 +126,7 @@ class ComparisonRun:
 
     runner: JobRunner
     errands: Sequence[tuple[Variant, EvaluationJob]]
-    """Two of them."""
+    """The two jobs."""
     request: str
     gates: Gates | None
     rubric: Rubric
@@ -176,8 +180,11 @@ class ComparisonRun:
 def _judged(
     first: ComparedAnswer, second: ComparedAnswer, judged: Sequence[JobResult], rubric: Rubric
 ) -> Comparison:
-    """`judged`: what was shown in order, then what was shown swapped; fewer, where there was
-    no money for them.
+    """Return the comparison with its judgements.
+
+    Args:
+        judged: results of the judge, in this order, then in the swapped order. Fewer if the
+            budget did not suffice.
     """
     duels = [duel_in(result, rubric) for result in judged]
     one, swapped = (duels[0], duels[1]) if len(duels) == 2 else (None, None)

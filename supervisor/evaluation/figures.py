@@ -85,7 +85,7 @@ def _mean_of(sums: Sequence[tuple[float, int]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """Of one job, or of several together."""
+    """Resources of one job, or of several jobs together."""
 
     turns: int = 0
     input_tokens: int = 0
@@ -93,11 +93,9 @@ class ResourceUse:
     cost_usd: float | None = 0.0
     """None: a price is not known."""
     wall_s: float = 0.0
-    """From submit to the end."""
+    """Seconds from submission to the end."""
     own_s: float = 0.0
-    """The own time of all handoffs, one after the other: what it would have taken had nothing
-    run side by side.
-    """
+    """Sum of the durations of all handoffs in seconds: the time without any parallel work."""
 
     @property
     def tokens(self) -> int:
@@ -145,8 +143,8 @@ def text_of(result: JobResult) -> str:
 
 
 def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
-    """Why the answer does not pass, a sentence each. All of it is looked at, what code adds
-    below it as well: its user reads that, too.
+    """Return the reasons why the answer does not pass, one sentence each. The whole printed answer
+    is checked, including the notes that code adds.
     """
     text = text_of(result)
     if not text:

@@ -1,4 +1,4 @@
-"""A golden set: requests, each with what is right for it. A file with one JSON object a line."""
+"""A golden set: requests with their right answers. The file has one JSON object in each line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GoldenCase(BaseModel):
     gates: Gates | None = None
     """What code checks in the answer as it leaves. The job is never told."""
     rubric: Rubric | None = None
-    """What the judge scores. None: nothing."""
+    """Criteria of the judge. None: no judge."""
     reference: (
         Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REFERENCE)] | None
     ) = None
@@ -65,10 +65,10 @@ class GoldenCase(BaseModel):
 
 
 def read_golden(path: Path) -> tuple[GoldenCase, ...]:
-    """All of them, each with `docs` as a path from here.
+    """Return all cases; their `docs` become paths relative to the current folder.
 
     Raises:
-        UserError: names the line.
+        UserError: a line is invalid; the message names it.
     """
     data = read_bounded(path, MOST_BYTES, "split it into several golden sets")
     try:

@@ -18,8 +18,8 @@ from handoff_queue.supervisor.client.report import JobResult
 
 @dataclass(frozen=True, slots=True)
 class EvaluationBudget:
-    """Each job that is begun sets its own limit aside; what it has not spent comes back when
-    it ends. Amounts in micro-dollars.
+    """Budget of an evaluation. A job that starts reserves its limit, and the unspent part returns
+    when the job ends. Amounts are in micro-dollars.
     """
 
     total: int | None = None
@@ -32,7 +32,7 @@ class EvaluationBudget:
 
     @property
     def left(self) -> int | None:
-        """What nobody has spent or set aside; None: without end."""
+        """Return the free amount; None: no limit."""
         return (
             None
             if self.total is None
@@ -41,8 +41,8 @@ class EvaluationBudget:
 
     @property
     def next_limit(self) -> int | None:
-        """Of the job that is begun next: a slot's share of what is not spent. None: it needs
-        none. 0: it cannot be begun now.
+        """Return the limit of the next job: one slot's share of the free amount. None: no limit is
+        needed. 0: the job cannot start now.
         """
         if self.total is None or self.left is None:
             return None
@@ -90,9 +90,9 @@ class JobRunner:
     jobs: Client
     purse: EvaluationBudget
     check: Callable[[], None] = lambda: None
-    """Called at each look; may raise what ends the waiting."""
+    """Called at each poll; it may raise to end the run."""
     waiting: deque[EvaluationJob] = field(default_factory=deque)
-    """What is left in it at the end was not run: there was no money."""
+    """Jobs that have not started. The rest at the end did not fit into the budget."""
     running: dict[JobId, EvaluationJob] = field(default_factory=dict)
     _patience: ReconnectLimit = field(default_factory=ReconnectLimit)
 
@@ -104,12 +104,12 @@ class JobRunner:
         self.waiting.appendleft(errand)
 
     def run(self) -> Iterator[tuple[EvaluationJob, JobResult]]:
-        """Each as it ends. More may be added meanwhile.
+        """Yield each job when it ends. The caller may add jobs during the run.
 
         Raises:
-            UserError: a request cannot be used, or a key stands for another one; a job was
-            deleted meanwhile.
-            StoreUnavailable: Redis stays away.
+            UserError: a request is invalid, its key belongs to another request, or a job was
+                deleted during the run.
+            StoreUnavailable: Redis stays unreachable.
         """
         while self.waiting or self.running:
             self.check()
@@ -146,7 +146,7 @@ class JobRunner:
             self.purse = self.purse.began(errand.job_id, limit)
 
     def _ended(self) -> list[JobId]:
-        """Those that somebody has deleted meanwhile as well: who asks for their result is told."""
+        """Return the ended jobs, and the deleted jobs: reading their result raises."""
         going_on = {
             one.job_id
             for one in self.jobs.store.jobs.standings(list(self.running))

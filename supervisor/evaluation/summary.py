@@ -27,12 +27,12 @@ class SummaryRow:
     variant: Variant
     trials: int
     cut: int
-    """Beside those: their money was spent."""
+    """Trials that were cut short, in addition. Their money was spent."""
     passed: int
     passing: Estimate | None
     """None: there were no trials."""
     score: Estimate | None
-    """Of the judge, 1 to 5. None: nothing was judged."""
+    """The judge's score, 1 to 5. None: nothing was judged."""
     unjudged: int
     """Answers whose judge failed."""
     took: ResourceUse
@@ -40,7 +40,7 @@ class SummaryRow:
 
     @property
     def tokens(self) -> float:
-        """Of one trial."""
+        """Return the tokens of one trial."""
         return self.took.tokens / max(1, self.trials + self.cut)
 
 
@@ -65,7 +65,8 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
 
 
 def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
-    """Kind of request -> way -> (passed, of so many). Requests that name no kind are left out."""
+    """Return (passed, total) by kind of request and variant. Requests without a kind are left out.
+    """
     found: dict[str, dict[Variant, tuple[int, int]]] = {}
     for one in outcomes:
         if (kind := one.trial.case.kind) and not one.is_cut:
@@ -75,8 +76,8 @@ def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, t
 
 
 def advice_on(rows: Sequence[SummaryRow]) -> str | None:
-    """Which way to take: the one that takes the fewest tokens of those that are not worse than
-    the best beyond chance. None: there is nothing to choose from.
+    """Return the advice: the variant with the fewest tokens among the variants that are as good as
+    the best within chance. None: there is only one variant.
     """
     measured = [(row, row.passing) for row in rows if row.passing is not None]
     if len(measured) < 2:
@@ -106,7 +107,7 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
 def shortfalls(
     rows: Sequence[SummaryRow], min_pass_rate: float | None, min_score: float | None
 ) -> list[str]:
-    """Which rows are below a threshold, a sentence each. What was not measured is below any."""
+    """Return a sentence for each row below a threshold. A row without a measurement is below it."""
     found = []
     for row in rows:
         if min_pass_rate is not None and (row.passing is None or row.passing.value < min_pass_rate):

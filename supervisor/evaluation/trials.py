@@ -1,6 +1,4 @@
-"""A golden set in any modes, with any models, so many times each: the jobs that this takes,
-and what comes of each.
-"""
+"""Trials of a golden set in several modes and with several models: their jobs and outcomes."""
 
 from __future__ import annotations
 
@@ -45,7 +43,11 @@ class Variant:
         limits: JobLimits,
         workflow: Workflow | None,
     ) -> Request:
-        """`workflow`: of mode `pipeline`. Nobody sits there who could be asked."""
+        """Return the request of a trial, without questions to a person.
+
+        Args:
+            workflow: needed by mode `pipeline`.
+        """
         steps = workflow if self.mode is Mode.PIPELINE else None
         return Request(
             text,
@@ -65,18 +67,18 @@ class Trial:
     case: GoldenCase
     variant: Variant
     number: int
-    """From 1, of as many as each has."""
+    """Number of the trial of its case, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What came of a trial."""
+    """Outcome of a trial."""
 
     trial: Trial
     job_id: str
     status: str
     faults: tuple[str, ...]
-    """Why it did not pass. None: it passed."""
+    """Reasons why it did not pass; empty: it passed."""
     took: ResourceUse
     is_cut: bool = False
     """Its money was spent: it is counted neither way."""
@@ -97,7 +99,7 @@ class TrialOutcome:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """What is to be measured."""
+    """The cases, variants and number of trials of an evaluation."""
 
     name: str
     """Of the run: the same name, and the same set, find the jobs that there are."""
@@ -105,16 +107,18 @@ class EvaluationPlan:
     variants: Sequence[Variant]
     repeat: int = 1
     workflow: Workflow | None = None
-    """Of mode `pipeline`."""
+    """Workflow of mode `pipeline`."""
     documents: Mapping[str, FolderReading] = field(default_factory=dict)
-    """What the cases' `docs` hold: read once, however many jobs work from it."""
+    """Documents of the cases, by `docs`. Each folder is read once for all its jobs."""
     limits: JobLimits = field(default_factory=JobLimits)
     judging: AnswerJudge | None = None
     """None: nothing is judged."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Round by round, so that what is cut short has tried all ways alike."""
+        """Return the trials round by round, so that an interrupted evaluation has tried all
+        variants equally often.
+        """
         numbers = range(1, self.repeat + 1)
         return tuple(
             Trial(case, variant, number)
@@ -160,7 +164,7 @@ class Evaluation:
     runner: JobRunner
     _trials: dict[str, Trial] = field(default_factory=dict)
     _answered: dict[str, tuple[Trial, JobResult]] = field(default_factory=dict)
-    """By the key of the judge's errand."""
+    """Judged trials by the key of the judge's job."""
     _cut_judges: int = 0
 
     def outcomes(self) -> Iterator[TrialOutcome]:
@@ -192,7 +196,7 @@ class Evaluation:
 
     @property
     def not_run(self) -> tuple[Trial, ...]:
-        """Those that there was no money for."""
+        """Return the trials that did not fit into the budget."""
         return tuple(
             self._trials[errand.key] for errand in self.runner.waiting if errand.key in self._trials
         )

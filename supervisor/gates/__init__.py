@@ -1,1 +1,1 @@
-"""What an answer is measured by, out of files: gates and facts, which code checks."""
+"""Gates and facts in files, which code checks answers against."""

@@ -28,7 +28,7 @@ from handoff_queue.supervisor.text.periods import periods_of
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 MOST_BYTES = 5_000_000
-"""Of a text file."""
+"""Bytes of a text file."""
 MOST_FACTS = 2_000
 """They travel with the job, and every claim of every answer is held against them: with 100
 claims of one kind, for seconds at worst.
@@ -42,12 +42,12 @@ _MAGIC = b"SQLite format 3\0"
 _NEEDED = ("subject", "attribute", "value")
 _OTHERS = ("unit", "date", "source")
 _NAME = re.compile(r"[^\W\d][\w $.-]{0,62}")
-"""Of a table or column in SQLite."""
+"""Name of a table or column in SQLite."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
 _Cells = Mapping[str, str]
 _Placed = tuple[str, _Cells]
-"""Where a row stands, for errors, and its cells."""
+"""Place of a row, for errors, and its cells."""
 
 
 class FactsFile(Message):
@@ -55,22 +55,24 @@ class FactsFile(Message):
 
     file: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
     table: Name | None = None
-    """In a SQLite file."""
+    """Table in a SQLite file."""
     columns: dict[str, Name] = Field(default_factory=dict)
-    """What the table calls subject, attribute, value, unit, date and source; by default it
-    calls them just so.
+    """Names of the table's columns for subject, attribute, value, unit, date and source; by default
+    these words.
     """
 
 
 def read_facts(
     file: Path, columns: Mapping[str, str] | None = None, table: str | None = None
 ) -> FactTable:
-    """The facts of a .csv or .tsv with a header, or of a table of a SQLite file. `columns`: as
-    in `FactsFile`.
+    """Return the facts of a .csv or .tsv with a header, or of a table of a SQLite file.
+
+    Args:
+        columns: as in `FactsFile`.
 
     Raises:
-        UserError: unreadable, too large, no table, a column that is not there; or cells that
-        are none, each in a line of its own.
+        UserError: the file is unreadable or too large, has no table or lacks a column. Each
+            invalid cell has its own line.
     """
     named = dict(columns or {})
     if unknown := [name for name in named if name not in (*_NEEDED, *_OTHERS)]:
@@ -91,7 +93,8 @@ def read_facts(
         if table is not None
         else _rows_of_text(file, columns, {*named})
     )
-    with closing(rows):  # or a table that is too long stays open until somebody looks
+    # otherwise a table that is too long stays open until the garbage collector runs
+    with closing(rows):
         return _facts(file, rows, columns)
 
 
@@ -152,7 +155,7 @@ def _fact(where: str, cells: _Cells) -> KnownFact:
     given: dict[str, Any] = {part: to_nfc(cell) for part, cell in cells.items() if cell}
     try:
         return KnownFact(**{"source": where[-LONGEST_CELL:], **given})
-    except ValidationError as error:  # a defect of ours: the cells were checked
+    except ValidationError as error:  # an internal error: the cells were checked
         raise AssertionError(f"a checked row is no fact: {where}") from error
 
 
@@ -223,8 +226,8 @@ def _there(
     columns: Mapping[str, str],
     asked: set[str],
 ) -> list[str]:
-    """The parts that the table has columns for, none of them computed: its file's own
-    expressions are not run.
+    """Return the parts that the table has stored columns for. Computed columns are left out: the
+    file's own expressions do not run.
     """
     kind = database.execute(
         "SELECT type, sql FROM sqlite_schema WHERE name = ? COLLATE NOCASE", (table,)
@@ -266,7 +269,7 @@ def _may_read(table: str) -> Any:
 
 
 def _cell(value: object) -> str:
-    """As it would be typed. What is no text is shown as such, and refused."""
+    """Return the cell as a person would type it. A value that is not text is shown, and refused."""
     if value is None:
         return ""
     return "\0" if isinstance(value, bytes) else str(value).strip()

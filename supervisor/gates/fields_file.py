@@ -13,18 +13,18 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.text.plain_yaml import line_at, tree_in, value_of
 
 MOST_BYTES = 50_000
-"""Of such a file: some dozens of lines are usual."""
+"""Bytes of such a file, which usually has a few dozen lines."""
 _TEXT = "tag:yaml.org,2002:str"
 
 
 @dataclass(frozen=True, slots=True)
 class FieldsFile:
-    """What a file says."""
+    """Content of a file."""
 
     file: Path
     root: yaml.MappingNode
     values: dict[str, Any]
-    """In JSON's types: a date is a text."""
+    """Values in JSON's types: a date is a text."""
 
     def where(self, place: Sequence[str]) -> str:
         """`FILE:LINE` of what lies there: keys, and numbers from 0, from the outside inwards."""

@@ -43,11 +43,14 @@ def gates_in_file(file: Path) -> GateSet:
 def gates_in(
     fields: Mapping[str, Any], where: Callable[[Sequence[str]], str], folder: Path
 ) -> GateSet:
-    """`where` says of a place among the fields what a problem there begins with; a table is
-    looked for from `folder` on.
+    """Return the gates in the fields of a file.
+
+    Args:
+        where: returns the beginning of an error message for a place among the fields.
+        folder: folder that paths of tables are relative to.
 
     Raises:
-        UserError: what cannot be used, where, and why.
+        UserError: a field is invalid; the message names its place and the reason.
     """
     from handoff_queue.supervisor.gates.facts import FactsFile, read_facts
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from handoff_queue.shared.types.errors import UserError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""By suffix: what stands between two fields. A .csv whose first line has no comma may have
-`;`, as some spreadsheets write it.
+"""Delimiter by suffix. A .csv without a comma in its first line may have `;`, as some spreadsheets
+write it.
 """
 
 

@@ -1,3 +1,3 @@
-"""What a job will likely cost and take: from its plan, and from what this installation's
-handoffs and quotes were like before.
+"""Quotes: the likely cost and time of a job, from its plan and from earlier handoffs and quotes of
+this installation.
 """

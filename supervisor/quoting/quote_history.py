@@ -38,7 +38,7 @@ def quote_as_json(quote: Quote) -> dict[str, Any]:
 
 
 def make_quote(state: JobState, store: Store) -> Quote:
-    """Of a job that has a plan. One round trip."""
+    """Return the quote of a job that has a plan, in one round trip."""
     work = _work(state)
     samples, scores = store.history.read({name for name, _ in work.steps.values()} | {*work.then})
     past = CostHistory(
@@ -52,8 +52,8 @@ def make_quote(state: JobState, store: Store) -> Quote:
 
 
 def score_in(before: JobState, later: JobState) -> str | None:
-    """What the next quotes are held against, as JSON, where this decision ends a job that had
-    a quote; None: it does not.
+    """Return the score of the job's quote as JSON if this decision ends a job with a quote; else
+    None. Later quotes are adjusted by these scores.
     """
     is_over = (
         later.phase is Phase.ENDED
@@ -67,9 +67,7 @@ def score_in(before: JobState, later: JobState) -> str | None:
 
 
 def _work(state: JobState) -> RemainingWork:
-    """What its plan is about to have done: steps in an order in which each comes after those
-    that it waits for.
-    """
+    """Return the work that the plan still needs: each step comes after its dependencies."""
     order = TopologicalSorter(
         {step_id: step.outline.depends_on for step_id, step in state.steps.items()}
     ).static_order()

@@ -1,11 +1,11 @@
-"""A quote: the plan is played through many times with what handoffs have cost and taken
-before, and what came of that is held against how earlier quotes turned out. Pure.
+"""A quote by simulation. Pure.
 
-The plan alone is not enough: handoffs of one job are alike (long documents make all of them
-dear), and reviews send work back. So the
-figures are stretched until they would have held for nine of ten of the latest quotes:
-conformal prediction (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World",
-2005), which holds for whatever the figures come from, as long as jobs stay like those before.
+The simulation runs the plan many times with costs and durations of earlier handoffs. The plan alone
+is not enough: handoffs of one job are alike (long documents make all handoffs expensive), and
+reviews send work back. So the figures are scaled until they would have been right for nine of ten
+of the latest quotes. This is conformal prediction (Vovk, Gammerman and Shafer, "Algorithmic
+Learning in a Random World", 2005). It needs no assumption about the figures, except that new jobs
+are like earlier jobs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ because few are known.
 FEWEST_SCORES = 12
 """Below that it cannot be said what nine of ten are (11 is the least for LEVEL)."""
 COLD = 1.5
-"""What `most` is stretched by until so many are known."""
+"""Factor of `most` until enough quotes are known."""
 
 
 class CostSample(NamedTuple):
-    """What one handoff cost and took."""
+    """Cost and duration of one handoff."""
 
     microusd: int | None
     seconds: float
@@ -44,7 +44,7 @@ class CostSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuoteScore:
-    """How a quote turned out: the real figure as a multiple of what was drawn."""
+    """Accuracy of a quote: the real figure as a multiple of the simulated one."""
 
     cost_likely: float | None
     cost_most: float | None
@@ -54,19 +54,19 @@ class QuoteScore:
 
 @dataclass(frozen=True, slots=True)
 class CostHistory:
-    """What an installation has seen."""
+    """Costs of an installation so far."""
 
     samples: Mapping[str, Sequence[CostSample]]
-    """By specialist or role, the newest first."""
+    """Samples by specialist or role, the newest first."""
     scores: Sequence[QuoteScore] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
-    """What is still to be done: a plan's steps, then roles one after the other."""
+    """The remaining work: a plan's steps, then roles one after the other."""
 
     steps: Mapping[StepId, tuple[str, tuple[StepId, ...]]]
-    """Who does it, and what it waits for; every step after those."""
+    """Specialist and dependencies of each step; every step comes after its dependencies."""
     then: tuple[str, ...] = ()
 
 
@@ -102,7 +102,7 @@ def quote_of(
 
 
 def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore | None:
-    """How it turned out; None: it said nothing."""
+    """Return the accuracy of the quote; None if it had no figures."""
     if quote.seconds is None:
         return None
     cost = quote.microusd if microusd is not None else None
@@ -144,13 +144,13 @@ def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> 
 
 
 def _quantile(values: Sequence[float], level: float) -> float:
-    """The ceil((n + 1) * level)-th smallest: a new value is at most that in at least `level`
-    of all cases, whatever the values are like.
+    """Return the ceil((n + 1) * level)-th smallest value. A new value is at most that in at least
+    `level` of all cases, for any distribution.
     """
     place = math.ceil((len(values) + 1) * level)
     return sorted(values)[min(place, len(values)) - 1]
 
 
 def _ratio(real: float, drawn: float) -> float:
-    """Where nothing was to be paid, and nothing was, the quote was right."""
+    """Return the ratio; 1 if both figures are zero."""
     return 1.0 if real == drawn == 0 else real / max(drawn, 1e-9)
