@@ -1,3 +1,1 @@
-"""What can happen to a job and what is to be done next: pure functions over values, and
-nothing else.
-"""
+"""The lifecycle of a job: its events and the next commands. Only pure functions over values."""

@@ -43,8 +43,8 @@ NOT_CHECKED = "The facts of the answer were not checked"
 def usable_sinks(state: JobState) -> tuple[StepId, ...]:
     """Return the steps whose results are the answer: the plan's sinks.
 
-    Where a sink failed, the last usable steps before it take its place. A sink that was skipped has
-    nobody take its place, unless there is no other.
+    The last usable steps before a failed sink replace it. A skipped sink is replaced only if there
+    is no other sink.
     """
     usable = [step_id for step_id, step in state.steps.items() if step.usable]
     skipped = [step_id for step_id, step in state.steps.items() if step.is_skipped]
@@ -66,8 +66,8 @@ def _not_built_upon(
 
 
 def choose_method(state: JobState) -> AnswerMethod:
-    """A synthesizer call only for what must be reconciled, or must take a form that no single
-    step was asked for.
+    """Return the method that makes the answer. A synthesizer is called only if results must be
+    reconciled, or if the answer needs a form that no single step was asked for.
     """
     sinks = usable_sinks(state)
     if not sinks:
@@ -86,14 +86,14 @@ def parts_of(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def sources_of_answer(state: JobState) -> dict[StepId, BlobRef]:
-    """The same, by who has made them."""
+    """Return the results that are the answer, by step."""
     if state.synthesis is not None:
         return {StepId("synthesizer"): state.synthesis}
     return {step_id: ref for step_id in usable_sinks(state) if (ref := state.steps[step_id].result)}
 
 
 def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
-    """The results whose words stand in an answer, beside those that it is made of."""
+    """Return the results whose texts an answer quotes, in addition to its parts."""
     troubles = (step.trouble for step in state.steps.values() if step.trouble)
     events = (
         state.routed,
@@ -115,7 +115,7 @@ def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AnswerContent:
-    """What an answer says, without what code adds to it."""
+    """Content of an answer, without the notes that code adds."""
 
     body: str
     """What its results say, with their own markers; '' of a form."""
@@ -124,7 +124,7 @@ class AnswerContent:
     citations: tuple[NumberedCitation, ...]
     is_form: bool
     notes: tuple[str, ...]
-    """Of the results that it is made of."""
+    """Notes of the results that are parts of the answer."""
 
 
 def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
@@ -155,17 +155,18 @@ def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
 
 
 def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str | None) -> Answer:
-    """The answer of a job that has ended.
+    """Return the answer of a job that has ended.
 
-    `words`: of `parts_of(state)` and `results_for_answer(state)`; `label`: what must stand with the
-    text wherever it goes.
+    Args:
+        words: texts of `parts_of(state)` and `results_for_answer(state)`.
+        label: text that must accompany the answer everywhere.
     """
     content, disputes = content_of(state, words), disputes_of(state, words)
     gaps, open_points = gaps_of(state, words), _open_points(state, words)
     parts = [words.result(ref) for ref in parts_of(state)]
     text, citations = content.text, content.citations
     aside: tuple[str, ...] = ()
-    if content.is_form:  # it has no place for what is to be said about it
+    if content.is_form:  # a form has no place for notes
         aside = (*beside(disputes, parts[0]), *map(gap_line, gaps), *open_points)
     else:
         claims = {claim.id: claim for one in disputes for claim in one.conflict.claims}
@@ -224,7 +225,7 @@ _Numbers = dict[tuple[str, int, int], NumberedCitation]
 
 
 def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
-    """What stands in the place of a marker."""
+    """Return the numbers that replace a marker."""
     found: dict[int, None] = {}
     claim_ids = re.split(r"\s*[,;]\s*", match[1])
     if not any(
@@ -249,7 +250,7 @@ def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) ->
 
 
 def body_of(state: JobState, parts: list[HandoffResult]) -> str:
-    """What the results that an answer is made of say, with their own markers."""
+    """Return the text of the answer's parts, with their own markers."""
     if len(parts) == 1:
         return _as_text(parts[0].output)
     sections = []
@@ -303,8 +304,8 @@ def open_text(points: tuple[str, ...]) -> str:
 
 
 def of_the_plan(plan: PlanMade | None, words: ResultTexts) -> tuple[str, ...]:
-    """What is to be said of a plan that is none, or not to the letter the planner's, with an
-    answer and without.
+    """Return the notes on a plan that failed or that code changed, for jobs with and without an
+    answer.
     """
     if plan and plan.noted:
         return tuple(f"The plan: {note}." for note in words.result(plan.noted).notes)
@@ -352,7 +353,7 @@ def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
 
 
 def _unsettled(state: JobState, words: ResultTexts) -> list[str]:
-    """What was not done about contradictions."""
+    """Return notes on contradictions that the judge did not settle."""
     notes = []
     if state.judged and state.judged.problem:
         notes.append(

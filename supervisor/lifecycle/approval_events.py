@@ -1,5 +1,5 @@
-"""What a question to a person, and the answer to it, make true.
-`supervisor.lifecycle.approval_policy` decides when one is asked.
+"""Effects of a question to a person and of its answer. `supervisor.lifecycle.approval_policy`
+decides when to ask.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from handoff_queue.supervisor.lifecycle.state import (
 from handoff_queue.supervisor.lifecycle.steps import again
 
 ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
-"""What stays approved when an ended job is retried: its plan stays, and so does what it has cost.
-"""
+"""Approvals that hold when an ended job is retried, because its plan and its spending stay."""
 
 
 def apply_plan(made: PlanMade) -> dict[str, Any]:
@@ -43,12 +42,12 @@ def apply_plan(made: PlanMade) -> dict[str, Any]:
 
 
 def ask_again_on_retry() -> dict[str, Any]:
-    """When an ended job is retried."""
+    """Return the changes for the retry of an ended job."""
     return {"question": None, "rejected": None, "rejected_plans": (), "waited_s": 0.0}
 
 
 def clear_approvals(state: JobState) -> dict[str, Any]:
-    """When its answer is made anew, too."""
+    """Return the changes for a job whose answer is made again, too."""
     return {"approved": tuple(what for what in state.approved if what in ONCE), "reworks": 0}
 
 
@@ -181,8 +180,8 @@ def _let_go(state: JobState, question: Question) -> PersistentMap[StepId, StepSt
 def _tried_anew(
     state: JobState, question: Question, event: Rejected
 ) -> PersistentMap[StepId, StepState]:
-    """By its own specialist, as if it had never been tried, with what was said. Those that
-    were not named are let go.
+    """Let the step's own specialist try the rejected steps again with the note, as if it were the
+    first time. Steps that were not named are released.
     """
     about = _asked_about(state, question)
     named = frozenset(event.steps) & about.keys() or frozenset(

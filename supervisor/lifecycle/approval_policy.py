@@ -1,7 +1,7 @@
-"""When a person is asked before a job goes on, and what happens while nobody answers. Pure.
+"""Approval policy: when a person is asked before a job continues, and the default after a time
+limit. Pure.
 
-A question takes the place of what was about to be ordered, so that nothing but this module
-knows of approvals.
+A question replaces the commands that need approval, so that only this module knows of approvals.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def ask_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, 
 
 
 def _of(command: Command) -> tuple[ApprovalOf, ...]:
-    """What a command needs to be approved before."""
+    """Return the approvals that a command needs."""
     match command:
         case IssueGroup() | IssueToChild() | CheckConditions():
             return (ApprovalOf.PLAN, ApprovalOf.COST)
@@ -105,7 +105,7 @@ def _is_dear(state: JobState) -> bool:
 
 
 def _why(state: JobState, what: ApprovalOf) -> str:
-    """In words of our own."""
+    """Return the reason in fixed words."""
     match what:
         case ApprovalOf.PLAN:
             bill = bill_text(bill_of(state))
@@ -142,8 +142,8 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
 
 
 def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
-    """A cost that is too high ends the job with what it has; of what else cannot be made
-    again, nothing leaves.
+    """Return the end of the job after a rejection. A rejected cost ends the job with the results so
+    far. Without a way to make the rejected part again, the job ends without an answer.
     """
     if what is ApprovalOf.COST:
         return release_question(state, end_now(state, "its cost was not approved"))
@@ -151,13 +151,16 @@ def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
 
 
 def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
-    """Return the fields of the job's hash that say for which person's answer it waits.
+    """Return the fields of the job's hash about the question that it waits for.
 
-    `later`: the state after the events that the fields are written with; None: the open question
-    was just answered. An empty value removes its field. The fields: `asks`, why it waits for a
-    decision; `approval:` and the version of a question, what it waits for an approval of;
-    `asked_last`, the version of the newest question; `asked_at`, since when it waits (Unix ms).
-    The version in the name keeps a late answer to an earlier question from removing a newer one.
+    The fields are `asks` (the reason for a decision), `approval:` with the version of a question
+    (its subject), `asked_last` (version of the newest question) and `asked_at` (Unix ms). An empty
+    value removes its field. The version in the name protects a newer question from a late answer to
+    an earlier one.
+
+    Args:
+        later: the state after the events that the fields are written with; None: the open
+            question was just answered.
     """
     answered = {f"approval:{before.question.version}": ""} if before.question else {}
     if later is None:

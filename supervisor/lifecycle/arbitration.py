@@ -1,8 +1,8 @@
-"""A writer and a reviewer who can't agree: the judge is asked once, and the answer says what
-came of it. Pure.
+"""Arbitration between a writer and a reviewer who do not agree: the judge is asked once, and the
+answer reports the ruling. Pure.
 
-They can't agree where a review sends a step back for what an earlier one has asked of it
-already, and would be the last.
+They do not agree if the last possible review sends a step back for a fault that an earlier review
+has named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from handoff_queue.supervisor.lifecycle.steps import again
 
 
 def quarrels(state: JobState) -> tuple[StepId, ...]:
-    """The steps that the last review asks the same of again."""
+    """Return the steps that the last review sends back for the same fault again."""
     last = state.last_round
     return last.repeats if last is not None and last.decision is Decision.REVISE else ()
 
@@ -34,7 +34,9 @@ def may_quarrel(state: JobState) -> bool:
 
 
 def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """What is to be done about it before the answer is made; None: nothing, or nothing more."""
+    """Return the commands that settle the disagreement before the answer is made; None if there is
+    nothing to do.
+    """
     if (
         not quarrels(state)
         or state.arbitrated is not None
@@ -62,8 +64,8 @@ def is_accepted(state: JobState) -> bool:
 
 
 def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
-    """What the judge's word changes: where the reviewer is right and a round is left, the work
-    is done once more.
+    """Return the changes after the judge's ruling. If the reviewer is right and a round is left,
+    the step runs once more.
     """
     changes: dict[str, Any] = {"arbitrated": event, "fruitless": 0, "open": _without_judge(state)}
     named = frozenset(
@@ -123,7 +125,11 @@ def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
-    """What the judge said of each point that still stands. `words`: of `payloads_for_arbitration`."""
+    """Return the judge's rulings on points that are still open.
+
+    Args:
+        words: texts of `payloads_for_arbitration`.
+    """
     found = [Rulings.of(words.result(ref).output) for ref in payloads_for_arbitration(state)]
     return {
         one.step: one for rulings in found for one in rulings.rulings if one.step in quarrels(state)
@@ -131,7 +137,7 @@ def rulings_of(state: JobState, words: ResultTexts) -> dict[StepId, Ruling]:
 
 
 def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
-    """How a point of the last review stands below the answer; None: it was settled for the writer."""
+    """Return the note on a point of the last review; None if the writer was right."""
     point = f"{revision.step}: {revision.problem}"
     if ruling is None or state.arbitrated is None:
         return point
@@ -144,7 +150,7 @@ def standing(state: JobState, revision: Revision, ruling: Ruling | None) -> str 
 
 
 def settled_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
-    """What was dropped from the open points, and why; and why nothing was settled."""
+    """Return notes on dropped points with the reason, and on a ruling that failed."""
     if state.arbitrated is None or not quarrels(state):
         return ()
     if state.arbitrated.problem:

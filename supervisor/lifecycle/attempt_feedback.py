@@ -1,4 +1,4 @@
-"""What the next attempt at a step has of those before it. The types."""
+"""Feedback on earlier attempts for the next attempt at a step. The types."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from handoff_queue.shared.types.message import Message
 
 
 class AttemptFeedback(Message):
-    """Why a step is done again. `supervisor.lifecycle.result_texts` makes a Feedback of it."""
+    """Reason for another attempt. `supervisor.lifecycle.result_texts` makes a Feedback from it."""
 
     author: Author
     result: BlobRef | None = None
-    """The HandoffResult of the role that says it, or what the user wrote; None: it is said in
-    words of our own.
+    """The HandoffResult of the role that gave the feedback, or the user's text; None: the text is
+    fixed.
     """
     previous: BlobRef | None = None
     """The HandoffResult that it speaks of."""
@@ -24,19 +24,19 @@ class AttemptFeedback(Message):
     follows: bool = False
     """It is done again only because a step that it depends on is."""
     helper: StepId | None = None
-    """The step that was added to find out what it needs."""
+    """The step that was added to answer this step's question."""
 
     @property
     def asks_for_the_rest(self) -> bool:
-        """Nothing was wrong with what there is: its user wants what is missing."""
+        """Return whether the result was right but incomplete, and the user wants the rest."""
         return self.author == "user" and self.result is None and not self.follows
 
 
 class PreviousTeam(Message):
-    """The child job that did a step the last time, and what it had for that."""
+    """The child job that last did a step, and its inputs."""
 
     job_id: JobId
     knows: tuple[BlobRef, ...] = ()
     """Usable results of the steps that this one depends on."""
     told: NonNegativeInt = 0
-    """How many remarks."""
+    """Number of remarks that it received."""

@@ -1,6 +1,4 @@
-"""What a spent budget means to a job, and what is kept of one so that the job can come to an
-end. Pure.
-"""
+"""Effects of a spent budget, and the reserve that lets a job come to an end. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 KEPT_PART = 5
-"""A fifth of tokens and money, at the least, is kept for the assessor and the synthesizer:
-they read what all steps have written, on a capable model, and may be asked again.
+"""Divisor of the reserve: at least a fifth of tokens and money is for the assessor and the
+synthesizer. They read all results on a capable model, and may be asked again.
 """
 MOST_KEPT_PART = 2
 """Half, at the most, where their calls can cost more than that fifth: a review of next to no
@@ -27,8 +25,8 @@ work would be worth nothing either.
 
 
 def why_spent(state: JobState) -> str:
-    """In words of our own; empty: nothing is. A team may have used next to nothing of its
-    slice, and yet have no room for one call.
+    """Return why the budget is spent, or '' if it is not. A team's slice may be too small for one
+    call although almost nothing is used.
     """
     match state.spent:
         case None:
@@ -44,7 +42,7 @@ def why_spent(state: JobState) -> str:
 
 
 def reason_for_decision(state: JobState) -> str:
-    """Why the job waits for a decision of its user; empty: it does not."""
+    """Return why the job waits for a decision of its user, or '' if it does not."""
     return why_spent(state) if state.asked_at is not None and not state.ended else ""
 
 
@@ -65,8 +63,8 @@ def _all_of(limits: JobLimits) -> str:
 
 
 def closers(state: JobState) -> tuple[str, ...]:
-    """Who ends a job with this plan, each with a call at least: roles, and its fact-checker.
-    None before there is a plan.
+    """Return the roles and the fact-checker that end a job with this plan, each with at least one
+    call. Empty before there is a plan.
     """
     if state.plan is None:
         return ()

@@ -1,5 +1,4 @@
-"""What a child job gives its parent: its answer as the result of the handoff that it was there
-to do. Pure.
+"""The result of a child job for its parent: its answer as the result of the parent's handoff. Pure.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
 
 MOST_CLAIMS = 9_999
-"""What the numbers of a result's claims can count."""
+"""Highest number of a result's claims."""
 _STATUS = {JobStatus.OK: ResultStatus.OK, JobStatus.PARTIAL: ResultStatus.PARTIAL}
 
 
 @dataclass(frozen=True, slots=True)
 class ChildUsage:
-    """By the books, which count what was cut as well."""
+    """Usage of a child job by its budget, which also counts calls that were cut off."""
 
     usage: Usage
     turns: int
@@ -41,14 +40,17 @@ class ChildUsage:
 def result_for_parent(
     state: JobState, words: ResultTexts, answer: Answer | None, used: ChildUsage, so_far: ChildUsage
 ) -> HandoffResult:
-    """The result of an ended child. Its statements point to its claims, which keep their
-    sources and take the name of the parent's step.
-    Where nothing has come of its gaps, and its parent has the answer that stands, it is a
-    failure: what came before is no other result.
+    """Return the result of an ended child.
 
-    `words`: of `parts_of(state)`, `words_wanted(state)` and the end's `because`; `answer`:
-    None: it has none; `used`: for this handoff of its parent's; `so_far`: for all that the
-    child did.
+    Its statements point to its claims, which keep their sources and take the name of the parent's
+    step. If the child did not fill its gaps and the parent has its earlier answer, the result is a
+    failure, so that the earlier answer stays.
+
+    Args:
+        words: texts of `parts_of(state)`, `words_wanted(state)` and the end's `because`.
+        answer: None if there is no answer.
+        used: usage for this handoff of the parent.
+        so_far: usage of the whole child.
     """
     assert state.ended is not None
     assert state.submitted.parent is not None
@@ -136,8 +138,8 @@ def _in_order(first: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def _stop_reason(state: JobState, so_far: ChildUsage) -> StopReason:
-    """A slice that is spent is a limit of this handoff; what is spent above it is the parent's
-    own budget.
+    """Return the stop reason. A spent slice is a limit of this handoff; a limit above it belongs to
+    the parent's budget.
     """
     if state.ended and state.ended.status is JobStatus.CANCELLED:
         return StopReason.CANCELLED

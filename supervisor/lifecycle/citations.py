@@ -1,8 +1,7 @@
-"""Which sentences of an answer state a fact and point to no source. Pure.
+"""Sentences of an answer that state a fact without a source. Pure.
 
-A fact, for code, is a figure in digits, or what one of the answer's own claims says. Where a
-sentence may be read both ways it is let
-through: a gate that vetoes good answers is switched off.
+A fact is a figure in digits, or a text of one of the answer's claims. An ambiguous sentence passes,
+because users switch off a gate that vetoes good answers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _MARK = re.compile(r"\[(\d{1,4})\](?!\()")
-"""Of a source; not the text of a Markdown link."""
+"""Marker of a source, but not the text of a Markdown link."""
 _AT_THE_END = re.compile(r"(\[(?:\d{1,4}|no source)\])[.!?)*_\"” ]*$")
 _NO_WORDS = re.compile(r"`[^`]*`|<[^<>]*>|\[\d{1,4}\]\(|https?://[^\s)]+")
 """Code, tags, addresses and numbered links: their digits are no figures."""
@@ -53,7 +52,7 @@ _OPEN = re.compile(
     r"|no (?:[\w-]+ ){1,8}(?:is|are|was|were|could be) (?:said|stated|mentioned|given|named|found|known|available))\b",
     re.IGNORECASE,
 )
-"""What is not known needs no source; so says a clause of itself alone."""
+"""Words of a clause that says that something is unknown. Such a clause needs no source."""
 _ASIDE = re.compile(
     r", (?:which|who|whose|where|while|whereas|although|though) ((?:[^,;]|,(?! ))*),(?= )",
     re.IGNORECASE,
@@ -65,21 +64,21 @@ _NEXT = re.compile(
     r"; |, (?:which|who|whose|where|so|yet) |,? (?:(?<!all )(?<!nothing )but|while|whereas|although|though|however),? ",
     re.IGNORECASE,
 )
-"""Where another clause begins."""
+"""Beginning of another clause."""
 _AND = re.compile(
     rf", and (?!(?:what|how|whether|when|who|which|why|if|that) )(?=(?:[^\W\d]\S* ){{1,4}}?{_VERB})",
     re.IGNORECASE,
 )
-"""Where one may, if there is a verb before it, too."""
+"""Possible beginning of another clause, if a verb comes before it, too."""
 _LISTS = re.compile(
     r"(?:sources?|references?|bibliography|citations?|quellen|missing or incomplete|missing|not found|gaps|open (?:points|questions))",
     re.IGNORECASE,
 )
-"""Titles above which nothing is stated: lists of sources and of what is missing."""
+"""Titles of sections without statements: lists of sources and of missing facts."""
 _LISTED = ("bullet_list_open", "ordered_list_open", "table_open")
 _SAYING = ("paragraph_open", "tr_open", "html_block")
 _TITLE = re.compile(r"(?:\*\*|__)[^*_]*[^*_.!](?:\*\*|__):?")
-"""In bold; with a full stop at its end it is a sentence."""
+"""A title in bold. Bold text with a full stop at its end is a sentence."""
 
 
 def find_uncited_sentences(
@@ -101,13 +100,14 @@ def find_uncited_sentences(
 
 
 def _passages(text: str) -> Iterator[list[str]]:
-    """The sentences of each paragraph and item of a list; of a table, each row as one. Not:
-    headings, code, header rows, lists of sources or of gaps, and what stands under a line that
-    shows the source for all of it ("From the price list [1]:").
+    """Yield the sentences of each paragraph and list item, and each row of a table as one.
+
+    Headings, code, header rows, and lists of sources or gaps are left out. So are the lines below a
+    line that gives their source ("From the price list [1]:").
     """
     tokens, depth, covers, until = blocks_of(text), 0, False, ("", 0)
     for index, token in enumerate(tokens):
-        if until[0]:  # inside of what is skipped
+        if until[0]:  # inside a skipped section
             until = ("", 0) if (token.type, token.level) == until else until
             continue
         if token.type == "heading_open":
@@ -125,7 +125,7 @@ def _passages(text: str) -> Iterator[list[str]]:
 
 
 def _said(tokens: list[Token], index: int) -> str:
-    """What a paragraph, or all cells of a row say."""
+    """Return the text of a paragraph, or of all cells of a row."""
     if tokens[index].nesting == 0:
         return " ".join(tokens[index].content.split())
     end = next(

@@ -23,12 +23,12 @@ class MakePlan:
     """Make the plan by code: of the job's workflow, or of one step."""
 
     specialist: str | None = None
-    """Who does all of it; None: the workflow says."""
+    """The specialist that does the whole job; None: the workflow decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchPlan:
-    """Make of the plan what the replanner proposes, as far as it is still possible."""
+    """Apply the replanner's patch to the plan, as far as the plan still allows."""
 
     proposal: BlobRef
     """The replanner's HandoffResult."""
@@ -36,7 +36,7 @@ class PatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class MakeQuote:
-    """Say what the job will likely cost and take."""
+    """Quote the likely cost and time of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class AbandonSteps:
 
 @dataclass(frozen=True, slots=True)
 class CheckConditions:
-    """Hold the conditions of these steps, which could begin, against the results that there are."""
+    """Check the conditions of the given steps, which could begin, against the results so far."""
 
     steps: tuple[StepId, ...]
 
@@ -130,7 +130,7 @@ class IssueFactCheck:
 
 @dataclass(frozen=True, slots=True)
 class TakeFactCheck:
-    """Make of what a fact-checker has found what it means for the answer."""
+    """Apply a fact-checker's result to the answer."""
 
     result: BlobRef
     """Its HandoffResult."""
@@ -156,19 +156,19 @@ class EndJob:
 
 @dataclass(frozen=True, slots=True)
 class AskUser:
-    """Do nothing more until somebody says that the job may go on."""
+    """Wait until the user decides that the job may continue."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskApproval:
-    """Do nothing more until somebody has approved or rejected."""
+    """Wait until a person has approved or rejected."""
 
     what: ApprovalOf
     why: str
     status: JobStatus | None = None
-    """How the job would end with the answer that is asked about."""
+    """Status with which the job would end with the answer in question."""
     steps: tuple[StepId, ...] = ()
     """Which ones, of a failure."""
 
@@ -198,7 +198,7 @@ class PublishAgain:
 
 @dataclass(frozen=True, slots=True)
 class RunRole:
-    """A role's handoff that nobody works on."""
+    """Run a role's handoff that no process has claimed."""
 
     handoff_id: HandoffId
 
@@ -212,7 +212,7 @@ class StartChild:
 
 @dataclass(frozen=True, slots=True)
 class TellParent:
-    """Give the parent what has come of its handoff."""
+    """Send the result of the parent's handoff to the parent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 def results_for_conditions(
     state: JobState, plan: Plan, steps: Iterable[StepId]
 ) -> Iterator[BlobRef]:
-    """Yield the results that the conditions of these steps need."""
+    """Yield the results that the conditions of the given steps need."""
     for step_id in steps:
         when = plan.by_id[step_id].when
         for name in when.steps.values() if when else ():

@@ -75,8 +75,8 @@ MOST_FRUITLESS = 3
 come to nothing, too.
 """
 MOST_IN_A_SLICE = 500
-"""Handoffs of one decision: publishing 1,000 takes a second, and other jobs wait meanwhile.
-What is left is for the next one.
+"""Handoffs of one decision. To publish 1,000 takes a second, and other jobs wait during that time.
+The next decision issues the rest.
 """
 
 MOST_CONDITIONS = 5_000
@@ -86,7 +86,9 @@ MOST_CONDITIONS = 5_000
 
 
 def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-    """What is to be done now. Nothing: wait for the next event, or for `next_due`."""
+    """Return the next commands. If there are none, the caller waits for the next event or for
+    `next_due`.
+    """
     if state.ended:
         return after_the_end(state, now)
     if state.cancelled_by:
@@ -112,9 +114,10 @@ def _carry_on(state: JobState, seen: Observations, now: float) -> tuple[Command,
 
 
 def _beside_the_question(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-    """Return what goes on while a person is asked about steps: all that needs no other question.
+    """Return the commands that are allowed while a person is asked about steps: all commands that
+    need no other question.
 
-    The job's time stands still while nothing but the question is open.
+    The job's time stands still while it only waits for the answer.
     """
     clock = min(now, state.as_of) if state.is_only_asking else now
     commands = _unasked(state, seen, clock, ())
@@ -212,7 +215,8 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
 def _settle(
     state: JobState, seen: Observations, now: float, *, is_thought_about: bool
 ) -> tuple[Command, ...] | None:
-    """Return what is done about steps that are late, failed, or can't begin. None: nothing."""
+    """Return the commands for steps that are late, failed, or cannot begin; None if there are none.
+    """
     if too_late := late(state, now):
         return too_late
     if chances := second_chances(state, seen, now):
@@ -246,9 +250,9 @@ def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Comm
 
 
 def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """Return what is done about steps that can't begin, because of a review or a person.
+    """Return the commands for steps that cannot begin because of a review or a person.
 
-    The judge decides first where reviewer and writer can't agree. None: there are no such steps.
+    The judge decides first if reviewer and writer do not agree. None: there are no such steps.
     """
     steps = find_blocked_steps(state)
     judge_first = arbitrate(state, now) if steps and state.review_over else None

@@ -25,8 +25,8 @@ JUDGE = "judge"
 
 
 def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
-    """What is to be done about contradictions before the results are reviewed; None: nothing,
-    or nothing more.
+    """Return the commands for contradictions before the results are reviewed; None if there is
+    nothing to do.
     """
     if sum(step.comparable for step in state.steps.values() if step.usable) < 2:
         return None
@@ -82,7 +82,8 @@ def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str
 
 
 def keep_good_judgement(state: JobState) -> Judged | None:
-    """What is kept of the judge when the job is taken up again: one that failed is asked anew."""
+    """Return the judge's event to keep when the job is retried. A judge that failed is asked again.
+    """
     return state.judged if state.judged and state.judged.problem is None else None
 
 
@@ -96,7 +97,7 @@ def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """A conflict, and what the judge says of it."""
+    """A conflict, and the judge's settlement."""
 
     conflict: Conflict
     settlement: Settlement
@@ -124,8 +125,11 @@ class Dispute:
         return f"{first.subject}, {first.attribute}"
 
     def line(self, *, marked: bool) -> str:
-        """For the reader of the answer. `marked`: with markers, which become numbers; or with
-        the sources' names.
+        """Return the line for the reader of the answer.
+
+        Args:
+            marked: True to name sources by markers, which become numbers; False to name them by
+                their names.
         """
         if not self.is_settled:
             return f"{self.about}: " + "; against: ".join(
@@ -139,7 +143,7 @@ class Dispute:
         return f"{self.about}: {stands}; not: {falls}.{why}"
 
     def brief(self) -> dict[str, JsonValue]:
-        """For the roles that come after the judge."""
+        """Return the conflict for the roles that follow the judge."""
         if not self.is_settled:
             return {"about": self.about, "disputed": [claim.id for claim in self.conflict.claims]}
         stands, falls = ([claim.id for claim in claims] for claims in (self.stands, self.falls))
@@ -171,8 +175,7 @@ def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
 
 
 def section(disputes: Collection[Dispute], body: str) -> str:
-    """What stands below an answer's text: what is disputed, and what was settled against a
-    claim that it uses all the same.
+    """Return the section below an answer: open disputes, and rejected claims that the answer uses.
     """
     used = {
         claim_id
@@ -227,6 +230,8 @@ def _said(claim: Claim, *, marked: bool) -> str:
 
 
 def _stands_in(text: str, part: str) -> bool:
-    """As a word of its own; a unit may follow its figure at once."""
+    """Return whether the part is in the text as a separate word. A unit may follow its figure
+    without a space.
+    """
     words = re.escape(" ".join(part.split()))
     return re.search(rf"(?<![^\W\d]){words}(?![^\W\d])", text, re.IGNORECASE) is not None

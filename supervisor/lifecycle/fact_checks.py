@@ -1,4 +1,4 @@
-"""What a job remembers of its fact-checker."""
+"""The state of a job's fact-checks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from handoff_queue.shared.types.message import Message
 
 
 class FactChecks(Message):
-    """The latest check, and what came of it."""
+    """The latest check and its outcome."""
 
     result: BlobRef | None = None
-    """The fact-checker's HandoffResult; None: there is none that counts."""
+    """The fact-checker's HandoffResult; None: there is no valid one."""
     parts: tuple[BlobRef, ...] = ()
-    """What the answer was made of that it speaks of: the same answer is not checked twice."""
+    """Parts of the checked answer. The same answer is not checked twice."""
     said: FactsChecked | None = None
     """What that means for the answer that there would be; None: nothing has been said of this one.
     """

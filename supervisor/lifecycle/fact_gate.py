@@ -1,9 +1,8 @@
-"""The gate that a specialist is: it looks at an answer's facts when code has nothing more to
-send back, before a person is asked. Pure.
+"""The fact gate: a specialist checks an answer's facts after all checks by code have passed, and
+before a person is asked. Pure.
 
-It is handed over like a step, in a chord of its own, and is none: no plan has it, nothing
-depends on it, and without it the answer leaves all the same, `partial`, with a note that says
-so.
+The check is sent like a step, in a separate chord, but it is not part of the plan, and nothing
+depends on it. If it fails, the answer leaves as `partial`, with a note.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ UNSURE = "the fact-checker could not say"
 
 
 def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Command, ...] | None:
-    """What is to be done about the facts of an answer before it leaves; None: nothing, or
-    nothing more.
+    """Return the commands that check the answer's facts before it leaves; None if there is nothing
+    to do.
     """
     if not _is_due(state):
         return None
@@ -55,7 +54,7 @@ def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Comman
 
 
 def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
-    """The same where the job ends with what it has: nobody is asked any more."""
+    """Return the commands that end checking, for a job that ends with the results so far."""
     if not _is_due(state):
         return ()
     known = _known(state)
@@ -63,7 +62,7 @@ def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
 
 
 def is_doubted(state: JobState) -> bool:
-    """Whether the answer was to be checked, and is wrong, or was not."""
+    """Return whether the check of the answer failed or found it wrong."""
     said = state.fact_checks.said
     return state.submitted.fact_checker is not None and (
         said is None or said.wrong > 0 or said.problem is not None
@@ -80,12 +79,16 @@ def _is_due(state: JobState) -> bool:
 
 
 def _known(state: JobState) -> BlobRef | None:
-    """What was found, if it was of this answer."""
+    """Return the outcome of the check if it was of this answer."""
     return state.fact_checks.result if state.fact_checks.parts == parts_of(state) else None
 
 
 def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts) -> FactsChecked:
-    """What a fact-checker's result means for the answer. `words`: of that result."""
+    """Return the event for a fact-checker's result.
+
+    Args:
+        words: texts of that result.
+    """
     result, check = words.result(command.result), words.fact_check(command.result)
     if check is None or (not check.wrong and result.status is not ResultStatus.OK):
         return FactsChecked(result=command.result, problem=FAILED)
@@ -132,7 +135,7 @@ def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
 
 
 def unsaid(state: JobState) -> FactChecks:
-    """For an answer that is made anew: perhaps of the same parts."""
+    """Return the state for an answer that is made again, perhaps from the same parts."""
     return (
         state.fact_checks.model_copy(update={"said": None})
         if state.fact_checks.said
@@ -141,8 +144,8 @@ def unsaid(state: JobState) -> FactChecks:
 
 
 def reset_checks(state: JobState) -> dict[str, Any]:
-    """A job is taken up again: gates look anew, and a fact-checker that could not say is asked
-    anew.
+    """Return the changes for a retried job: gates check again, and a fact-checker that failed is
+    asked again.
     """
     said = state.fact_checks.said
     known = FactChecks() if said and said.problem else unsaid(state)

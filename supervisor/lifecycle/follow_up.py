@@ -1,5 +1,5 @@
-"""What a job that follows on another begins with: its results, under names that no step of the
-new job has. Pure.
+"""Inputs of a job that follows another job: its results, under names that no step of the new job
+has. Pure.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_GIVEN = 50
-"""What the answer was made of comes first; a job of thousands of steps gives what it has put
-together of them.
+"""Results that a job can pass on; parts of its answer come first. Of a job with thousands of steps
+these are the combined results.
 """
 _LONGEST = 48
 _BEFORE = re.compile(r"prev([0-9]*)_(.+)")
@@ -25,8 +25,8 @@ _QUALIFIED = re.compile(r"\[([a-z][a-z0-9_-]{0,47})\.(c[0-9]{1,4})\]")
 
 
 def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
-    """What the job knows: what its answer was made of, its other usable results, what it was
-    given itself. Empty: nothing.
+    """Return the results to pass on: parts of the answer, then other usable results, then the job's
+    own inputs.
     """
     found = {StepId("synthesizer"): state.synthesis} if state.synthesis else {}
     found |= {
@@ -50,8 +50,10 @@ def results_as_given(
     answers: Collection[BlobRef],
     words: ResultTexts,
 ) -> tuple[tuple[Given, ...], tuple[str, ...]]:
-    """These results of a job, as another one knows them. `answers`: those that belong to the
-    whole of its request.
+    """Return the results of a job as inputs of another job.
+
+    Args:
+        answers: results that answer the whole request.
     """
     given, texts = [], []
     before = {one.step: one for one in state.submitted.given}
@@ -98,8 +100,7 @@ def earlier(step_id: StepId) -> StepId:
 
 
 def _under(name: StepId, result: HandoffResult) -> HandoffResult:
-    """The result of another job's step as one of this name, its claims and those that it took
-    over with it.
+    """Return the result of another job's step under this name, with its own and its adopted claims.
     """
     return result.model_copy(
         update={

@@ -1,6 +1,4 @@
-"""What is missing from an answer: which step, why, and what it would likely cost to have it
-after all.
-"""
+"""Gaps of an answer: the missing step, the reason, and the likely cost to fill the gap."""
 
 from __future__ import annotations
 
@@ -46,9 +44,8 @@ def _why(step: StepState, words: ResultTexts) -> str:
 
 
 def to_finish(state: JobState) -> int | None:
-    """Micro-dollars that filling all gaps would likely cost: the steps that have one, those
-    that build on them, and what came after. None: nothing is missing, or too little is known
-    to say.
+    """Return the likely micro-dollars to fill all gaps: the steps with a gap, their dependents, and
+    the later roles. None: there is no gap, or a price is unknown.
     """
     again = list(_prices(state).values())
     known = [cost for cost in again if cost is not None]
@@ -58,9 +55,8 @@ def to_finish(state: JobState) -> int | None:
 
 
 def _prices(state: JobState) -> dict[StepId, int | None]:
-    """Micro-dollars that each step which is missing or not whole, or builds on one that is,
-    would likely cost. A team that goes on does what it lacks and nothing else; whoever begins
-    anew does the whole step.
+    """Return the likely micro-dollars of each missing or incomplete step and of its dependents. A
+    team that continues only fills its gaps; any other attempt does the whole step.
     """
     missing = frozenset(step_id for step_id, step in state.steps.items() if not step.is_whole)
     if not missing:
@@ -91,7 +87,7 @@ class StepCosts:
     everybody: int | None
 
     def of(self, specialist: str) -> int | None:
-        """Of a step of this specialist: of those like it, or else of all."""
+        """Return the mean cost of this specialist's steps, or of all steps if there are none."""
         return self.by_specialist.get(specialist, self.everybody)
 
 
@@ -118,7 +114,7 @@ def gap_text(gaps: tuple[Gap, ...]) -> str:
 
 
 def lacking(gaps: Sequence[Gap]) -> str:
-    """The same in one line, without what each would cost."""
+    """Return the gaps in one line, without their costs."""
     return "; ".join(f"{gap.step} ({gap.specialist}): {gap.why}" for gap in gaps)
 
 

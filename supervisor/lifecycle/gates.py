@@ -25,14 +25,14 @@ from handoff_queue.supervisor.text.quantities import numbers_in
 MOST_GATE_ROUNDS = 2
 """Times that a veto sends an answer back."""
 _MARK = re.compile(r"\[\d{1,4}\]")
-"""Of a source: its number is nothing that the answer says."""
+"""Marker of a source. Its number is not a figure of the answer."""
 _MOST_SHOWN_CHARS = 80
 _MOST_SHOWN = 3
 """Sentences without a source that a veto quotes."""
 
 
 def may_send_back(state: JobState, now: float) -> bool:
-    """Whether there is time, money and a round left to mend an answer."""
+    """Return whether time, money and a round are left to improve an answer."""
     has_round = (
         state.gate_rounds < MOST_GATE_ROUNDS
         and len(state.rounds_now) <= state.submitted.limits.max_rounds
@@ -80,11 +80,13 @@ def check_gates(
 def vetoes_of(
     gates: Gates, text: str, sources: int, claims: Collection[str] = (), *, is_form: bool = False
 ) -> tuple[str, ...]:
-    """What is wrong with an answer, a sentence each.
+    """Return the faults of an answer, one sentence each.
 
-    `text`: as it would leave, without what code adds; `sources`: their number; `claims`: what
-    the results that it is made of claim, each in a sentence; `is_form`: it is a value in JSON,
-    whose figures have no markers.
+    Args:
+        text: the answer without the notes that code adds.
+        sources: number of its sources.
+        claims: claims of its parts, one sentence each.
+        is_form: True for a JSON value, whose figures have no markers.
     """
     text = to_nfc(text)
     what_it_says = (*_forbidden(gates, text), *_required(gates, text), *_numbers(gates, text))

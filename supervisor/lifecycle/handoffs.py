@@ -26,8 +26,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 def reassigned_steps(
     state: JobState, steps: Sequence[StepId], seen: Observations
 ) -> dict[StepId, str]:
-    """Those of these steps that somebody else gets. One that was tried before stays with whom
-    it is.
+    """Return the steps that another specialist gets, with its name. A step that was tried before
+    stays with its specialist.
     """
     given, found = Counter[str](), dict[StepId, str]()
 
@@ -51,17 +51,16 @@ TOKENS_PER_TURN = 40_000
 answer.
 """
 MOST_TASK_CHARS = 99_000
-"""Of a step's own, where something is to be said beside it."""
+"""Characters of a step's task when feedback is added."""
 ROLE_STEPS_TOKENS = 400_000
 """Token budget of a role's handoff: it reads what all steps have written."""
 
 
 def context_for(state: JobState, depends_on: tuple[StepId, ...]) -> tuple[ContextResult, ...]:
-    """References to the results of these steps.
+    """Return references to the results of the given steps.
 
     Raises:
-        HandoffError: one of them has none: the step is not ready, and a handoff without it
-        cannot be built.
+        HandoffError: a step has no result, so the handoff cannot be built.
     """
     given = {one.step: one.result for one in state.submitted.given}
     found = []
@@ -133,8 +132,8 @@ def _effects_allowed(
 ) -> tuple[str, ...] | None:
     """Return the tools with effects that an attempt may use. None: all tools of `spec`.
 
-    Nobody approves or reviews a helper or a step of a child job before it begins, so these have
-    none. The stand-in for a team has none either, since the team had none.
+    Helpers and steps of a child job have none, because no person approves them before they begin.
+    The replacement of a team has none either, since the team had none.
     """
     of_a_team = state.steps[step_id].outline.specialist == SUB_SUPERVISOR
     if state.submitted.parent or of_a_team or step_id in helpers_of(state):
@@ -161,7 +160,11 @@ def role_handoff(
     about: tuple[StepId, ...],
     schema: Mapping[str, Any],
 ) -> AgentHandoff:
-    """What one of the supervisor's roles is asked. `about`: the steps whose results it sees."""
+    """Return the handoff for a role of the supervisor.
+
+    Args:
+        about: the steps whose results the role sees.
+    """
     step_id = StepId(spec.name)
     deadline = (
         state.working_deadline if spec.name == REPLANNER else state.role_deadline
@@ -195,8 +198,8 @@ def fact_check_handoff(
     task: str,
     schema: Mapping[str, Any],
 ) -> AgentHandoff:
-    """What the fact-checker is asked. It sees what the answer is made of, with its claims and
-    their quotes, and the job's documents.
+    """Return the handoff for the fact-checker. It sees the parts of the answer, with their claims
+    and quotes, and the job's documents.
     """
     parts, asked = sources_of_answer(state), state.submitted.limits.max_turns_per_handoff
     max_turns = min(spec.max_turns, asked) if asked else spec.max_turns
@@ -222,7 +225,7 @@ def fact_check_handoff(
 
 
 def _task(step: Step, ended: tuple[StepId, ...]) -> str:
-    """With the names of those that its join did not wait for, and that go on for others."""
+    """Return the task with the names of running dependencies that its join did not wait for."""
     missing = [one for one in step.depends_on if one not in ended]
     if not missing:
         return step.task

@@ -1,4 +1,4 @@
-"""Steps that the planner adds to find out what others need. Pure."""
+"""Steps that the planner adds to answer questions of other steps. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def room(state: JobState) -> int:
 
 
 def can_help(state: JobState) -> bool:
-    """Whether another step could still find something out."""
+    """Return whether another added step is still possible."""
     waiting = sum(step.status is StepStatus.WAITING for step in state.steps.values())
     return (
         bool(room(state))

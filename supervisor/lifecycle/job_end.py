@@ -1,4 +1,4 @@
-"""How a job ends: whole, with gaps, or without an answer. And what is still to be done after that."""
+"""The end of a job: complete, with gaps, or without an answer; and the work after the end."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
 """Before each try to deliver a webhook; after the last it is left."""
 WEBHOOK_GIVEN_UP_AFTER_S = 30.0
-"""A try of which nothing was heard for so long died with its supervisor; longer than the
-POST's own timeout.
+"""Seconds after which a webhook's try without an outcome counts as lost with its supervisor. It is
+longer than the timeout of the POST.
 """
 TELL_AGAIN_AFTER_S = 5.0
-"""A supervisor that was to tell a child's parent, and of which nothing was heard for so long,
-is dead; telling twice does no harm.
+"""Seconds after which a supervisor that should report to a child's parent counts as dead. A
+repeated report does no harm.
 """
 NOTHING_USABLE = "no step has a usable result"
 NOTHING_MET = "every step was skipped: no condition was met"
@@ -85,7 +85,7 @@ def end(state: JobState) -> EndJob:
 
 
 def _fail(state: JobState) -> EndJob:
-    """With the first step that failed by itself: the cause, not what it led to."""
+    """End the job with the first step that failed by itself: the cause, not a consequence."""
     if state.spent is not None:
         return EndJob(JobStatus.FAILED, f"{why_over(state)}, and {NOTHING_USABLE}")
     roots = (
@@ -103,7 +103,7 @@ def _fail(state: JobState) -> EndJob:
 
 
 def end_now(state: JobState, why: str) -> tuple[Command, ...]:
-    """The job ends with what it has, and nobody is asked any more."""
+    """End the job with the results so far, without further questions."""
     match state.phase:
         case Phase.ROUTING | Phase.PLANNING:
             return (EndJob(JobStatus.FAILED, f"{why}, and there was no plan yet"),)
@@ -174,7 +174,7 @@ def _due(delivery: Delivery) -> float | None:
 
 
 def question_due(state: JobState, question: Question) -> float:
-    """When something happens if nobody answers. Unix time in seconds."""
+    """Return the time in Unix seconds at which the default answer applies."""
     approvals = state.submitted.approvals
     if approvals.on_timeout is not OnTimeout.REMIND or approvals.timeout_s is None:
         return question.until
@@ -185,11 +185,12 @@ def question_due(state: JobState, question: Question) -> float:
 def next_due(
     state: JobState, now: float, claim_within_s: float, seen: Observations | None = None
 ) -> float | None:
-    """When the sweeper must look at the job, if nothing happens before; None: never. Unix time
-    in seconds.
+    """Return the time at which the sweeper must evaluate the job if no event comes before; None:
+    never. Unix time in seconds.
 
-    `claim_within_s`: how soon a role's handoff that was just issued must have been claimed, or
-    a child have begun, unless it is held.
+    Args:
+        claim_within_s: seconds within which a role's new handoff must be claimed, or a child
+            must begin, unless it is on hold.
     """
     if state.ended and state.submitted.parent:
         return None if state.parent_told else max(now, state.as_of) + TELL_AGAIN_AFTER_S

@@ -1,5 +1,5 @@
-"""When a fan-in goes on: all of its parts have ended, or its join has what it needs. What is
-late then is given up.
+"""Joins: a fan-in continues when all of its parts have ended, or when its join has enough results.
+Late parts are abandoned.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class JoinStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FanIn:
-    """Where results meet."""
+    """A point at which results meet."""
 
     step: StepId | None
-    """Who waits for them; None: the answer."""
+    """The step that waits for the results; None: the answer."""
     parts: tuple[StepId, ...]
     join: Join | None
     helpers: tuple[StepId, ...] = ()
-    """Beside the parts: these must have ended, however."""
+    """Added steps that must have ended, with any outcome."""
 
 
 def fan_in_of(state: JobState, step_id: StepId) -> FanIn:
@@ -49,7 +49,7 @@ def last_fan_in(state: JobState) -> FanIn:
 
 
 def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, str]:
-    """How it stands, and why, in words for whoever reads of it."""
+    """Return the standing of a fan-in, with the reason as text."""
     if any(state.steps[one].status is not StepStatus.SETTLED for one in fan_in.helpers):
         return JoinStanding.OPEN, ""
     parts = [state.steps[part] for part in fan_in.parts]
@@ -72,7 +72,7 @@ def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, 
 
 
 def _never(state: JobState, join: Join, usable: int, left: int) -> str:
-    """Why it will not come to that; '': it still may."""
+    """Return why the join can never be satisfied; '' if it still can."""
     failed = [
         must
         for must in join.must
@@ -86,7 +86,7 @@ def _never(state: JobState, join: Join, usable: int, left: int) -> str:
 
 
 def _enough(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, now: float) -> str:
-    """Why it goes on; '': it does not."""
+    """Return why the fan-in continues now; '' if it waits."""
     if usable < join.at_least or not all(state.steps[must].usable for must in join.must):
         return ""
     if not left or usable >= (join.enough or len(fan_in.parts)):
@@ -100,7 +100,11 @@ def _enough(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int, 
 
 
 def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> bool:
-    """Whether any fan-in does not have what it needs without a step. `dependents`: of that step."""
+    """Return whether any fan-in still needs a step.
+
+    Args:
+        dependents: dependents of that step.
+    """
     fan_ins = [fan_in_of(state, one) for one in dependents] if dependents else [last_fan_in(state)]
     return any(
         one.join is None or standing(state, one, now)[0] is not JoinStanding.MET for one in fan_ins
@@ -108,7 +112,7 @@ def is_wanted(state: JobState, dependents: frozenset[StepId], now: float) -> boo
 
 
 def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
-    """What the next fan-in that has what it needs goes on without."""
+    """Return the steps that the next satisfied fan-in does not wait for."""
     for fan_in in _joined(state):
         how, why = standing(state, fan_in, now)
         if how is JoinStanding.MET and (steps := _late_for(state, fan_in)):
@@ -119,7 +123,7 @@ def late(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
 
 
 def hopeless(state: JobState, now: float) -> tuple[AbandonSteps | SkipSteps, ...]:
-    """Return the steps that will never have what they need.
+    """Return the steps that can never begin.
 
     A step is skipped if each step that it lacks was skipped.
     """
@@ -159,14 +163,19 @@ def ready(state: JobState, now: float) -> list[StepId]:
 
 
 def next_join(state: JobState, now: float) -> float | None:
-    """When the time of the next fan-in is over; None: none has one. Unix time in seconds."""
+    """Return the time of the next fan-in's time limit; None: there is no limit. Unix time in
+    seconds.
+    """
     ends = (_until(state, fan_in) for fan_in in _joined(state))
     return min((until for until in ends if until is not None and until > now), default=None)
 
 
 def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
-    """The fan-ins that may go on before all of their parts have ended, among those that wait
-    for a step. `dependents`: of that step.
+    """Return the fan-ins that may continue before all of their parts have ended, among the fan-ins
+    that wait for a step.
+
+    Args:
+        dependents: dependents of that step.
     """
     if dependents and not any(state.steps[one].outline.join for one in dependents):
         return ()  # of a plain one, which thousands may share, not even the parts are looked for
@@ -195,9 +204,7 @@ def _joined(state: JobState) -> list[FanIn]:
 
 
 def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
-    """Work that has not ended and that nobody but this fan-in, which goes on without it, still
-    waits for.
-    """
+    """Return the running work that only this fan-in waits for. The fan-in continues without it."""
     dependents, late = state.dependents, dict[StepId, None]()
     frontier = list(fan_in.parts)
     while frontier:
@@ -212,13 +219,15 @@ def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
 
 
 def _wakes_from(join: Join, parts: int) -> int:
-    """With so many usable results it may go on: after its time, with the fewest that are of use."""
+    """Return the number of usable results from which the fan-in may continue: after its time limit,
+    the smallest useful number.
+    """
     return join.at_least if join.within_s else join.enough or parts
 
 
 def _until(state: JobState, fan_in: FanIn) -> float | None:
-    """None: it has no time of its own, or that has not begun. Of work that was sent back it
-    begins anew, and the time that a person takes to answer is no part of it.
+    """Return the end of the fan-in's time; None if it has no limit or has not begun. Returned work
+    restarts the time, and the time of a question to a person does not count.
     """
     if fan_in.join is None or fan_in.join.within_s is None:
         return None

@@ -1,13 +1,15 @@
-"""Whether what an added step has found says anything that the job did not have, however the
-step was worded. Pure.
+"""The novelty check: whether an added step found anything that the job did not have. Pure.
 
-A claim is known if an earlier result of the same specialist has it: its subject, attribute and
-value, or what it says where it has no such parts; and each of its sources is cited there at
-the same place. A known fact from another source is news. A result without claims is known
-by its text: each sentence of it, and nearly all runs of words (A. Broder's shingles), stand in
-earlier ones. A report may differ from the one before it in a figure only, and that is what it
-was written for. Who builds on a result and says it again in another form, shorter, in
-a table, in another language, has done what it was to do: there only the same text is nothing new.
+A claim is known if an earlier result of the same specialist has the same subject, attribute and
+value, and cites the same places. A claim without these parts is compared by its text. A known fact
+from another source is new.
+
+A result without claims is known by its text: earlier results contain each of its sentences, and
+almost all of its runs of words (A. Broder's shingles). A report may differ from the previous report
+in one figure only, and that figure was its purpose.
+
+A step that restates a result in another form (shorter, as a table, in another language) has
+fulfilled its task. There only the same text is nothing new.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 from handoff_queue.supervisor.text.result_fingerprint import EarlierClaims, ResultFingerprint
 
 KNOWN_FROM = 0.9
-"""Of a text's shingles, from which it says nothing new."""
+"""Part of a text's shingles from which it has nothing new."""
 LEAST_SHINGLES = 12
 """A text with fewer ("Yes.", "None was found.") answers one question as well as another, and
 is no sign of anything.
@@ -40,8 +42,11 @@ def results_for_novelty_check(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def nothing_new_in(state: JobState, words: ResultTexts) -> tuple[StepId, ...]:
-    """The added steps among those that the replanner was shown, whose results say nothing that
-    the job did not have before they were added. `words`: of `results_for_novelty_check`.
+    """Return the added steps, among the steps that the replanner saw, whose results have nothing
+    new.
+
+    Args:
+        words: texts of `results_for_novelty_check`.
     """
     round_of = _rounds(state)
     if not (judged := _to_be_judged(state)):
@@ -69,12 +74,12 @@ def nothing_new_in(state: JobState, words: ResultTexts) -> tuple[StepId, ...]:
 
 
 def is_known(result: HandoffResult, earlier: Sequence[HandoffResult]) -> bool:
-    """Whether everything in a result stands in these."""
+    """Return whether earlier results contain everything in a result."""
     return _is_known(ResultFingerprint(result), [*map(ResultFingerprint, earlier)])
 
 
 def repeats_text(result: HandoffResult, earlier: HandoffResult) -> bool:
-    """Whether it is the same text: each has all sentences of the other."""
+    """Return whether each result has all sentences of the other."""
     return _is_said_again(ResultFingerprint(result), ResultFingerprint(earlier))
 
 
@@ -150,5 +155,5 @@ def _is_cited(source: Citation, claim: Claim) -> bool:
 
 
 def _share(ours: frozenset[tuple[str, ...]], theirs: frozenset[tuple[str, ...]]) -> float:
-    """How many of ours are among theirs; none of too few."""
+    """Return the part of our runs of words that theirs contain; 0 for too few."""
     return len(ours & theirs) / len(ours) if len(ours) >= LEAST_SHINGLES else 0.0

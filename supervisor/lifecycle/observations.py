@@ -10,7 +10,7 @@ from handoff_queue.shared.types.ids import HandoffId
 
 @dataclass(frozen=True, slots=True)
 class ObservedHandoff:
-    """How a handoff stands in the store."""
+    """Standing of a handoff in the store."""
 
     state: str
     """issued | running | done | dropped"""
@@ -21,14 +21,14 @@ class ObservedHandoff:
     queued: bool = False
     """Its message was sent to a queue. A role that was not is run where it was issued."""
     held: bool = False
-    """Its role is paused, its message is a dead letter, or it waits for its provider. Whoever
-    ends that has it found again.
+    """True if its role is paused, its message is a dead letter, or it waits for its provider. The
+    end of that state makes the sweeper find it again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialistLoad:
-    """How busy a specialist is."""
+    """Load of a specialist."""
 
     capability: str
     queued: int
@@ -42,21 +42,21 @@ class SpecialistLoad:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What the shell read outside the journal."""
+    """Facts that the shell read outside the journal."""
 
     roles: frozenset[str] = frozenset()
     """Specialists that live workers announce."""
     handoffs: Mapping[HandoffId, ObservedHandoff] = field(default_factory=dict)
-    """Those that something may be wrong with, and every open handoff of a role."""
+    """Handoffs that may need a repair, and every open handoff of a role."""
     loads: Mapping[str, SpecialistLoad] = field(default_factory=dict)
-    """How busy those among them are that others could stand in for."""
+    """Load of the specialists that another specialist could replace."""
     acting: frozenset[str] = frozenset()
     """Those among them that have a tool with effects."""
     is_fact_checker_away: bool = False
     """No live worker announces the specialist that is to check the answer's facts."""
 
     def able(self, specialist: str) -> tuple[str, ...]:
-        """Who else can do its work, the least busy first."""
+        """Return the specialists with the same capability, the least busy first."""
         own = self.loads.get(specialist)
         others = [
             name

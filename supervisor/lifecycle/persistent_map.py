@@ -1,10 +1,8 @@
-"""A dict that never changes, and of which another one, with a few items otherwise, costs a few
-items and not all of them. Pure.
+"""A dict that never changes. A new version with a few other items costs a few items. Pure.
 
-A layer of changes lies on a ground that versions share. It is copied for the next version, and
-made one with the ground when it has grown
-to the square root of that: so one more change costs some 1.5 times that root, of 10,000 items
-150, in whatever order they come.
+A layer of changes lies above a base that versions share. Each new version copies the layer, and
+merges it into the base when the layer has grown to the square root of the base. So one change costs
+about 1.5 times that root: 150 for 10,000 items, in any order.
 """
 
 from __future__ import annotations
@@ -67,11 +65,11 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         return repr(self._all)
 
     def __or__(self, new: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
-        """These and the new ones, which take the places of those of their names."""
+        """Return the items and the new items, which replace items with the same key."""
         coming = [key for key in new if key not in self]
         again = any(
             key in self._top for key in coming
-        )  # what was taken away, and comes back, comes last
+        )  # a removed key that returns comes last
         return self._made(
             self._all if again else self._ground,
             ({} if again else self._top) | dict(new),
@@ -87,8 +85,8 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         )
 
     def changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
-        """The keys whose values are other objects than in an earlier version, what is new in
-        its order; those that are gone, too.
+        """Return the keys whose values differ from an earlier version, in order of the new version,
+        then the removed keys.
         """
         is_same_ground = self._ground is before._ground
         now, was = (self._top, before._top) if is_same_ground else (self._all, before._all)

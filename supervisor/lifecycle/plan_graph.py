@@ -1,4 +1,4 @@
-"""What waits for what in a plan: worked out once for each plan, however often it is looked at."""
+"""The dependency graph of a plan, computed once for each plan."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MOST_KEPT = 64
 @dataclass(frozen=True, slots=True)
 class PlanGraph:
     dependents: Mapping[StepId, frozenset[StepId]]
-    """For every step, the steps that wait for it."""
+    """Dependents of each step."""
     sinks: tuple[StepId, ...]
-    """Those that nothing waits for, in the plan's order."""
+    """Steps without dependents, in the plan's order."""
     places: Mapping[StepId, int]
-    """In that order."""
+    """Position of each step in the plan's order."""
     after_review: frozenset[StepId]
-    """The steps that begin after the review: those that say so, and their dependents."""
+    """The steps that begin after the review: the steps that say so, and their dependents."""
     has_teams: bool
-    """Whether a sub-supervisor does any of them."""
+    """True if a sub-supervisor does any step."""
 
 
 _lock = threading.Lock()

@@ -1,14 +1,13 @@
-"""Patches to a running plan, and steps in them that repeat earlier ones.
+"""Patches to a running plan, and their steps that repeat earlier steps.
 
-Both tasks are brought to one form first (`supervisor.text.normalized_task`). Then the new one
-is a repeat if it asks for nothing that the
-earlier one was not asked for: all of its words are there, whatever their order, and what it
-leaves out is one of several things, and narrows nothing that stays
-(`supervisor.text.task_similarity`). Names and figures must be the same, in whatever spelling,
-and so must words that turn a task round ("without", "a translation"), and what is negated. So
-one other word makes it other work, also one that only means the
-same: a repeat that is missed costs a step, which the limits hold; a fan-out that is taken for
-one would lose its work.
+Both tasks are normalized first (`supervisor.text.normalized_task`). The new task is a repeat if it
+asks for nothing new: the earlier task has all of its words in any order, and the words that it
+leaves out narrow nothing that stays (`supervisor.text.task_similarity`). Names and figures must be
+equal in any spelling. Words that change a task ("without", "a translation") and negations must be
+equal, too.
+
+So one other word makes it other work, even a synonym. A missed repeat costs a step, which the
+limits bound. A fan-out that is mistaken for a repeat would lose its work.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from handoff_queue.supervisor.text.normalized_task import (
 from handoff_queue.supervisor.text.task_similarity import narrows
 
 LEAST_WORDS = 3
-"""A task with fewer that say anything repeats only one that has no others."""
+"""A task with fewer significant words repeats only a task with the same words."""
 
 MOST_READ = 50
-"""Of those that have all words of a task, the shortest: what it asks for again is most of one
-of them.
+"""Earlier tasks that are compared: the shortest ones that have all words of the new task. A repeat
+asks for most of one such task.
 """
 
 
 def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ...]:
-    """The new steps that ask for what an earlier one of the same specialist was asked for; of
-    several, for all of which, or most nearly.
+    """Return the new steps that repeat an earlier step of the same specialist, with the closest
+    earlier steps.
     """
     asked, found = _Asked(), []
     who = {step.specialist for step in new}
@@ -57,8 +56,8 @@ def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ..
 
 
 def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
-    """The steps that ask for what one before them in the same plan asks for, of the same
-    specialist and with the same to go by.
+    """Return the steps that repeat an earlier step of the same plan, with the same specialist and
+    inputs.
     """
     asked, found = _Asked(), []
     for step in steps:
@@ -71,14 +70,13 @@ def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
 
 
 class _Asked:
-    """Steps by their kind (two of different kinds are never the same work) and their words:
-    only those that have all words of another, as far as a glance shows, are read and compared
-    with it.
+    """Index of steps by kind and words. Steps of different kinds are never the same work. Only
+    steps with all words of a new step are compared with it.
     """
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, dict[str, list[Step]]] = {}
-        """By each word, and by the empty one all."""
+        """Steps by each word; the empty word has all steps."""
         self._roots: dict[StepId, frozenset[str]] = {}
         self._wordings: dict[str, NormalizedTask] = {}
 
@@ -128,7 +126,7 @@ def similarity_to_earlier_task(new: NormalizedTask, earlier: NormalizedTask) -> 
 
 
 def is_other_work(new: NormalizedTask, earlier: NormalizedTask) -> bool:
-    """Whether something sets them apart, however much they have in common."""
+    """Return whether a decisive word makes the tasks different work."""
     if (
         not (new.names <= earlier.spelled and earlier.names <= new.spelled)
         or new.turns != earlier.turns
@@ -157,7 +155,7 @@ may be a search that was worth it.
 
 
 class PatchHistory(Message):
-    """What came in, what the replanner has seen of it, and what it made of that."""
+    """Results that arrived, results that the replanner saw, and its patches."""
 
     news: dict[HandoffId, str] = Field(default_factory=dict)
     """Results of steps that no patch speaks of yet, and the chords that they came with; '': none.
@@ -165,10 +163,10 @@ class PatchHistory(Message):
     shown: tuple[HandoffId, ...] = ()
     """Those among them that the replanner thinks about."""
     proposal: BlobRef | None = None
-    """The replanner's result, before anything is made of it."""
+    """The replanner's result before it is applied."""
     made: tuple[PlanPatched, ...] = ()
     made_before: NonNegativeInt = 0
-    """Of these: before the latest retry."""
+    """Number of patches before the latest retry."""
 
     @property
     def made_now(self) -> tuple[PlanPatched, ...]:
@@ -181,7 +179,7 @@ class PatchHistory(Message):
 
     @property
     def loop(self) -> PlanPatched | None:
-        """The one that asked for nothing but what was asked for already."""
+        """Return the patch that only repeated earlier requests, or None."""
         return next((one for one in self.made_now if one.repeats and one.plan is None), None)
 
     @property

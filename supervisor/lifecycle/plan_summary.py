@@ -1,5 +1,5 @@
-"""What a plan of more than a few steps comes to, for the job's books: written when it changes,
-read by who cannot read all of it. Pure.
+"""Summary of a large plan in the fields of the job's hash, for readers that cannot read the whole
+plan. It is written when the plan changes. Pure.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from handoff_queue.supervisor.text.copy_names import source_of
 FEW_STEPS = 20
 """Such a plan is read as it is: as many handoffs are shown in full."""
 MOST_PARTS = 20
-"""Copies of a step are one part; a plan of thousands of steps that somebody wrote has few others.
-"""
+"""Parts of a plan. Copies of a step are one part, and a written plan has few other steps."""
 
 
 def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:
-    """Fields of the job's hash, where the plan may be another since the last decision: it was
-    made or changed by this one, or by a person before the first step.
+    """Return the fields of the job's hash if the plan may have changed since the last decision: by
+    this decision, or by a person before the first step.
     """
     if not later.steps:
         return {"plan_short": ""} if state.steps else {}
@@ -38,8 +37,8 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
 
 
 def _has_begun(state: JobState) -> bool:
-    """Asked one step at a time: all that there are, as a dict, would be made anew for each
-    version of the state.
+    """Return whether any step has begun. It checks one step at a time, because a dict of all steps
+    would be computed again for each version of the state.
     """
     return state.plan is not None and any(state.steps[one.id].attempt for one in state.plan.steps)
 
@@ -65,7 +64,7 @@ def in_short(steps: Sequence[StepOutline]) -> str:
 
 
 def _parts(steps: Iterable[StepOutline]) -> dict[tuple[str, str], dict[str, Any]]:
-    """By source and specialist, in the order of their first steps."""
+    """Return the parts by source and specialist, in the order of their first steps."""
     found: dict[tuple[StepId | str, str], dict[str, Any]] = {}
     for step in steps:
         whose = (source_of(step.id) or step.id, step.specialist)

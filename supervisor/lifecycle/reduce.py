@@ -1,4 +1,4 @@
-"""evolve(state, event) -> state: what an event makes true."""
+"""The reducer: evolve(state, event) -> state."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ from handoff_queue.supervisor.lifecycle.teams import team_of
 
 
 def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:
-    """The state after all of these events; None: there are none."""
+    """Return the state after all events; None if there are none."""
     run = iter(events)
     if state is None and (first := next(run, None)):
         state = begin(job_id, first)
@@ -85,7 +85,7 @@ def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> J
 
 
 def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
-    """The state after more events. What is asked of all steps is folded on once for all of them."""
+    """Return the state after more events. The step index is updated once for all events."""
     later = state
     for recorded in events:
         later = _one_further(later, recorded)
@@ -113,15 +113,15 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
 
 
 def evolve(state: JobState, recorded: Recorded) -> JobState:
-    """One event further. It refuses none: what the journal holds has happened. (One that
-    speaks of a step that no plan has is a KeyError: a defect of ours, or a journal that was
-    tampered with.)
+    """Return the state after one event. No event is refused, because the journal's events have
+    happened. An event about a step that no plan has raises KeyError: an internal error, or a
+    journal that was tampered with.
     """
     return fold_on(state, (recorded,))
 
 
 def _one_further(state: JobState, recorded: Recorded) -> JobState:
-    """But for the overview, which is that of the state before."""
+    """Return the state after one event, with the step index of the state before."""
     changes: dict[str, Any] = {"version": recorded.version, "as_of": recorded.at}
     if state.is_only_asking:
         changes["waited_s"] = state.waited_s + max(0.0, recorded.at - state.as_of)
@@ -301,7 +301,7 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         }
     if issued.assigned_to in ROLES and event.stop_reason in BUDGETS:
         return changes
-    if issued.assigned_to in ROLES:  # what follows from its result comes next, and with it
+    if issued.assigned_to in ROLES:  # the consequences of its result come next, in the same commit
         return {**changes, "fruitless": state.fruitless + 1}
     again = rebuild_held_steps(state, event, issued.step_id)
     ended = {issued.step_id: with_result(state.steps[issued.step_id], event)}

@@ -1,9 +1,8 @@
-"""When an adaptive job's plan is looked at again, what a patch makes of it, and when that has
-an end. Pure.
+"""Replanning of adaptive jobs: when the replanner is asked, the effect of its patch, and when
+replanning ends. Pure.
 
-The replanner only proposes: what it has seen may be old when it answers, for steps that are
-ready start while it thinks. A patch is held against the plan at the moment it is made, in one
-commit with the decision.
+The replanner only proposes. Ready steps start while it thinks, so its view may be old when it
+answers. A patch is checked against the plan in the same commit that applies it.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ FITS_NO_MORE = "its patch does not fit the plan any more"
 
 
 def wants_a_look(state: JobState, now: float) -> bool:
-    """Whether a fan-in brought what nobody has thought about, and something may still come of
-    thinking. A user who wants the gaps filled (`waits_for_all`) wants nothing else.
+    """Return whether a fan-in brought new results, and a patch is still possible. A user who fills
+    gaps (`waits_for_all`) wants no other change.
     """
     may = state.mode is Mode.ADAPTIVE and state.spent is None and now < state.working_deadline
     return (
@@ -53,7 +52,7 @@ def wants_a_look(state: JobState, now: float) -> bool:
 
 
 def has_news(state: JobState) -> bool:
-    """Whether there is a result whose chord is in."""
+    """Return whether there is a new result whose chord has ended."""
     out = {handoff.group for handoff in state.open.values()}
     latest = (step.handoff_id for step in state.steps.values() if step.status is StepStatus.SETTLED)
     groups = (state.patches.news.get(handoff_id) for handoff_id in latest if handoff_id)
@@ -94,8 +93,8 @@ def why_no_more(state: JobState) -> str | None:
 
 
 def reason_for_no_replanning(state: JobState) -> str | None:
-    """What is to be told of a plan that was not looked at again though results came in; None:
-    nothing.
+    """Return the note on a plan that was not replanned although new results came; None if there is
+    nothing to say.
     """
     if state.mode is not Mode.ADAPTIVE:
         return None
@@ -128,7 +127,7 @@ def apply_patch(
     """The plan with everything in the patch that is still possible."""
     held = {
         one for step in plan.steps if step.id not in unbegun for one in step.depends_on
-    }  # by those who did not wait for them
+    }  # by fan-ins that did not wait for them
     unwanted = (
         [step_id for step_id in unbegun if step_id not in held] if patch.finalize else patch.drop
     )
@@ -159,7 +158,7 @@ def apply_patch(
 
 
 def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
-    """The plan and its steps. What a patch adds speaks of the same question, so several last
+    """Return the patched plan and its steps. Added steps answer the same question, so several last
     results are weighed against each other.
     """
     if event.plan is None or state.plan is None:
@@ -187,7 +186,11 @@ def _synthesis(event: PlanPatched) -> dict[str, Synthesis]:
 
 
 def remember_event(state: JobState, event: Event) -> PatchHistory:
-    """What an adaptive job remembers of an event. `state`: before it."""
+    """Return the patch history after an event.
+
+    Args:
+        state: the state before the event.
+    """
     known = state.patches
     match event:
         case PlanMade():
@@ -207,7 +210,7 @@ def remember_event(state: JobState, event: Event) -> PatchHistory:
             )
         case RetryRequested() if (
             state.ended
-        ):  # who wants the gaps filled gets no look: why there was none before stays true
+        ):  # a user who fills gaps gets no replanning: the earlier reason stays true
             kept = known.model_copy(update={"shown": (), "proposal": None})
             return (
                 kept if event.whole else PatchHistory(made=known.made, made_before=len(known.made))
@@ -219,7 +222,7 @@ def remember_event(state: JobState, event: Event) -> PatchHistory:
 def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished) -> PatchHistory:
     if issued.is_fact_check:
         return known
-    if not issued.is_of_a_role:  # a child job is in no chord, and waits for nobody
+    if not issued.is_of_a_role:  # a child job is in no chord, and does not wait for other steps
         return known.model_copy(
             update={"news": {**known.news, event.handoff_id: issued.group or ""}}
         )
@@ -231,7 +234,7 @@ def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished
 
 
 def news_of(state: JobState) -> tuple[StepId, ...]:
-    """The steps whose results nobody has thought about."""
+    """Return the steps whose results the replanner has not seen."""
     news: set[HandoffId] = set(state.patches.news)
     return tuple(
         step_id

@@ -82,7 +82,7 @@ UNEXPLAINED = "the specialist calls its result partial, and does not say what is
 TRY_AGAIN = "Try again."
 BY_CODE = "code, which takes no excuse"
 MOST_TOLD = 20
-"""Statements that a fact-checker holds to be wrong: as many as somebody mends at once."""
+"""Wrong statements of a fact-check that are reported: as many as one attempt can correct."""
 MOST_LINE_CHARS = 500
 UNPROVEN = "[no source]"
 """Stands in an answer where a statement points to a claim without a source that could be checked.
@@ -276,7 +276,7 @@ class ResultTexts:
 
 
 def _reasons(result: HandoffResult) -> list[str]:
-    """Return what the specialist says is missing or wrong, or what code sees in its result."""
+    """Return the faults that the specialist reports or that code sees in its result."""
     needs = f"needs: {result.needs}" if result.needs else ""
     is_question = result.status is ResultStatus.NEEDS_INPUT and needs
     told = [needs] if is_question else [result.error or "", needs]
@@ -295,6 +295,6 @@ def _reasons(result: HandoffResult) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """Of a model's, as a part of one line."""
+    """Return a model's text as a part of one line."""
     line = " ".join(text.split())
     return line if len(line) <= MOST_LINE_CHARS else f"{line[:MOST_LINE_CHARS]}…"

@@ -1,5 +1,5 @@
-"""What a retry makes true: what is done again, and what stands until something that it builds
-on ends otherwise. Pure.
+"""Effects of a retry: the steps that run again, and the results that stand until a dependency ends
+differently. Pure.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
 def rebuild_held_steps(
     state: JobState, event: HandoffFinished, step_id: StepId
 ) -> dict[StepId, StepState]:
-    """The held steps that build on this one, which has another result: they are done again,
-    and those that build on them if they end with
-    another one, too. A failure is no other result: what came of a step before stands, or
-    nothing came of it then either.
+    """Return the held steps that depend on this step, which has a different result.
+
+    They run again, and so do their dependents if they end differently, too. A failure is not a
+    different result: the step's earlier outcome stands.
     """
     if not state.held.steps or event.status not in USABLE:
         return {}
@@ -103,8 +103,11 @@ def rebuild_held_steps(
 def drop_held_answer(
     state: JobState, event: HandoffFinished, again: Mapping[StepId, StepState]
 ) -> dict[str, Any]:
-    """What else changes with another result of a step: the answer is made anew. `again`: of
-    `rebuild_held_steps`. What only finds out for another step what that needs is in no answer.
+    """Return the other changes after a different result of a step: the answer is made again. A
+    result of a helper step is in no answer.
+
+    Args:
+        again: the steps from `rebuild_held_steps`.
     """
     if state.held.is_nothing or event.status not in USABLE:
         return {}
@@ -130,18 +133,18 @@ def in_doubt(state: JobState) -> frozenset[StepId]:
 
 
 def answer_stands(state: JobState) -> bool:
-    """Whether nothing that the answer was made of is another now."""
+    """Return whether all parts of the answer are unchanged."""
     return state.held.answer and state.synthesised is not None
 
 
 def first_phase(mode: Mode) -> Phase:
-    """Of a job that has no plan."""
+    """Return the first phase of a job without a plan."""
     return Phase.ROUTING if mode is Mode.AUTO else Phase.PLANNING
 
 
 def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
-    """Where it begins: what has not ended, of which nothing comes any more, and what was
-    named, or else all that is not whole.
+    """Return the steps at which the retry begins: unfinished steps without a running handoff, and
+    the named step, or else all incomplete steps.
     """
     found = {
         step_id for step_id, step in state.steps.items() if step.status is not StepStatus.SETTLED
@@ -163,8 +166,8 @@ def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
 
 
 def _done_again(step: StepState, event: RetryRequested) -> StepState:
-    """Who asks for what is missing asks a team for no more. What it was told to do otherwise,
-    and has not heard, is no gap of it.
+    """Return the step for another attempt. A request for missing parts gives a team no new remarks.
+    A remark that the team has not received is not a gap.
     """
     remark = AttemptFeedback(author="user", previous=step.result) if step.result else None
     is_named = step.outline.id == event.from_step
@@ -175,14 +178,14 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
 
 
 def _not_again(step: StepState) -> StepState:
-    """Return a step that may have acted. Was it at work when the job ended, it is to be given up."""
+    """Return a step that may have acted. If it ran when the job ended, it is abandoned."""
     if step.status is StepStatus.SETTLED:
         return step
     return step.model_copy(update={"status": StepStatus.WAITING})
 
 
 def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
-    """With what it may use from now on, and whom it does it for."""
+    """Return the submission with its raised limits and, for a resumed child job, its new parent."""
     limits = raise_limits(state.submitted.limits, event)
     if event.taken_up is None:
         return state.submitted.model_copy(update={"limits": limits})
@@ -203,7 +206,9 @@ def _answered_anew(state: JobState) -> dict[str, Any]:
 
 
 def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
-    """Where it stood: only what its budget had stopped is done again. Its time has run on."""
+    """Return the changes for a job that continues at the same point: only steps that its budget
+    stopped run again. Its time has passed on.
+    """
     steps = dict(state.steps)
     for step_id, step in state.steps.items():
         if step.status is StepStatus.SETTLED and step.stop_reason in BUDGETS:
@@ -220,5 +225,5 @@ def _gone_on(state: JobState, event: RetryRequested) -> dict[str, Any]:
 
 
 def _status_again(state: JobState) -> JobStatus:
-    """When it goes on: without a plan it has not begun."""
+    """Return the status of the continued job. A job without a plan has not begun."""
     return JobStatus.QUEUED if state.plan is None else JobStatus.RUNNING

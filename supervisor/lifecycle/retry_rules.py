@@ -1,4 +1,4 @@
-"""What a retry asks for, and when it would come to nothing. Pure."""
+"""Rules of a retry: its event, and the cases in which it would have no effect. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ def retry_of(
     *,
     whole: bool = False,
 ) -> RetryRequested:
-    """The event, if something can come of it. `used`: what the job has spent, by the limit
-    that counts it. `whole`: its gaps, however many of them its joins can do without.
+    """Return the event of a retry.
+
+    Args:
+        used: spending of the job, by the limit that counts it.
+        whole: True to fill all gaps, also gaps that its joins tolerate.
 
     Raises:
-        UserError: it is a child, has not ended, all of it is ok, no such step, a limit below
-            what is spent, a spent budget that stays so, or a team whose slice would be too
+        UserError: the job is a child, has not ended, or is complete; the step does not exist; a
+            limit is below the spending; the budget stays spent; or a team's slice would be too
             small again.
     """
     if state.submitted.parent:
@@ -75,8 +78,8 @@ def retry_of(
 
 
 def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
-    """Steps whose teams would begin anew, and meet the end of the same slice. One that has an
-    answer does what it lacks with another.
+    """Return the steps whose teams would start again and reach the end of the same slice. A team
+    with an answer only fills its gaps, with a new slice.
     """
     again = (
         {from_step}

@@ -1,4 +1,4 @@
-"""Who does a job, and by what plan: what is decided before its first step."""
+"""Routing: the specialist or the plan of a job, decided before its first step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 GENERALIST = "generalist"
-"""The specialist for what nobody is special at."""
+"""The specialist for work that no other specialist fits."""
 WHOLE = StepId("answer")
 """The one step of a plan that is the whole request."""
 
@@ -47,16 +47,16 @@ def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
 
 
 def all_rounder(specialists: Collection[str]) -> str:
-    """Who gets a whole request that nobody was chosen for: the generalist, or whoever there
-    is. With nobody there it is the generalist all
-    the same: its queue waits, and that nobody serves it is said elsewhere.
+    """Return the specialist for a whole request without a choice: the generalist, or any served
+    specialist. If no specialist is served, it is the generalist: the handoff waits in its queue,
+    and the job reports that no worker serves the queue.
     """
     agents = [name for name in specialists if name != SUB_SUPERVISOR]
     return GENERALIST if GENERALIST in agents or not agents else min(agents)
 
 
 def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()) -> Plan:
-    """The whole request as one step, with what is there already."""
+    """Return a plan with the whole request as one step, with the given inputs."""
     whole = Step(
         id=WHOLE, specialist=specialist, task=request, depends_on=given, on_failure=OnFailure.RETRY
     )

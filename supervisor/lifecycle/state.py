@@ -38,11 +38,11 @@ from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 
 
 class Question(Message):
-    """What the job waits for an approval of."""
+    """An open question for an approval."""
 
     what: ApprovalOf
     version: NonNegativeInt
-    """Of its `approval_asked`: an answer names it."""
+    """Version of its `approval_asked` event, which an answer names."""
     at: float
     until: float
     """Unix times in seconds."""
@@ -52,7 +52,7 @@ class Question(Message):
 
 
 class RejectedPlan(Message):
-    """A plan that a person did not want, and what was said of it."""
+    """A plan that a person rejected, and the note."""
 
     plan: BlobRef
     note: BlobRef | None = None
@@ -61,7 +61,7 @@ class RejectedPlan(Message):
 
 
 class Held(Message):
-    """Whether it was worth its price is known only when what it builds on has ended."""
+    """Results that a retry holds until their dependencies have ended."""
 
     steps: tuple[StepId, ...] = ()
     """Their results stand until a step that they build on has another one."""
@@ -85,8 +85,8 @@ class StepIndex:
     """
 
     next: tuple[StepId, ...] = ()
-    """Those that wait, and whose fan-in may stand: all that they depend on is settled, or they
-    have a join. In the plan's order, as all.
+    """Waiting steps whose fan-in may continue: all dependencies are settled, or they have a join.
+    In the plan's order, like all lists.
     """
     in_need: tuple[StepId, ...] = ()
     unusable: tuple[StepId, ...] = ()
@@ -94,14 +94,13 @@ class StepIndex:
     unsettled: int = 0
     """Steps."""
     waits_for: PersistentMap[StepId, int] = field(default_factory=PersistentMap)
-    """How many of the steps that it depends on are not settled."""
+    """Number of unsettled dependencies of each step."""
     written: int = 0
     """Bytes of the results that there are."""
     unwritten: int = 0
     """Steps without a result."""
     apart: tuple[HandoffId, ...] = ()
-    """Open handoffs that are in no chord: of roles, and of child jobs. In the order in which
-    they were issued.
+    """Open handoffs in no chord, in the order of their issue: handoffs of roles and of child jobs.
     """
 
     @property
@@ -111,20 +110,20 @@ class StepIndex:
 
 
 LAST_CHANCE_S = 30.0
-"""At most; 5 % of the job's time, at its end, in which what came so far is made an answer."""
-HAND_IN_SHARE = 0.2
-"""Of the last chance, at its end: a role that was cut has this long to hand in what it has
-written (6 s of 30).
+"""Longest reserve in seconds. The last 5 % of a job's time, at most this long, is for the answer
+from the results so far.
 """
+HAND_IN_SHARE = 0.2
+"""Last part of that reserve in which a role that was cut hands in its draft (6 s of 30)."""
 
 
 class Phase(StrEnum):
-    """What the job is waiting for."""
+    """Current phase of the job."""
 
     ROUTING = "routing"
     PLANNING = "planning"
     WORKING = "working"
-    """Steps run; when all of them are settled, the assessor looks at the round."""
+    """Steps run; when all steps are settled, the assessor reviews the round."""
     SYNTHESISING = "synthesising"
     ANSWERING = "answering"
     ENDED = "ended"
@@ -132,13 +131,13 @@ class Phase(StrEnum):
 
 class StepStatus(StrEnum):
     WAITING = "waiting"
-    """For what it depends on, or for its turn."""
+    """The step waits for its dependencies or for a slice of handoffs."""
     RUNNING = "running"
     """A handoff is out."""
     IN_NEED = "in_need"
     """Its specialist asked for something that it needs; the planner is to answer."""
     SETTLED = "settled"
-    """It has a result: its own, or a failed one that stands in for it."""
+    """The step has a result: its own, or a failed one that replaces it."""
 
 
 class StepState(Message):
@@ -147,63 +146,63 @@ class StepState(Message):
     outline: StepOutline
     status: StepStatus = StepStatus.WAITING
     attempt: NonNegativeInt = 0
-    """How many handoffs it has had."""
+    """Number of handoffs so far."""
     cost_microusd: NonNegativeInt | None = None
-    """Of the latest that ended; None: none has, or its price is not known."""
+    """Cost of the latest ended handoff; None: there is none, or its price is unknown."""
     to_finish_microusd: NonNegativeInt | None = None
     """What its team says that filling its gaps alone would likely cost; None: it says nothing,
     or no team has it.
     """
     began_at: float = 0.0
-    """When the latest was issued. Unix time in seconds."""
+    """Issue time of the latest handoff. Unix time in seconds."""
     waited_before_s: float = 0.0
-    """What the job had waited for a person by then."""
+    """Seconds that the job had waited for a person by then."""
     handoff_id: HandoffId | None = None
-    """The latest of them."""
+    """Id of the latest handoff."""
     result: BlobRef | None = None
     result_status: ResultStatus | None = None
     comparable: NonNegativeInt = 0
-    """Claims of it that can be held against others."""
+    """Number of its claims that can be compared with other claims."""
     stop_reason: StopReason | None = None
-    """Why its latest attempt ended; None: it has not, or was given up."""
+    """Stop reason of its latest attempt; None: it runs, or was abandoned."""
     trouble: BlobRef | None = None
-    """The HandoffResult that says why its own is not `ok`: that one, or what came to nothing
-    where `result` stands in for it.
+    """The HandoffResult with the reason why the step is not `ok`: its own result, or the failed one
+    that `result` replaces.
     """
     failures: NonNegativeInt = 0
     """Attempts that came to nothing."""
     given_to: str | None = None
-    """Who has it now, instead of the plan's specialist."""
+    """Current specialist, if it is not the plan's specialist."""
     tried: tuple[str, ...] = ()
-    """Those who have failed at it."""
+    """Specialists that failed at the step."""
     is_let_go: bool = False
     """A person has said that the job goes on without it."""
     is_met: bool = False
     """Its condition was found to be met, since it was last begun or sent back."""
     is_approved: bool | None = None
-    """What a person has said of its beginning. None: nothing yet."""
+    """A person's decision about its beginning. None: no decision yet."""
     acted: bool = False
     """It may have acted on the world: only a person who names it has it done again."""
     remarks: tuple[AttemptFeedback, ...] = ()
-    """For the next attempt, oldest first."""
+    """Feedback for the next attempt, oldest first."""
     sent_back: BlobRef | None = None
     """The usable result of an earlier attempt: it stands in when the attempts after it come to
     nothing.
     """
     team: PreviousTeam | None = None
-    """Who did it last, of the child jobs that did it; None: none has."""
+    """The child job that did the step last; None: no child job did."""
     gaps_only: bool = False
     """Its next attempt need only do what that one lacks."""
 
     @property
     def specialist(self) -> str:
-        """Who does it."""
+        """Return the specialist that does the step now."""
         return self.given_to or self.outline.specialist
 
     @property
     def team_knows_all(self) -> bool:
-        """Whether a team did it last that has heard all that was said of its work, but that
-        its user wants what is missing.
+        """Return whether a team did the step last and has received all feedback, except the request
+        for missing parts.
         """
         return self.team is not None and all(
             one.author == "supervisor" or one.asks_for_the_rest
@@ -212,22 +211,22 @@ class StepState(Message):
 
     @property
     def is_skipped(self) -> bool:
-        """Whether it did not begin, for a condition was not met."""
+        """Return whether the step did not begin because its condition was not met."""
         return self.result_status is ResultStatus.SKIPPED
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of it is missing: it is done, or it was not to be done."""
+        """Return whether the step is complete: it is done or skipped."""
         return self.result_status in (ResultStatus.OK, ResultStatus.SKIPPED)
 
     @property
     def usable(self) -> bool:
-        """Whether something can be built on its result."""
+        """Return whether dependents can use its result."""
         return self.result_status in (ResultStatus.OK, ResultStatus.PARTIAL)
 
 
 class Delivery(Message):
-    """How often the end of a job was sent to somebody, and whether it came through."""
+    """Deliveries of a job's end to one receiver, and whether one succeeded."""
 
     attempts: NonNegativeInt = 0
     tried_at: float = 0.0
@@ -249,7 +248,7 @@ class JobState(Message):
     """Unix time in seconds of the submission or the latest retry: its time runs from here."""
     status: JobStatus = JobStatus.QUEUED
     mode: Mode = Mode.TEAM
-    """As asked for; what the router made of `auto`."""
+    """The requested mode, or the router's choice for `auto`."""
     quote: Quote | None = None
     retries_when_quoted: int = 0
     routed: Routed | None = None
@@ -259,7 +258,7 @@ class JobState(Message):
     open: PersistentMap[HandoffId, HandoffIssued] = Field(default_factory=PersistentMap)
     """Handoffs that were issued and have not ended."""
     overview: StepIndex = Field(default_factory=StepIndex, exclude=True, repr=False)
-    """What follows from these two, of all steps and handoffs."""
+    """Index of all steps and handoffs, derived from these two fields."""
     specialists: dict[str, str] = Field(default_factory=dict)
     """Name -> digest of the spec: a job keeps the specialists that it started with."""
     handoffs: NonNegativeInt = 0
@@ -270,8 +269,8 @@ class JobState(Message):
     role_costs: dict[str, int] = Field(default_factory=dict)
     """Micro-dollars of the latest of each that ended, where prices are known."""
     fruitless: NonNegativeInt = 0
-    """Results of roles, the latest in a row, that nothing followed from: each time a defect of
-    ours, after the model was paid.
+    """Number of latest results of roles in a row without any consequence. Each one is an internal
+    error after a paid call.
     """
     rounds: tuple[Reviewed, ...] = ()
     review_over: bool = False
@@ -282,13 +281,11 @@ class JobState(Message):
     conflicts_of: tuple[BlobRef, ...] = ()
     """The results that these were looked for in."""
     judged: Judged | None = None
-    """What became of these."""
+    """The judge's event for these conflicts."""
     patches: PatchHistory = Field(default_factory=PatchHistory)
     """Changes to its plan, in mode `adaptive`."""
     arbitrated: Arbitrated | None = None
-    """What the judge said of a quarrel between writer and reviewer, since the submission or
-    the latest retry.
-    """
+    """The judge's ruling between writer and reviewer since the submission or the latest retry."""
     synthesised: Synthesised | None = None
     gated: GatesChecked | None = None
     """What code has found in the answer that this would be."""
@@ -296,10 +293,10 @@ class JobState(Message):
     gate_rounds: NonNegativeInt = 0
     """Answers that a veto has sent back, since the submission or the latest retry."""
     turned_down: BlobRef | None = None
-    """Why the synthesizer's last answer was, for its next one."""
+    """Reason why the synthesizer's last answer was rejected, for its next one."""
     ended: JobEnded | None = None
     ended_version: NonNegativeInt = 0
-    """Of the journal, at that end; 0: it has not ended."""
+    """Version of the journal at that end; 0: it has not ended."""
     spent: StopReason | None = None
     """Whose budget a call of this job did not fit, the first one: its own, or the day's."""
     spent_its_own: bool = False
@@ -310,15 +307,15 @@ class JobState(Message):
     """It waits for an approval."""
     approved: tuple[ApprovalOf, ...] = ()
     rejected: ApprovalOf | None = None
-    """What was rejected, and cannot be made again."""
+    """Subject that was rejected and cannot be made again."""
     rejected_plans: tuple[RejectedPlan, ...] = ()
     sent_back_at: float = 0.0
-    """When work was last sent back. Unix time in seconds."""
+    """Time at which work was last sent back. Unix time in seconds."""
     retries: NonNegativeInt = 0
     waits_for_all: bool = False
     """Its user wants the gaps filled: no join ends a wait."""
     held: Held = NOTHING_HELD
-    """What stands meanwhile, until what it builds on ends otherwise."""
+    """Results that stand until their dependencies end differently."""
     reworks: NonNegativeInt = 0
     """How often work was sent back since the submission or the latest retry, by a review or by
     a person.
@@ -332,7 +329,7 @@ class JobState(Message):
     models: tuple[str, ...] = ()
     """The models that answered, as their servers named them."""
     end_task: Delivery = Delivery()
-    """Of the task that is sent when the job has ended."""
+    """Delivery of the task that is sent when the job has ended."""
     webhook_attempts: NonNegativeInt = 0
     webhook_tried_at: float = 0.0
     webhook_delivered: bool = False
@@ -346,25 +343,27 @@ class JobState(Message):
 
     @property
     def asks_about_steps(self) -> bool:
-        """Whether a person is asked if single steps may begin. Everything else goes on meanwhile."""
+        """Return whether a person is asked about the beginning of single steps. All other work
+        continues.
+        """
         return self.question is not None and self.question.what is ApprovalOf.STEP
 
     @property
     def is_only_asking(self) -> bool:
-        """Whether the job asks about steps, and nothing is under way beside that."""
+        """Return whether the job asks about steps, and no other work is running."""
         return self.asks_about_steps and not self.open
 
     @property
     def worked_s(self) -> float:
-        """Seconds from its beginning, or the latest retry, to its last event, without those
-        that it waited for a person.
+        """Return the seconds from its beginning, or the latest retry, to its last event, without
+        waits for a person.
         """
         return self.as_of - self.started_at - self.waited_s
 
     @property
     def working_deadline(self) -> float:
-        """Handoffs end by then, so that what they have can still be made an answer. Unix time
-        in seconds.
+        """Return the time at which handoffs must end, so that an answer can still be made. Unix
+        time in seconds.
         """
         return self.deadline - min(LAST_CHANCE_S, 0.05 * self.submitted.limits.max_seconds)
 
@@ -377,12 +376,12 @@ class JobState(Message):
 
     @property
     def is_reviewed(self) -> bool:
-        """Whether its results are judged before they become an answer."""
+        """Return whether its results are reviewed before they become an answer."""
         return self.plan is None or self.plan.is_reviewed
 
     @property
     def may_send_back(self) -> bool:
-        """Whether there is a round left in which work can be done again."""
+        """Return whether a round is left in which work can be done again."""
         return self.reworks < self.submitted.limits.max_rounds
 
     @property
@@ -408,7 +407,9 @@ class JobState(Message):
 
     @property
     def synthesis(self) -> BlobRef | None:
-        """The synthesizer's result that the answer is made of; None: it is made of those of steps."""
+        """Return the synthesizer's result that the answer is made from; None: it is made from
+        results of steps.
+        """
         made = self.synthesised
         return made.result if made is not None and made.method is AnswerMethod.SYNTHESIZED else None
 
@@ -426,7 +427,7 @@ class JobState(Message):
         )
 
     def has_open(self, role: str | None = None) -> bool:
-        """Whether one of the supervisor's roles is at work on the job. None: any of them."""
+        """Return whether a role of the supervisor works on the job. None: any role."""
         return any(
             one.is_of_a_role and role in (None, one.assigned_to)
             for one in map(self.open.__getitem__, self.overview.apart)
@@ -434,7 +435,7 @@ class JobState(Message):
 
     @property
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:
-        """For every step, the steps that wait for it."""
+        """Return the dependents of each step."""
         return shape_of(self.plan.steps).dependents if self.plan else {}
 
     @property
@@ -443,7 +444,7 @@ class JobState(Message):
         return shape_of(self.plan.steps).sinks if self.plan else ()
 
     def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
-        """The steps that build, directly or not, on any of these."""
+        """Return the direct and indirect dependents of the given steps."""
         dependents, found, frontier = self.dependents, set[StepId](), list(roots)
         while frontier:
             found |= (new := dependents[frontier.pop()] - found)

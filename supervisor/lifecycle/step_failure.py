@@ -1,4 +1,4 @@
-"""What follows when a step fails: another attempt, another specialist, or a gap."""
+"""Consequences of a failed step: another attempt, another specialist, or a gap."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command
 
 
 MOST_RETRIES = 2
-"""Of one step, by the specialist that it was planned for."""
+"""Retries of one step by its planned specialist."""
 RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
-"""Who says that it failed, or could not say it in the form that was asked for, may do better
-when told so. A provider that does not answer was asked again by the agent loop, as often as
-makes sense; a limit would be reached again.
+"""Stop reasons that lead to a retry. An agent that reports a failure, or fails the output format,
+may succeed with feedback. The agent loop has already retried a silent provider, and a limit
+would be reached again.
 """
 GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
-"""Somebody else, with other instructions, may do better even so."""
+"""Stop reasons that lead to another specialist, which has other instructions."""
 SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
-"""Of a team: its slice of the job's budget. One agent needs less than a team does, and the job
-has more than the slice.
+"""Stop reasons of a team whose slice of the job's budget is spent. One agent needs less than a
+team, and the job has more than the slice.
 """
 
 
@@ -66,8 +66,8 @@ def second_chances(state: JobState, seen: Observations, now: float) -> tuple[Sec
 def _wanted(
     state: JobState, chances: Sequence[SecondChance], now: float
 ) -> tuple[SecondChance, ...]:
-    """Those for steps that somebody still needs. Steps with the same dependents are needed by
-    the same.
+    """Return the chances for steps that a fan-in still needs. Steps with the same dependents are
+    checked once.
     """
     dependents, known = state.dependents, dict[frozenset[StepId], bool]()
     for chance in chances:
@@ -77,7 +77,7 @@ def _wanted(
 
 
 def has_failed(step: StepState) -> bool:
-    """Of its own, not because it was given up."""
+    """Return whether the step failed by itself and was not abandoned."""
     may_be_done_by_others = step.stop_reason in GIVEN_AWAY or had_too_small_a_slice(step)
     return (
         step.status is StepStatus.SETTLED
@@ -92,8 +92,8 @@ def had_too_small_a_slice(step: StepState) -> bool:
 
 
 def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple[StepId, ...]:
-    """Steps that a person has a say in: nobody else can try them, or they need what the
-    planner does not know. None watches a child.
+    """Return the steps that need a person: no other specialist can try them, or they need
+    information that the planner does not have. Child jobs ask no person.
     """
     if state.submitted.parent:
         return ()
@@ -128,10 +128,10 @@ def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
 
 
 def _is_unused(state: JobState, step_id: StepId) -> bool:
-    """Nobody has begun to build on what came of it."""
+    """Return whether no dependent has begun to use its outcome."""
     return all(
         state.steps[waiting].status is StepStatus.WAITING
-        or waiting in state.held.steps  # which knows only what came of it before
+        or waiting in state.held.steps  # which only has its earlier outcome
         for waiting in state.dependents[step_id]
     )
 
@@ -142,7 +142,9 @@ def _is_stuck(step_id: StepId, step: StepState, seen: Observations) -> bool:
 
 
 def _chance(step_id: StepId, step: StepState, seen: Observations) -> SecondChance | None:
-    """`failures` counts those of its first specialist; whoever else gets it tries once."""
+    """Return the next chance of a step. `failures` counts the failures of its first specialist; any
+    other specialist tries once.
+    """
     is_child = (
         step.outline.specialist == SUB_SUPERVISOR
     )  # its steps had their own second chances; then the generalist has one

@@ -1,5 +1,5 @@
-"""What is asked of all steps, folded on: after an event it costs what has changed, and not
-what there is. Pure.
+"""Incremental update of the step index: an event costs as much as its changes, at any number of
+steps. Pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ def overview_of(state: JobState) -> StepIndex:
 
 
 def overview_after(before: JobState, later: JobState) -> StepIndex:
-    """The same of a later state. `before`: with its overview; of `later`, that counts for nothing."""
+    """Return the step index of a later state.
+
+    Args:
+        before: state with its index. The index of `later` is ignored.
+    """
     if later.steps is before.steps:
         return (
             before.overview

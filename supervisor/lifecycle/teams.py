@@ -1,9 +1,9 @@
-"""Teams of teams: a step that is given to a sub-supervisor is a child job. Its depth, its
-slice of the budget, and the bill. Pure.
+"""Teams of teams: a step of a sub-supervisor is a child job. Its depth, its slice of the budget,
+and its bill. Pure.
 
-The slice of a child is its share of what its parent may spend, and never more than the parent
-has left: fixed by the plan and the limits, so that it is known before anything runs. The books
-see to it that all levels together stay within each of them.
+The slice of a child is its share of the parent's budget, and at most the rest of that budget. The
+plan and the limits determine it, so it is known before anything runs. The store's budgets enforce
+the limits of all levels together.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ SPEC = SpecialistSpec(
     "Not for what one specialist can do alone.",
     instructions="A sub-supervisor is a job of its own: its planner, its steps and its assessor have their own instructions.",
 )
-"""As planners see it. Nobody reads its instructions: the roles of the child job have theirs."""
+"""The specialist that planners see. Its instructions are unused: the roles of the child job have
+their own.
+"""
 
 
 def may_have_children(submitted: JobSubmitted) -> bool:
-    """Whether a step of this job may be given to a sub-supervisor."""
+    """Return whether a step of this job may go to a sub-supervisor."""
     return submitted.depth < submitted.limits.max_depth
 
 
@@ -58,8 +60,10 @@ def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId]
 
 
 def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
-    """The job that does the next attempt at a step, with its slice. `before`: the one that has
-    done a part of it, and goes on.
+    """Return the child job that makes the next attempt at a step, with its slice.
+
+    Args:
+        before: the child job that did a part of the step and continues.
     """
     job_id = before or child_id_for(
         state.job_id, handoff_id(step_id, state.steps[step_id].attempt + 1)
@@ -68,16 +72,14 @@ def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
 
 
 def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
-    """What is remembered of a child job that a step is given to."""
+    """Return the record of a child job that gets a step."""
     return PreviousTeam(
         job_id=child.job_id, knows=_known_to(state, step_id), told=len(state.steps[step_id].remarks)
     )
 
 
 def team_before(state: JobState, step_id: StepId) -> JobId | None:
-    """The child job of which only what it lacks is to be done now, for it would begin with
-    nothing else; None: a new one does the step.
-    """
+    """Return the child job that only needs to fill its gaps; None if a new child does the step."""
     step = state.steps[step_id]
     return (
         step.team.job_id
@@ -92,16 +94,16 @@ def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
 
 
 def has_gaps_alone(child: JobState) -> bool:
-    """Whether a child job's plan is a planner's, and some of it is missing or not whole: that
-    can be done without planning it anew.
+    """Return whether a planner made the child job's plan and some steps are missing or incomplete:
+    these steps can run without a new plan.
     """
     is_planned = child.plan is not None and child.plan.degraded is None
     return is_planned and not all(step.is_whole for step in child.steps.values())
 
 
 def slice_of(state: JobState) -> JobLimits:
-    """What a child that begins now may use: its share of the budget that the plan was made
-    for, and no more than is left of it.
+    """Return the budget of a child that begins now: its share of the budget at planning time, and
+    at most the rest.
     """
     limits, usage, kept = state.submitted.limits, state.usage, reserved_budget(state, ())
     shares = _shares([step.outline for step in state.steps.values()])
@@ -121,14 +123,14 @@ def slice_of(state: JobState) -> JobLimits:
         "max_seconds": seconds_for(state, state.as_of),
         "on_limit": OnLimit.WRAP_UP
         if limits.on_limit is OnLimit.ASK
-        else limits.on_limit,  # nobody sits there to be asked
+        else limits.on_limit,  # a child job has no user to ask
     }
     return limits.model_copy(update=changes)
 
 
 def seconds_for(state: JobState, now: float) -> int:
-    """Until a child that begins now must have ended, so that its parent can still make
-    something of it.
+    """Return the seconds that a child which begins now may take. Its parent needs the rest of the
+    time to use the result.
     """
     left = state.working_deadline - now
     return max(1, int(left - min(LAST_CHANCE_S, LEFT_PART * left)))
@@ -154,7 +156,7 @@ class TeamLayer:
 
 
 def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
-    """What the plan leads to before anything of it runs: breadth by depth. Empty: it has no
+    """Return the jobs that the plan leads to before it runs, by depth. Empty: it has no
     sub-supervisors.
     """
     planned = sum(step.outline.specialist == SUB_SUPERVISOR for step in state.steps.values())
@@ -171,7 +173,7 @@ def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
 
 
 def has_teams(state: JobState) -> bool:
-    """Whether its plan gives any step to a sub-supervisor."""
+    """Return whether the plan gives any step to a sub-supervisor."""
     return state.plan is not None and shape_of(state.plan.steps).has_teams
 
 
@@ -207,7 +209,7 @@ def lacking(state: JobState, first: WorstCase) -> str:
 
 
 def _first_slice(state: JobState) -> JobLimits:
-    """What a child may use that begins before anything else has."""
+    """Return the budget of a child that begins before any other work."""
     unspent = {
         "turns": 0,
         "usage": state.usage.model_copy(
@@ -218,7 +220,7 @@ def _first_slice(state: JobState) -> JobLimits:
 
 
 def bill_text(layers: Sequence[TeamLayer]) -> str:
-    """In one line; '': there is nothing to say."""
+    """Return the bill in one line; '' if there are no teams."""
     return "; ".join(_of_a_layer(layer, is_first=place == 0) for place, layer in enumerate(layers))
 
 

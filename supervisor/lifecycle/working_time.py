@@ -1,5 +1,5 @@
-"""How long a job has worked: the time that a quote speaks of, whoever was asked in between and
-however much later it went on. Pure.
+"""Working time of a job: the time that a quote estimates, without waits for a person and without
+pauses between its end and a retry. Pure.
 """
 
 from __future__ import annotations
