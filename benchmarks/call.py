@@ -1,4 +1,4 @@
-"""What a model call is in a measurement: how long it takes, and how it is made."""
+"""A model call in a measurement: its duration, and how it is made."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Self
 
 
 class Way(StrEnum):
-    """How a call is made, and its reply comes."""
+    """How a call is made, and how its reply arrives."""
 
     FUNCTION = "function"
-    """A function that waits, in the process that calls: what is left is the cost of the queue."""
+    """A function that waits, in the calling process: the rest of the time is the cost of the queue.
+    """
     STREAMED = "streamed"
     """With the provider's SDK, over HTTP, from a server on loopback that streams the reply."""
     WHOLE = "whole"

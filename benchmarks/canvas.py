@@ -33,7 +33,7 @@ model = peers_model()
 
 
 def _ignore(_pulse: Pulse) -> None:
-    """Nobody watches a canvas."""
+    """Ignore pulses, because a canvas has no display."""
 
 
 def _call(schema: dict[str, Any]) -> str:
@@ -63,7 +63,7 @@ def synthesis(parts: list[str]) -> str:
 
 @app.task(name="canvas.work.nothing", shared=False, ignore_result=True)  # type: ignore[untyped-decorator]
 def nothing() -> None:
-    """What a message costs."""
+    """Do nothing, to measure the cost of a message."""
 
 
 def job_of(name: str) -> Any:

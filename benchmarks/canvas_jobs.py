@@ -40,12 +40,12 @@ class Canvas:
         return [_utc(result.date_done) - sent_at for result, sent_at in self._sent]
 
     def close(self) -> None:
-        """Celery closes what it has opened."""
+        """Do nothing: Celery closes its own connections."""
 
 
 def _wait_for(result: Any) -> None:
-    """Celery's subscription misses a result now and then, once in some tens of thousands, and
-    its client would wait for ever: who has heard nothing for a while looks into the store.
+    """Wait for a result, and read the store after some silence. Celery's subscription misses about
+    one result in some ten thousand, and its client would wait forever.
     """
     for _ in range(PATIENCE_S // HEARD_WITHIN_S):
         try:

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.driver NAME`: the process that runs one row's jobs, so that what it
-uses is that row's own.
+"""`python -m benchmarks.driver NAME`: the process that runs one row's jobs, so that its resource
+usage belongs to that row.
 
-Says `ready`, then takes lines: `run COUNT` is answered by the seconds it took, `each` by a
-JSON list of the seconds that each job took.
+It prints `ready`, then reads lines. `run COUNT` is answered by the seconds it took, `each` by a
+JSON list of the seconds of each job.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ class Driver:
     ) -> None:
         self._process.__exit__(
             kind, error, trace
-        )  # closes what it reads, so it ends, and waits for it
+        )  # closes its input, so it ends, and waits for it
 
     def run(self, count: int) -> float:
-        """So many jobs at once. Returns the seconds from the first submission to the last answer."""
+        """Run this number of jobs at once. Return the seconds from the first submission to the last
+        answer.
+        """
         return float(self._asked(f"run {count}"))
 
     def each_s(self) -> list[float]:

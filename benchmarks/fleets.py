@@ -21,7 +21,7 @@ from handoff_queue.shared.types.plan import Synthesis
 
 ROOT = Path(__file__).parents[1]
 BENCH = Path(sys.prefix) / "bench"
-"""Where `.ci/install bench` puts what the project is measured beside."""
+"""Folder in which `.ci/install bench` installs the other systems."""
 SLOTS = 16
 """A process, where no call waits."""
 
@@ -151,9 +151,8 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
 
 @contextmanager
 def running(row: Row, call: Call, synthesis: Synthesis) -> Iterator[tuple[Driver, dict[str, int]]]:
-    """The row's processes, ready to run jobs; gone when the block ends. Gives who runs them,
-    and the process id of each. The server that is
-    called over HTTP is none of them: it is the provider's.
+    """Start the row's processes; they end with the block. Gives the driver and the process ids. The
+    HTTP server is not included, because it stands for the provider.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, pids, url = Path(name), {}, ""

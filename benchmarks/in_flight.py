@@ -1,9 +1,8 @@
-"""`python -m benchmarks.in_flight`: how many model calls one specialist process holds in
-flight on one core, by the server's own count.
+"""`python -m benchmarks.in_flight`: how many model calls one specialist process holds in flight on
+one core, counted by the server.
 
-Every job is one agent; each of its calls is streamed by the server over two seconds, or as
-many as are asked for. The worker is kept to one core, whatever its pool (gevent: where
-`.ci/install bench` has been run).
+Every job is one agent. The server streams each reply over two seconds, or over the requested time.
+The worker runs on one core with any pool (gevent needs `.ci/install bench`).
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ QUEUE = "generalist"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one process has held, with that pool."""
+    """Calls in flight of one process with this pool."""
 
     pool: str
     slots: int
     turns: int
     """Calls of a handoff, one after the other."""
     calls: int
-    """Of all handoffs."""
+    """Calls of all handoffs."""
     most: int
     """At once, as the server saw it."""
     mean: float
@@ -184,7 +183,9 @@ class Watching:
         self.cpu_s = self._cpu() - self._cpu_before
 
     def mean_until(self, answered: int) -> float:
-        """Calls in flight on average, from the first one until so many have been answered."""
+        """Return the average number of calls in flight, from the first call until this number of
+        answers.
+        """
         counts = [
             seen["now"]
             for seen in self._seen
@@ -206,7 +207,7 @@ class Watching:
 def _with_children(pid: int) -> Iterator[int]:
     yield pid
     for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError):  # a thread that has ended meanwhile
+        with suppress(FileNotFoundError):  # the thread has ended in the meantime
             for child in (task / "children").read_text().split():
                 yield from _with_children(int(child))
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("handoff_queue", "pyproject.toml", "README.md")
-"""What a wheel is built from."""
+"""Sources of a wheel."""
 EXTRAS = ("", "cli", "worker", "all")
 """Installs that `main` measures. The empty one is the client's."""
 _CONSTRAINTS = ("requirements.txt", "requirements-otel.txt")
@@ -85,7 +85,7 @@ def _empty(folder: Path) -> Environment:
 
 
 def run_uv(*arguments: str) -> str:
-    """Run uv and return what it prints.
+    """Run uv and return its output.
 
     Raises:
         RuntimeError: uv failed; with the end of its output.

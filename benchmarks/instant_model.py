@@ -1,4 +1,6 @@
-"""A model that answers at once, or after a fixed time: what is left is the cost of the queue."""
+"""A model that answers at once, or after a fixed time: the rest of the time is the cost of the
+queue.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _WAITING: set[int] = set()
 
 
 def wait(seconds: float, on_pulse: Callable[[Pulse], None]) -> None:
-    """As one waits for a real model."""
+    """Wait as for a real model."""
     until, thread = time.monotonic() + seconds, threading.get_ident()
     _WAITING.add(thread)
     try:
@@ -50,7 +52,7 @@ class InstantModel:
         return self._answer(call)
 
     async def reply_async(self, call: ModelCall) -> ModelReply:
-        """The same for who waits in an event loop, where nobody looks for signs of life."""
+        """Reply in an event loop, without pulses."""
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
         return self._answer(call)
@@ -62,7 +64,7 @@ class InstantModel:
 
 
 def call_for(schema: dict[str, Any]) -> ModelCall:
-    """As those make it who have nothing else to say."""
+    """Return a call with this schema and default values."""
     return ModelCall(
         model="instant",
         system="",

@@ -29,14 +29,14 @@ from handoff_queue.shared.types.model import ModelReply, Pulse
 from handoff_queue.shared.types.plan import Synthesis
 
 AT_ONCE = 500 if float(os.environ.get(DELAY, "0")) else 16
-"""Jobs in flight. Where no call waits, as many as a process of the other rows has slots: more
-of them only wait for each other.
+"""Jobs in flight. Without waiting calls, as many as a process of the other rows has slots: more
+jobs would only wait for each other.
 """
 model = peers_model()
 
 
 class State(TypedDict):
-    """What the steps of a job hand on."""
+    """State that the steps of a job pass on."""
 
     job: str
     plan: str
@@ -49,7 +49,7 @@ Node = Callable[[State], Update] | Callable[[State], Awaitable[Update]]
 
 
 def _ignore(_pulse: Pulse) -> None:
-    """Nobody watches a graph."""
+    """Ignore pulses, because a graph has no display."""
 
 
 def _text(reply: ModelReply) -> str:
@@ -121,7 +121,7 @@ def graph_of(checkpointer: Any, plan: Node, work: Node, review: Node, synthesis:
 
 
 def _job(number: int) -> tuple[Update, Update]:
-    """A job's input, and its configuration: a thread, in LangGraph's words, of its own."""
+    """Return a job's input and its configuration with a new LangGraph thread."""
     return {"job": f"job{number}", "plan": "", "parts": [], "answer": ""}, {
         "configurable": {"thread_id": uuid4().hex}
     }

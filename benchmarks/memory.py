@@ -1,4 +1,4 @@
-"""What a finished job costs in Redis, until retention removes it: `python -m benchmarks.memory`."""
+"""Memory of a finished job in Redis until retention removes it: `python -m benchmarks.memory`."""
 
 from __future__ import annotations
 

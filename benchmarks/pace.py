@@ -42,7 +42,7 @@ PASS = {"verdict": "PASS", "revisions": [], "open_points": []}
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """What the server saw of each model, and how the jobs ended."""
+    """Calls that the server received for each model, and the ends of the jobs."""
 
     buckets: Mapping[str, Bucket]
     took_s: float
@@ -50,7 +50,7 @@ class Paced:
 
     @property
     def bucket(self) -> Bucket:
-        """Of the specialists' model."""
+        """Return the bucket of the specialists' model."""
         return self.buckets[MODEL]
 
     @property
@@ -60,7 +60,7 @@ class Paced:
 
 
 def model(request: Json) -> Reply:
-    """Plans so many steps at once, does each in one turn, passes the review."""
+    """Plan parallel steps, answer each step in one turn, and pass the review."""
     properties = asked_for(request)
     if "steps" in properties:
         said = said_in(request)
@@ -82,7 +82,9 @@ def model(request: Json) -> Reply:
 def paced(
     folder: Path, *, workers: int, slots: int, limit: int, window_s: float, calls: int
 ) -> Paced:
-    """Run jobs of that many calls in all, on so many worker processes, and say what the server saw."""
+    """Run jobs with this number of calls on this number of worker processes, and return the
+    server's counts.
+    """
     limited = RateLimited(model, limit=limit, window_s=window_s, answers_after_s=0.2)
     with (
         MessagesServer(limited) as server,

@@ -1,4 +1,4 @@
-"""What a process has used of the processors, and of memory."""
+"""Processor time and memory of a process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def cpu_s(pid: int) -> float:
 
 
 def forget_peak(pid: int) -> None:
-    """What it holds now is the most that it has held."""
+    """Reset the peak memory to the current memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_mb(pid: int) -> float:
-    """The most memory that it has held, what it shares with others included."""
+    """Return the peak memory in MB, including memory that it shares with other processes."""
     found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert found
     return int(found[1]) / 1024

@@ -1,4 +1,4 @@
-"""Who sends jobs, waits for their answers, and says how long each took."""
+"""Runners submit jobs, wait for their answers, and measure each job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Runner(Protocol):
         """Returns when a job has been run: the first one has everything to load."""
 
     def run(self, count: int) -> None:
-        """So many at once, to the last answer."""
+        """Run this number of jobs at once, to the last answer."""
 
     def each_s(self) -> list[float]:
         """Seconds from each job's submission to its answer: of the last `run`. Asked when the
@@ -60,4 +60,5 @@ RUNNERS: dict[str, Callable[[], Runner]] = {
     "langgraph": _threads,
     "langgraph_async": _event_loop,
 }
-"""By the names that `python -m benchmarks.driver` takes. Each loads nothing of the others'."""
+"""Runners by the names that `python -m benchmarks.driver` takes. Each imports only its own modules.
+"""

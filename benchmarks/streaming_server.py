@@ -1,13 +1,13 @@
-"""A Messages-API server on loopback whose replies take a fixed time, streamed or whole, and
-which counts.
+"""A Messages-API server on loopback that counts calls. Its replies take a fixed time, streamed or
+whole.
 
-`python -m benchmarks.streaming_server turns 2.0 4`: of the turns of a handoff (here four) all
-but the last one call a tool, with as many words before it as the last one's answer has.
-`python -m benchmarks.streaming_server jobs 1.0 reconcile`: each call is answered by what it
-asks for, a plan, a step's result or a verdict; the parts become one as is said.
+`python -m benchmarks.streaming_server turns 2.0 4`: each handoff has four turns. All turns except
+the last call a tool, and all have the same number of words. `python -m benchmarks.streaming_server
+jobs 1.0 reconcile`: each call gets the answer that its schema asks for (a plan, a step's result or
+a verdict), and the synthesis has the given method.
 
-Says its URL on the first line. `GET /count` tells how many calls are in flight now, the most
-there were at once, and all so far.
+It prints its URL on the first line. `GET /count` returns the calls in flight now, their maximum,
+and the number of all calls.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _USAGE = {"input_tokens": 500, "output_tokens": 100}
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """As it is sent."""
+    """A reply in the form in which it is sent."""
 
     first: bytes
-    """What comes at once,"""
+    """Bytes that are sent at once."""
     deltas: tuple[bytes, ...]
-    """what comes over time,"""
+    """Bytes that are sent over time."""
     last: bytes
-    """and what comes at the end."""
+    """Bytes that are sent at the end."""
     whole: bytes
-    """All of it, for who asks for no stream."""
+    """The whole reply, for a request without a stream."""
 
 
 Choose = Callable[[bytes], Reply]
@@ -164,8 +164,8 @@ def in_turns(turns: int) -> Choose:
 
 
 def for_jobs(synthesis: str) -> Choose:
-    """Answers of the jobs of the table, by what a call's schema asks for: a hundred tokens, in
-    10 pieces.
+    """Return the answers for the jobs of the table, by the schema of a call: a hundred tokens in 10
+    pieces.
     """
     from benchmarks.instant_model import answer_to
     from handoff_queue.shared.types.plan import Synthesis

@@ -1,4 +1,4 @@
-"""Every row measured in turn, and what is said of them side by side."""
+"""Measures every row in turn, and prints the comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOBS_AT_LEAST = 20
 
 @dataclass(frozen=True, slots=True, order=True)
 class Load:
-    """What is asked of a row."""
+    """Jobs that a row must run."""
 
     call: Call
     at_once: int
@@ -34,7 +34,7 @@ class Measured:
 
     jobs_per_s: float
     each_s: tuple[float, ...]
-    """From each submission to its answer."""
+    """Seconds from each submission to its answer."""
     cpu_ms: float
     """A job, of all processes."""
     redis_cpu_ms: float
@@ -88,8 +88,8 @@ def measure(
     synthesis: Synthesis,
     repeats: int,
 ) -> Iterator[Table]:
-    """Rows take turns, each with processes of its own, which end before the next begins. Gives
-    the table as it is after each turn.
+    """Measure the rows in turn. Each row has its own processes, which end before the next row
+    begins. Yields the table after each turn.
     """
     found: Table = {}
     kinds = list(calls)
@@ -165,8 +165,8 @@ def _times(value: float | None) -> str:
 
 
 def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
-    """What is wanted, beside what was found: of the best of this project's rows where many run
-    at once, of the first where one does.
+    """Yield each target with its measurement: for many jobs at once the best row of this project,
+    for one job the first row.
     """
     loads = sorted({load for load, _ in table})
     instant, waiting = (

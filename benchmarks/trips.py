@@ -1,6 +1,6 @@
-"""What one job costs, and where: processor time of each process, round trips to Redis and
-their bytes, beside a bare Celery canvas
-and beside exactly as many bare Celery messages: `python -m benchmarks.trips`.
+"""Cost of one job by process: processor time, round trips to Redis and their bytes. It is compared
+with a bare Celery canvas and with the same number of bare messages: `python -m
+benchmarks.trips`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.types.plan import Synthesis
 
 MESSAGES = STEPS + 2
-"""That one job takes: each step's handoff, their fan-in, and the one that begins it. Its roles
-are run in place.
+"""Messages of one job: each step's handoff, their fan-in, and the message that begins the job. Its
+roles run in the supervisor's process.
 """
 HANDOFFS = STEPS + 2
-"""Of one job: the planner's, the steps', the assessor's. One model call each."""
+"""Handoffs of one job: the planner's, the steps', the assessor's. Each makes one model call."""
 NEEDED = HANDOFFS + 2
-"""Messages, if each handoff took one: `n` handoffs, their fan-in, and the one that begins the job.
+"""Messages if each handoff took one: `n` handoffs, their fan-in, and the message that begins the
+job.
 """
 COUNTED = {
     "round trips": "total_reads_processed",
@@ -56,7 +57,7 @@ COUNTED = {
     "KB to Redis": "total_net_input_bytes",
     "KB from Redis": "total_net_output_bytes",
 }
-"""What is counted, and Redis's own name of it."""
+"""Counted quantities, and Redis's names for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Cost:
 
 
 class Messages:
-    """Bare messages: a task that does nothing, whose result nobody keeps."""
+    """Bare messages: a task that does nothing, without a result."""
 
     def __init__(self, url: str, client: Any) -> None:
         os.environ["HANDOFF_REDIS_URL"] = url
@@ -95,7 +96,7 @@ def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:
 
 
 def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
-    """Of one of `count`, done in one batch."""
+    """Return the cost of one job of `count` in one batch."""
     cpu, stats = cpu_of(pids), client.info("stats")
     run(count)
     cpu_after, stats_after = cpu_of(pids), client.info("stats")
@@ -113,8 +114,8 @@ def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
 
 
 def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
-    """Whose connection on loopback goes from this port to that of the server. A busy machine's
-    list may lack some: it is read again.
+    """Return the process whose connection on loopback goes from this port to the server's port. A
+    busy machine's list may be incomplete, so it is read again.
     """
     ends = [f"0100007F:{one:04X}" for one in (port, server)]
     for _ in range(5):
@@ -130,7 +131,7 @@ def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
 
 @contextmanager
 def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, str]]]:
-    """Commands by process and name while the block runs; a script's name is that of its file."""
+    """Count commands by process and name during the block; a script has the name of its file."""
     names = [path.stem for path in (ROOT / "shared" / "store" / "lua").glob("*.lua")]
     scripts = {hashlib.sha1(source_of(name).encode()).hexdigest(): name for name in names}
     found: Counter[tuple[str, str]] = Counter()
@@ -163,7 +164,7 @@ def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, st
 
 
 def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[str, str]]]:
-    """All three in turn, on one Redis; and the commands of a job of ours that is alone."""
+    """Measure all three in turn, on one Redis; and the commands of a single job."""
     with (
         tempfile.TemporaryDirectory() as name,
         private_redis(Path(name) / "redis") as (url, server_pid),

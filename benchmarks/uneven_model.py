@@ -1,4 +1,4 @@
-"""A model that plans a random DAG, and takes a time of its own for each call: planner, steps,
+"""A model that plans a random DAG, with a different duration for each call: planner, steps,
 assessor, synthesizer.
 """
 
@@ -29,11 +29,11 @@ _STEP = re.compile(r"Task number (\d+) of DAG number (\d+)")
 
 @dataclass(frozen=True)
 class Dag:
-    """One job: what each call of it takes, in seconds, and what each step depends on."""
+    """One job: the seconds of each call, and the dependencies of each step."""
 
     number: int
     calls_s: Mapping[str, float]
-    """By role, and by step."""
+    """Seconds by role, and by step."""
     depends_on: Mapping[str, tuple[str, ...]]
 
     @property
@@ -52,7 +52,7 @@ class Dag:
     def critical_path_s(self) -> float:
         """The roles' calls come before and after all steps; one sink is the answer, without a call."""
         done: dict[str, float] = {}
-        for step, needed in self.depends_on.items():  # each after those that it needs
+        for step, needed in self.depends_on.items():  # each step after its dependencies
             done[step] = self.calls_s[step] + max((done[one] for one in needed), default=0.0)
         roles = ["planner", "assessor", *(["synthesizer"] if len(self.sinks) > 1 else [])]
         return max(done.values()) + sum(self.calls_s[role] for role in roles)

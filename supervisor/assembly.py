@@ -80,7 +80,7 @@ class _Once:
             self._make_model = provider_models(self._settings)
 
     def started(self, sender: Any = None, **_: Any) -> None:
-        """When it returns, whoever asks for a supervisor finds it."""
+        """Return when the supervisor is announced."""
         supervisor = self()
         roles = [read_role_once(name) for name in ROLES]
         itself = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
@@ -90,15 +90,15 @@ class _Once:
         )
 
     def stopping(self, **_: Any) -> None:
-        """Runs in a signal's handler, whatever its thread was doing: takes no lock. Who is
-        just building sees the flag.
+        """Set the flag that stops the supervisor. It runs in a signal handler at any point of its
+        thread, so it takes no lock. A thread that is just building the supervisor sees the flag.
         """
         self._is_stopping = True
         if self._built is not None:
             self._end(self._built)
 
     def stopped(self, **_: Any) -> None:
-        """When nothing runs any more."""
+        """Clean up when nothing runs any more."""
         if self._built is not None:
             self._built.sweeper.wait_until_withdrawn()
         telemetry().stop()

@@ -57,8 +57,8 @@ class Worker:
 
 
 class _Once:
-    """Builds the worker at its first use, in the process that uses it, and announces what it
-    serves.
+    """Builds the worker at its first use, in the process that uses it, and announces its
+    specialists.
     """
 
     def __init__(
@@ -111,9 +111,7 @@ class _Once:
                 self.host.check(spec)
 
     def started(self, sender: Any, **_: Any) -> None:
-        """When it returns, whoever asks for its specialists finds it, unless Redis takes
-        nothing now.
-        """
+        """Return when the specialists are announced, or when Redis takes no announcement now."""
         start_telemetry(SERVICE, self._settings)
         served = self._served()
         self._taking.attach(
@@ -141,15 +139,15 @@ class _Once:
             self._taking.changed()
 
     def stopping(self, **_: Any) -> None:
-        """Runs in a signal's handler, whatever its thread was doing: takes no lock and asks
-        nobody. Who is just building sees the flag.
+        """Set the flag that stops the worker. It runs in a signal handler at any point of its
+        thread, so it takes no lock. A thread that is just building the worker sees the flag.
         """
         self._stop.set()
         if self._built is not None:
             self._built.process.drain.begin(self._settings.drain_s)
 
     def stopped(self, **_: Any) -> None:
-        """When nothing runs any more."""
+        """Clean up when nothing runs any more."""
         if self._announcing is not None:
             self._announcing.join(WITHDRAWN_WITHIN_S)
         telemetry().stop()
@@ -201,7 +199,7 @@ class _Once:
 
 
 def _with_lost_slots(announcement: Announcement, lost: int) -> Announcement:
-    """The announcement with so many slots lost. Log it when there are more of them."""
+    """Return the announcement with this number of lost slots. Log an increase."""
     if lost > announcement.lost_slots:
         log.error("slots are lost: start this worker again", lost=lost, slots=announcement.slots)
     return announcement.model_copy(update={"lost_slots": lost})

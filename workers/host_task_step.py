@@ -140,9 +140,8 @@ class HostTaskRunner:
     def run(self, turns: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Send the task, unless an earlier claim has sent it, and return the result.
 
-        Each repeat has the same task id. A worker that dies after it has sent the task, and
-        before it has noted that, is followed by a worker that sends the task again, if it is
-        safe to repeat.
+        Each repeat has the same task id. If a worker dies after it has sent the task, and before it
+        has noted that, the next worker sends the task again, if the task is safe to repeat.
         """
         limit = inf if ends_at is None else ends_at
         acts = self.spec.task_with_effect is not None

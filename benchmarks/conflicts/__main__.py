@@ -1,7 +1,7 @@
-"""`python -m benchmarks.conflicts`: how many contradictions are found, and what is taken for
-one; `--wrong` lists both.
+"""`python -m benchmarks.conflicts`: how many contradictions are found, and how many consistent
+claims are reported as contradictions; `--wrong` lists both.
 
-Three sets: those that were planted among consistent claims, and two of pairs (see
+There are three sets: contradictions among consistent claims, and two sets of pairs (see
 `measuring.PAIRS`).
 """
 

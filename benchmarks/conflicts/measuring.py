@@ -1,9 +1,9 @@
-"""Labelled claims through the finder as it is.
+"""Runs labelled claims through the contradiction finder.
 
-Of the planted set, one claim a line: `contradicts` names the claim of the set that it can't be
-true beside; claims without it are
-consistent with all others, however alike they look: other units, other words, other things,
-other times. Of the sets of pairs, two claims a line, and whether they contradict each other.
+The planted set has one claim a line. `contradicts` names another claim of the set that contradicts
+it. Claims without the label are consistent with all others, however similar they look: other units,
+other words, other things, other times. The sets of pairs have two claims a line, and whether they
+contradict each other.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from handoff_queue.supervisor.text.claim_conflicts import contradicts
 
 FOLDER = Path(__file__).parent
 PAIRS = ("walked", "held_out")
-"""walked: of a reader who looked for what would be missed; what is in it was mended, as far as
-it is general. held_out: written before that, and measured only.
+"""walked: written to find misses, and the finder was improved for its general cases. held_out:
+written before, and only measured.
 """
 Pair = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was planted among how many consistent claims, or pairs, and what was found."""
+    """Number of contradictions and of consistent claims or pairs, and the number found."""
 
     planted: frozenset[Pair]
     found: frozenset[Pair]
@@ -47,7 +47,7 @@ class Found:
 
 
 def labelled() -> tuple[dict[str, Claim], frozenset[Pair]]:
-    """The planted set: the claims by id, and the pairs of them that contradict each other."""
+    """Return the planted set: the claims by id, and the contradicting pairs."""
     rows = _rows("claims")
     planted = frozenset(
         Pair((row["id"], row.pop("contradicts"))) for row in rows if "contradicts" in row
@@ -57,7 +57,7 @@ def labelled() -> tuple[dict[str, Claim], frozenset[Pair]]:
 
 
 def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pair]]:
-    """A set of pairs: the claims by id, all pairs, and those that contradict each other."""
+    """Return a set of pairs: the claims by id, all pairs, and the contradicting pairs."""
     claims: dict[str, Claim] = {}
     all_pairs: dict[Pair, bool] = {}
     for number, row in enumerate(_rows(name), start=1):

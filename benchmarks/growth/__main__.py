@@ -46,8 +46,8 @@ def store() -> Iterator[GrowthStore]:
 
 
 def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[float], list[Steps]]:
-    """What small jobs take on the idle system; then jobs of each size, so many that there are
-    `each` steps of it at least.
+    """Measure small jobs on the idle system; then jobs of each size, with at least `each` steps in
+    total.
     """
     with store() as at, steps_fleet(at.folder, at.url, at.redis, {"redis": at.pid}, shape) as fleet:
         fleet.steps(min(20, *sizes), 1)

@@ -12,7 +12,7 @@ AT_ONCE = 1_000
 
 
 def fill(redis: Any, real: JobId, jobs: int) -> None:
-    """So many copies of this one, the newest a ms older than it, and so on."""
+    """Store this number of copies of the job, each one ms older than the previous one."""
     names: list[bytes] = list(redis.scan_iter(match=f"{keys.PREFIX}{{{real}}}*", count=1_000))
     dumps = [(name.decode(), redis.pttl(name), redis.dump(name)) for name in names]
     at = redis.zscore(keys.JOBS, real)

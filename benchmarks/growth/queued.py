@@ -1,5 +1,5 @@
-"""Thousands of jobs that nobody has begun: what submitting one takes, and what looking and
-sweeping take.
+"""Thousands of queued jobs without a supervisor: the time to submit a job, to list jobs and to
+sweep.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Submitted:
 
 
 def submitted(url: str, redis_pid: int, jobs: int) -> Submitted:
-    """So many jobs; no supervisor is there to begin them."""
+    """Submit this number of jobs, without a supervisor."""
     door, tenth, spent_s = client.connect(url, SETTINGS), max(1, jobs // 10), [0.0]
     for n in range(1, jobs + 1):
         door.submit(client.Request(f"Say what number {n} says."))
@@ -48,7 +48,7 @@ def submitted(url: str, redis_pid: int, jobs: int) -> Submitted:
 
 
 def looks(url: str) -> Iterator[tuple[str, float]]:
-    """What each takes in this process, the middle of a few, in ms."""
+    """Yield the median time of each operation in this process, in ms."""
     door = client.connect(url, SETTINGS)
     newest = door.newest(1)[0].job_id
     app = make_app("growth", url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))

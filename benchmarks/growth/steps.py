@@ -1,5 +1,5 @@
-"""Jobs of one step for each row: processor time and memory of a step by the number of rows,
-and how long other jobs wait meanwhile.
+"""Jobs with one step for each row: processor time and memory of a step by the number of rows, and
+the waiting time of other jobs.
 """
 
 from __future__ import annotations
@@ -52,24 +52,23 @@ MORE = {
     task: "Objective: tell {name} of it."
 """,
 }
-"""What follows on the step for each row: nothing, one step that depends on all, or another
-step for each.
+"""Steps after the step for each row: none, one step that depends on all, or another step for each.
 """
 LONGEST_S = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Of one step, in jobs of so many rows."""
+    """Cost of one step in jobs with this number of rows."""
 
     rows: int
     wall_ms: float
     cpu_ms: Mapping[str, float]
-    """By process: supervisor, worker, redis."""
+    """Processor time by process: supervisor, worker, redis."""
     memory_kb: float
     """Redis's used_memory, when the jobs have ended."""
     by_kind_kb: Mapping[str, float]
-    """The keys' own, by what they hold."""
+    """Memory of the keys, by their content."""
     show_ms: float
     """What `handoff show` reads of the last job and prints, in this process, the middle of a few.
     """
@@ -78,7 +77,7 @@ class Steps:
     all_ms: float
     """What `--full` reads, once."""
     others_ms: Sequence[float]
-    """Submit to answer of the small jobs that ran beside."""
+    """Milliseconds from submission to answer of the small jobs that ran at the same time."""
 
     @property
     def total_ms(self) -> float:
@@ -92,14 +91,14 @@ def workflow_in(folder: Path, shape: str) -> Workflow:
 
 
 def shown_ms(what: Callable[[], object]) -> float:
-    """With what is printed, which goes nowhere."""
+    """Return the time of a display whose output is discarded, in ms."""
     with redirect_stdout(StringIO()):
         return timed_ms(what)
 
 
 class Fleet:
-    """A supervisor and a worker for the rows; other jobs have a worker and a tenant of their
-    own: only what is shared delays them.
+    """A supervisor and a worker for the rows. Other jobs have another worker and another tenant, so
+    only shared resources delay them.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class Fleet:
         return 1000 * (time.perf_counter() - began)
 
     def steps(self, rows: int, jobs: int) -> Steps:
-        """So many jobs, one after the other, each of so many rows."""
+        """Run this number of jobs, one after the other, each with this number of rows."""
         items = Items(rows=tuple({"name": f"number {n}"} for n in range(rows)))
         before, used, cpu, began = (
             bytes_by_kind(self._redis),

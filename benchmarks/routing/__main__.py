@@ -1,5 +1,5 @@
-"""`python -m benchmarks.routing`: the router beside one agent for all and a team for all;
-`--wrong` lists what was wrong (tuned part).
+"""`python -m benchmarks.routing`: the router, compared with one agent for all requests and a team
+for all requests; `--wrong` lists the wrong routes (tuned part).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Labelled requests through the router as it is: its brief, its prompt, the agent loop, the
-SDK's client with the offline model behind it.
+"""Runs labelled requests through the router: its brief, its prompt, the agent loop, and the SDK's
+client with the offline model.
 
-Labels, one JSON object a line: `route` is what the request is worth; `specialist` is who does
-all of a `single` one; `specialists` are the user's own beside the built-in ones, with their
-descriptions; what the router makes of those that are `held_out` nobody looks at while the
-offline model is tuned.
+Labels are one JSON object a line. `route` is the right route. `specialist` is the specialist of a
+`single` request. `specialists` are the user's own specialists with their descriptions, in addition
+to the built-in ones. Results of `held_out` requests are not used to tune the offline model.
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ from tests.doubles.handoffs import JOB, a_tool_context
 from tests.doubles.turns import MemoryTurns
 
 OWN_TOOLS = ("search_documents", "read_document")
-"""Of the user's own specialists."""
+"""Tools of the user's own specialists."""
 REQUESTS = Path(__file__).parent / "requests.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A request, and what is right for it."""
+    """A request and its right route."""
 
     request: str
     team: bool
     specialist: str | None
     """None: a team's plan says."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Specialists beside the built-in ones, with their descriptions."""
+    """Specialists in addition to the built-in ones, with their descriptions."""
     held_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A labelled request, and what became of it."""
+    """A labelled request and its actual route."""
 
     label: Labelled
     route: Route
@@ -67,7 +66,9 @@ class Routed:
 
     @property
     def is_specialist_right(self) -> bool:
-        """Only asked of those that one specialist should do: a team's are wrong of whomever."""
+        """Return whether the specialist is right. Only asked for single requests; a team is wrong
+        for them.
+        """
         return not self.route.team and self.route.specialist == self.label.specialist
 
     @property
@@ -82,7 +83,7 @@ def labelled() -> tuple[Labelled, ...]:
 
 
 def always(route: Route) -> Callable[[Labelled], Routed]:
-    """What needs no call: the same for everybody."""
+    """Return a router that gives every request the same route, without a call."""
     return lambda label: Routed(label, route)
 
 
@@ -108,7 +109,7 @@ def routed(labels: Iterable[Labelled]) -> Iterator[Routed]:
 
 
 def share(cases: Iterable[bool]) -> float:
-    """How many of them are so, 0.0 to 1.0."""
+    """Return the share of true cases, 0.0 to 1.0."""
     known = list(cases)
     return sum(known) / len(known)
 
@@ -118,7 +119,7 @@ def way_accuracy(found: Iterable[Routed]) -> float:
 
 
 def specialist_accuracy(found: Iterable[Routed]) -> float:
-    """Of the requests that are for one specialist."""
+    """Return the accuracy for requests for one specialist."""
     return share(each.is_specialist_right for each in found if not each.label.team)
 
 

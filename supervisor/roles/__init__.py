@@ -1,3 +1,3 @@
-"""The supervisor's own agents: their instructions (Markdown), what they are asked, and how
-their answers become plain values.
+"""The supervisor's roles: their instructions (Markdown), their briefs, and the conversion of their
+answers to plain values.
 """

@@ -31,8 +31,8 @@ from handoff_queue.supervisor.roles.answer_text import clip, name_of, parse
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
 MOST_SCORES = 80
-"""Of one verdict: they are output, at some 40 tokens each. Where the steps would need more,
-the whole alone is scored.
+"""Scores of one verdict. Each costs about 40 output tokens. If the steps need more scores, only the
+whole answer is scored.
 """
 WHOLE = "*"
 """Stands in a score for the results as a whole; no step can be called so."""
@@ -69,12 +69,12 @@ class VerdictFormat:
     """
 
     steps: tuple[str, ...]
-    """Those that can be sent back."""
+    """Steps that can be sent back."""
     rubric: Rubric = DEFAULT_RUBRIC
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """The steps that are scored one by one, beside the whole."""
+        """Return the steps that are scored separately, in addition to the whole answer."""
         return (
             self.steps if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES else ()
         )
@@ -141,8 +141,11 @@ class VerdictFormat:
         }
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (a verdict that contradicts itself is none, however often)
-        """Raises: NotAcceptable: no verdict, or one that contradicts itself: a PASS with
-        revisions, a REVISE without.
+        """Read a verdict.
+
+        Raises:
+            InvalidAnswer: there is no verdict, or it contradicts itself: a PASS with revisions, or
+                a REVISE without revisions. A contradiction is refused on the last try, too.
         """
         answer = parse(VerdictAnswer, text)
         decision = _decision_of(answer.verdict)
@@ -167,7 +170,7 @@ class VerdictFormat:
         return AcceptedAnswer(ResultStatus.OK, verdict.model_dump(mode="json"))
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
-        """One revision a step, and the problems of what is none of the steps."""
+        """Return one revision for each step, and the problems that name no step of the plan."""
         problems: dict[str, list[str]] = {}
         strays: list[str] = []
         for raw in answer.revisions:
@@ -184,8 +187,8 @@ class VerdictFormat:
         return kept, strays
 
     def _scores_of(self, answer: VerdictAnswer) -> tuple[Score, ...]:
-        """The first for each criterion and step. What is none of the rubric's is left out: a
-        verdict does not fall for want of a score.
+        """Return the first score for each criterion and step. Scores outside the rubric are left
+        out: a verdict is valid without scores.
         """
         kept: dict[tuple[str, str], Score] = {}
         for raw in map(_score_in, answer.scores):
@@ -215,7 +218,7 @@ class VerdictFormat:
 
 
 def reading_of(state: JobState) -> VerdictFormat:
-    """Of the verdict on a job's next round."""
+    """Return the answer format of the verdict on a job's next round."""
     return VerdictFormat(reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC)
 
 

@@ -1,11 +1,10 @@
-"""What the supervisor's roles are asked: the task text of their handoffs. Pure, and the same
-for the same job.
+"""Briefs of the supervisor's roles: the task texts of their handoffs. Pure, and always the same for
+the same job.
 
-Results travel as the handoff's context, documents as its artifacts; a brief holds the plan,
-what code knows to be missing, and,
-last, the request, word for word to the end. What others wrote stands above it as JSON, an item
-a line: it cannot pass for a heading. (No tags: a brief stands inside the handoff's `<task>`,
-where closing tags are defused.)
+Results are the handoff's context, and documents are its artifacts. A brief holds the plan, the
+known gaps and, last, the request word for word. Text of other authors comes before the request as
+JSON, one item a line, so that it cannot look like a heading. There are no tags, because a brief is
+inside the handoff's `<task>`, where closing tags are escaped.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from handoff_queue.supervisor.roles.answer_text import clip
 MAX_REQUEST_CHARS = 60_000
 """Characters of a request that a role is shown."""
 MAX_BRIEF_CHARS = 100_000
-"""What a handoff's task holds."""
+"""Characters of a handoff's task."""
 MAX_TASK_CHARS = 1_200
 """Characters of each step's task that the assessor is shown."""
 MAX_NOTE_CHARS = 10_000
-"""Characters of what a person says of a plan."""
+"""Characters of a person's note on a plan."""
 MAX_NEED_CHARS = 4_000
-"""Characters of what a step says that it needs."""
+"""Characters of a step's question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +46,12 @@ class Candidate:
 
 
 SUB_TEAM = Candidate(SPEC.name, SPEC.description)
-"""As the planner sees a sub-supervisor."""
+"""The sub-supervisor as the planner sees it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What a job knows before it begins."""
+    """Inputs of a job before it begins."""
 
     given: tuple[Given, ...] = ()
     asked_before: str | None = None
@@ -76,7 +75,7 @@ class RejectedPlanBrief:
 
     plan: Plan
     note: str = ""
-    """What was said of it."""
+    """The person's note."""
     own: Plan | None = None
     """The plan that the user would make."""
 
@@ -174,11 +173,13 @@ def assessment_brief(
     rubric: Rubric = DEFAULT_RUBRIC,
     about: Collection[StepId] = (),
 ) -> str:
-    """Return the assessor's job.
+    """Return the assessor's brief.
 
-    `round_number` counts from 1; `left` is how often work may still be sent back.
-    `conflicts`: what the judge made of claims that contradict each other.
-    `about`: the steps that have results; the others wait for the verdict. Empty: all steps.
+    Args:
+        round_number: counts from 1.
+        left: how often work may still be sent back.
+        conflicts: the judge's settlements of contradicting claims.
+        about: steps that have results; the other steps wait for the verdict. Empty: all steps.
     """
     again = (
         f"work may be sent back {left} more {'time' if left == 1 else 'times'}"
@@ -206,10 +207,12 @@ def synthesis_brief(
     vetoes: Sequence[str] = (),
     conflicts: Sequence[JsonValue] = (),
 ) -> str:
-    """The synthesizer's job. `gaps` are failed or missing parts: code prints them below the
-    answer, whatever the model writes.
+    """Return the synthesizer's brief.
 
-    `vetoes`: why the answer before this one was turned down; `conflicts`: as in `assessment_brief`.
+    Args:
+        gaps: failed or missing parts. Code prints them below the answer in any case.
+        vetoes: reasons why the previous answer was rejected.
+        conflicts: as in `assessment_brief`.
     """
     job, last = (
         "Write the one answer to the request below from the results of these steps.",

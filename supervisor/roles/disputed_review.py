@@ -1,5 +1,5 @@
-"""What the judge is asked; and his other brief: a point that a reviewer insists on, beside the
-writer's result and its evidence.
+"""The judge's second brief: a point that a reviewer repeats, with the writer's result and its
+evidence.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from handoff_queue.supervisor.roles.judge import judge_brief, reading_of, show_c
 
 LONGEST_WHY = 1_000
 MOST_SHOWN_CHARS = 80_000
-"""Of results and their evidence in one brief, each an equal part."""
+"""Characters of results and their evidence in one brief, in equal parts."""
 MOST_CLAIMS = 100
-"""Of one result."""
+"""Claims of one result."""
 _JOB = (
     "Decide, for each point below, who is right: the writer, whose result stands beside it, or the reviewer, who demands the same of it "
     "again. One a line:"

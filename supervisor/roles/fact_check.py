@@ -1,5 +1,5 @@
-"""What a fact-checker is asked: its task, and the form of its output. It is a specialist like
-any other, and answers in the envelope.
+"""Brief of a fact-checker: its task, and the form of its output. A fact-checker is a specialist and
+answers in the envelope.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from handoff_queue.shared.types.step_events import CheckVerdict
 from handoff_queue.supervisor.roles.answer_text import clip
 
 MAX_REQUEST_CHARS = 20_000
-"""Characters of the request that it is shown: enough to know what the answer speaks of."""
+"""Characters of the request that it sees: enough to know the subject of the answer."""
 TASK = """\
 Check the facts of an answer before it leaves. The answer is the output of the results below; its statements point to their claims.
 

@@ -35,7 +35,7 @@ def tools_for(
 
 
 def is_handoff_tool(name: str) -> bool:
-    """Whether a call is one of these, even if nobody of that name is there."""
+    """Return whether a call names a handoff tool, even if no worker serves that specialist."""
     return name.startswith(HAND_OFF) or name in (CHANGE, DROP)
 
 

@@ -31,7 +31,9 @@ class Action(StrEnum):
     ADD_STEP = "add_step"
     """A new step finds it out; then the step runs again with its result."""
     GIVE_UP = "give_up"
-    """What is missing cannot be had: the step ends with what it has, and the answer says so."""
+    """The missing information is not available: the step ends with its result so far, and the
+    answer reports the gap.
+    """
 
 
 class ResolutionAnswer(LenientAnswer):
@@ -62,9 +64,9 @@ class NeedsFormat:
     """
 
     steps: tuple[str, ...]
-    """Those that need something."""
+    """Steps with a question."""
     specialists: tuple[str, ...] = ()
-    """Who may find something out; none: no step can be added."""
+    """Specialists for helper steps; empty: no step can be added."""
     room: int = 0
     """Steps that can be added."""
     earlier: tuple[Step, ...] = ()
@@ -118,8 +120,11 @@ class NeedsFormat:
         }
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Raises: NotAcceptable: a step without a resolution or with an empty answer, or a
-        step to be added that cannot be; on the last try who needs it is given up instead.
+        """Read the resolutions.
+
+        Raises:
+            InvalidAnswer: a step without a resolution or with an empty answer, or an added step
+                that is invalid. On the last try such a step is abandoned instead.
         """
         given: dict[str, ResolutionAnswer] = {}
         for raw in parse(ResolutionsAnswer, text).resolutions:
@@ -213,7 +218,9 @@ class NeedsFormat:
 
 
 def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
-    """The reading whose schema stands in a handoff, whoever is there by now."""
+    """Return the answer format with the schema of a handoff, for any specialists that are served
+    now.
+    """
     offered = _item_of(schema).get("specialist", {}).get("enum", ())
     return NeedsFormat(
         steps_of_schema(schema),
@@ -225,8 +232,8 @@ def needs_reading_of(schema: Mapping[str, Any], state: JobState, plan: Plan) -> 
 
 
 def steps_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The steps that a `NeedsFormat.schema` asks about: those of its handoff, whatever else
-    has come to need something by now.
+    """Return the steps that a `NeedsFormat.schema` asks about: the steps of its handoff, without
+    later ones.
     """
     return tuple(_item_of(schema).get("step", {}).get("enum", ()))
 
@@ -239,7 +246,7 @@ def _item_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _free_id(step: str, taken: set[StepId]) -> StepId:
-    """`costs_help`, `costs_help2`: who it is there for."""
+    """Return an unused id that names the step in need: `costs_help`, `costs_help2`."""
     first = f"{step[: LONGEST_NAME - 8]}_help"
     return next(
         StepId(name)

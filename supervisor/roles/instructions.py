@@ -1,4 +1,4 @@
-"""What the supervisor's own agents are told: one Markdown file each, in this folder."""
+"""Instructions of the supervisor's roles: one Markdown file each, in this folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
 def read_role(name: str) -> SpecialistSpec:
-    """The spec of one of `shared.types.names.ROLES`. A role has no tools: what it needs is in
-    its handoff.
+    """Return the spec of a role in `shared.types.names.ROLES`. A role has no tools: its handoff has
+    all of its inputs.
     """
     return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())
 

@@ -20,11 +20,11 @@ from handoff_queue.supervisor.roles.answer_text import clip, parse
 
 LONGEST_WHY = 1_000
 MOST_SHOWN_CHARS = 80_000
-"""Of conflicts in one brief. Those that find no place stay disputed."""
+"""Characters of conflicts in one brief. Conflicts beyond it stay disputed."""
 MOST_TEXT_CHARS = 600
-"""Of a claim, and of a quote."""
+"""Characters of a claim, and of a quote."""
 MOST_SOURCES = 3
-"""Of a claim."""
+"""Sources of a claim."""
 _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
 
 
@@ -34,7 +34,7 @@ def judge_brief(conflicts: Conflicts) -> str:
 
 
 def show_conflicts(conflicts: Conflicts) -> tuple[Conflict, ...]:
-    """As many as there is place for, in their order."""
+    """Return the leading conflicts that fit into the brief."""
     kept, chars = [], 0
     for conflict in conflicts.conflicts:
         chars += len(_line(conflict))
@@ -96,8 +96,11 @@ class JudgeFormat:
         }
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Raises: NotAcceptable: a conflict that is not spoken of, or a claim that is not of
-        it; on the last try it is disputed instead.
+        """Read the settlements.
+
+        Raises:
+            InvalidAnswer: a conflict has no settlement, or a claim is not part of its conflict. On
+                the last try the conflict stays disputed instead.
         """
         given: dict[str, SettlementAnswer] = {}
         for raw in parse(SettlementsAnswer, text).settlements:
@@ -137,7 +140,7 @@ class JudgeFormat:
 
 
 def reading_of(conflicts: Conflicts) -> JudgeFormat:
-    """Of what `judge_brief` shows."""
+    """Return the answer format for the conflicts that `judge_brief` shows."""
     return JudgeFormat(
         {
             conflict.id: tuple(claim.id for claim in conflict.claims)

@@ -1,7 +1,7 @@
-"""How a role's answer becomes an event. A role that failed has consequences too: the job goes
-on without it, and says so.
+"""Conversion of a role's answer to an event. A failed role has an event, too: the job continues
+without its answer and reports that.
 
-What the role has written stays in its result; the event refers to that.
+The role's text stays in its result, and the event refers to the result.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
         case "judge":
             return (_judged(result, written),), ()
         case "replanner":
-            return (), ()  # what becomes of it is decided against the plan as it is then
+            return (), ()  # the next decision applies it to the plan of that time
         case "assessor":
             return (_reviewed(state, result, written, words),), ()
         case "synthesizer":
@@ -203,8 +203,10 @@ def _resolved(
 def with_helpers(
     state: JobState, event: NeedsResolved, plan: Plan, by: Mapping[StepId, Step]
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
-    """The event with what is added to the job's plan, and its new payload. `by`: who is in
-    need, and the step that finds it out.
+    """Return the event with the added steps, and its new payload.
+
+    Args:
+        by: steps in need, and their helper steps.
     """
     helpers = {step.id: step for step in by.values()}
     waiting = [
@@ -233,14 +235,14 @@ def with_helpers(
 
 
 def _needs_again(state: JobState, step_id: StepId, words: ResultTexts) -> bool:
-    """Whether what it needs was answered before: another answer would not help it."""
+    """Return whether its question was answered before. Another answer would not help it."""
     now, *before = [words.result(ref).needs or "" for ref in _needs_of(state, step_id)] or [""]
     return any(asks_the_same(need, now) for need in before)
 
 
 def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
-    """The result that says what it needs, and those that the planner has answered, or that a
-    helper has found something for.
+    """Return the result with the step's question, and earlier results whose questions were
+    answered.
     """
     step = state.steps[step_id]
     helped = {one for one in step.outline.helpers if one in state.steps and state.steps[one].usable}
@@ -253,7 +255,7 @@ def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
 
 
 def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
-    """The results that an answer of this role is held against: what was asked for already."""
+    """Return the earlier results that this role's answer is compared with, to find repeats."""
     match handoff.assigned_to:
         case "assessor":
             return rounds_sent_back(state)

@@ -110,12 +110,12 @@ class PlanFormat:
     """
 
     specialists: tuple[str, ...]
-    """Those that live workers announce."""
+    """Specialists that live workers announce."""
     max_steps: int
     given: tuple[StepId, ...] = ()
     """Results that are there already."""
     may_ask: bool = False
-    """Whether the user asked for approvals, so that a step may be `on_failure: ask`."""
+    """True if the user asked for approvals, so that a step may be `on_failure: ask`."""
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -173,10 +173,14 @@ class PlanFormat:
         return _closed(properties)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Raises: NotAcceptable: everything that is wrong with the plan, at once. Steps that
-        ask for the same are told once, and then
-        stand: who insists may want it twice. A step for nobody who exists is the generalist's,
-        and noted: that alone is worth no turn.
+        """Read a plan.
+
+        A repeated step is reported once, and accepted on the next try, because the planner may want
+        it. A step for an unknown specialist goes to the generalist, with a note; that alone costs
+        no turn.
+
+        Raises:
+            InvalidAnswer: names all faults of the plan.
         """
         answer = parse(PlanAnswer, text)
         steps, found = _steps_of(answer, may_ask=self.may_ask)
@@ -205,8 +209,8 @@ class PlanFormat:
 
 
 def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The specialists that a `PlanFormat.schema` offers: those of its handoff, whoever is
-    there by now.
+    """Return the specialists that a `PlanFormat.schema` offers: the specialists of its handoff, and
+    not the ones that are served now.
     """
     step = schema.get("properties", {}).get("steps", {}).get("items", {}).get("properties", {})
     return tuple(step.get("specialist", {}).get("enum", ()))
@@ -215,8 +219,8 @@ def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
 def fallback_plan(
     request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()
 ) -> Plan:
-    """The plan when no planner could make one: the request as it is, for the generalist, or
-    whoever there is.
+    """Return the plan for a failed planner: the whole request for the generalist, or for any served
+    specialist.
     """
     why = "No usable plan came from the planner: one specialist gets the whole request."
     return one_step(request, all_rounder(specialists), why, given)
@@ -235,7 +239,7 @@ def _steps_of(answer: PlanAnswer, *, may_ask: bool) -> tuple[list[Step], list[st
 def _for_those_there(
     steps: Sequence[Step], specialists: Collection[str]
 ) -> tuple[list[Step], list[str]]:
-    """The steps, each for somebody who is there, and what is to be said of that."""
+    """Return the steps with served specialists only, and notes about the changes."""
     instead, there = all_rounder(specialists), [*specialists, all_rounder(specialists)]
     made = [
         step if step.specialist in there else step.model_copy(update={"specialist": instead})

@@ -42,11 +42,11 @@ from handoff_queue.supervisor.text.markdown import title_of
 
 LONGEST_WHY = 2_000
 FOUND_CHARS = 300
-"""Of a result, where the replanner is told that it is there."""
+"""Characters of a result in the replanner's brief."""
 
 
 class Decision(StrEnum):
-    """What the replanner says without calling a tool."""
+    """The replanner's answer without a tool call."""
 
     GO_ON = "go_on"
     """The plan stands."""
@@ -86,7 +86,7 @@ class HandOffAnswer(StepAnswer):
 
 @dataclass(slots=True)
 class _Asked:
-    """What the calls of one reply ask for."""
+    """The changes that the calls of one reply request."""
 
     add: list[Step] = field(default_factory=list)
     change: list[Step] = field(default_factory=list)
@@ -111,20 +111,20 @@ class PatchFormat:
     """
 
     specialists: tuple[str, ...]
-    """Those that live workers announce."""
+    """Specialists that live workers announce."""
     unbegun: tuple[StepId, ...]
     """The steps that can be changed or dropped."""
     room: int
-    """How many can be added."""
+    """Number of steps that can be added."""
     plan: Plan
     found: Mapping[StepId, str] = field(default_factory=dict)
-    """What a step has found, in a few words."""
+    """Results of the steps, in a few words."""
     may_ask: bool = False
-    """Whether the user asked for approvals, so that a new step may be `on_failure: ask`."""
+    """True if the user asked for approvals, so that a new step may be `on_failure: ask`."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """Of an answer in words."""
+        """Return the schema of an answer in words."""
         properties = {
             "decision": {"type": "string", "enum": [each.value for each in Decision]},
             "why": {
@@ -160,8 +160,10 @@ class PatchFormat:
         )
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
-        """Raises: NotAcceptable: everything that is wrong with the patch, at once. What was
-        asked for before is told once, and then left out.
+        """Read the calls as a patch. A repeated request is reported once, and then left out.
+
+        Raises:
+            InvalidAnswer: names all faults of the patch.
         """
         asked = _Asked()
         for call in calls:
@@ -220,7 +222,7 @@ class PatchFormat:
             made["contract_of"] = before.contract_of or before.specialist
         is_joined_as_before = (
             made["depends_on"] == before.depends_on
-        )  # a join speaks of what it joins
+        )  # a join names the dependencies of its step
         asked.change.append(Step(**made | {"join": before.join if is_joined_as_before else None}))
 
     def _there(self, asked: _Asked, name: str) -> str:
@@ -261,7 +263,7 @@ _INSTEAD = "Build on what is there, ask for what is really new, or answer with y
 
 
 def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
-    """Without the repeats: who was to wait for one of them waits for who has done it."""
+    """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
     instead = {one.step: one.earlier for one in repeats}
     kept = [step for step in asked.add if step.id not in instead]
     why = clip(" ".join(why if why[-1] in ".!?" else f"{why}." for why in asked.whys), LONGEST_WHY)
@@ -294,7 +296,7 @@ def _read(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
 
 
 def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) -> dict[str, Any]:
-    """JSON Schema of a patch, for the handoff: whom it can name, and which steps it can change."""
+    """Return the JSON Schema of a patch for the handoff, with the allowed specialists and steps."""
     text = {"type": "string"}
     step = {"specialist": {**text, "enum": sorted(specialists)}}
     unbegun_id = {**text, "enum": list(unbegun)}
@@ -307,7 +309,7 @@ def patch_format(specialists: Sequence[str], unbegun: Sequence[str], room: int) 
 
 
 def status_of_result(result: HandoffResult) -> str:
-    """Its status, and the first words of what it says."""
+    """Return the status of a result, and the first words of its text."""
     said = (
         result.output
         if isinstance(result.output, str)

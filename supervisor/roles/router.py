@@ -1,4 +1,4 @@
-"""The router's answer: whether one specialist alone or a team gets a request, who, and why."""
+"""The router's answer: one specialist or a team for a request, its name, and the reason."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class RouteChoice(StrEnum):
 
 
 class Route(Message):
-    """Where a request goes."""
+    """Destination of a request."""
 
     team: bool
     specialist: NameField
-    """Who does it alone; of a team, who would if it had to be one."""
+    """The specialist that does it alone; for a team, the specialist that would do it alone."""
     why: str = ""
 
 
@@ -45,7 +45,7 @@ class RouteFormat:
     """
 
     specialists: tuple[str, ...]
-    """Those that live workers announce."""
+    """Specialists that live workers announce."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -91,8 +91,8 @@ class RouteFormat:
 
 
 def specialists_of_route_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The specialists that a `RouteFormat.schema` offers: those of its handoff, whoever is
-    there by now.
+    """Return the specialists that a `RouteFormat.schema` offers: the specialists of its handoff,
+    and not the ones that are served now.
     """
     return tuple(schema.get("properties", {}).get("specialist", {}).get("enum", ()))
 

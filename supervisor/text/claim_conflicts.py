@@ -1,10 +1,8 @@
-"""Find claims, and known facts, that contradict each other.
+"""Contradictions between claims, and between claims and known facts. Pure.
 
-Only what claims say in parts (subject, attribute, value, unit, date) is compared. Pure.
-
-A table may have several rows on one matter (a price for each year, each author of a book): a
-claim that agrees with one of those that it can mean is left alone, and so is one on which the
-table has nothing.
+Only claims in parts (subject, attribute, value, unit, date) are compared. A table of facts may have
+several rows on one subject (a price for each year, each author of a book). A claim that agrees with
+one possible row passes, and so does a claim without a row.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ def statement_of(said: Claim | KnownFact) -> Statement:
 
 
 def are_of_one_time(one: Statement, other: Statement) -> bool:
-    """Whether they can mean the same time: one that names none can mean any. Of what adds up,
-    a quarter is another time than its year.
+    """Return whether both may mean the same time. A statement without a time may mean any. A
+    quarter of an amount that adds up is a different time from its year.
     """
     if not (one.when and other.when):
         return True
@@ -87,12 +85,14 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
 
 
 def contradicts(one: Claim, other: Claim) -> bool:
-    """Whether two claims can't both be right, as far as code can see."""
+    """Return whether two claims cannot both be right, as far as code can decide."""
     return can_not_both_be_right(statement_of(one), statement_of(other))
 
 
 def _groups(said: Sequence[Statement]) -> list[list[int]]:
-    """What contradicts each other, directly or by way of others. Only what has the same head can."""
+    """Return groups of claims that contradict each other, directly or through other claims. Only
+    claims with the same head can.
+    """
     group_of: list[list[int]] = [[index] for index in range(len(said))]
     by_head: dict[str, list[int]] = {}
     for index, one in enumerate(said):
@@ -107,9 +107,9 @@ def _groups(said: Sequence[Statement]) -> list[list[int]]:
 
 
 MOST_CLAIMS = 200
-"""Of one answer, that are held against the facts."""
+"""Claims of one answer that are compared with the facts."""
 MOST_TOLD = 20
-"""Claims in one veto: as many as somebody mends at once."""
+"""Claims in one veto: as many as one attempt can correct."""
 MOST_FACTS_TOLD = 3
 """Against one claim."""
 _MOST_SHOWN_CHARS = 300
@@ -161,8 +161,8 @@ def find_contradicted_claims(
 
 
 def _by_matter(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
-    """By its head, and then by all of it. What they say of it is read when a claim speaks of
-    the same.
+    """Return the facts by the head of their subject, and then by the whole subject. Their values
+    are parsed only when a claim has the same subject.
     """
     found: dict[str, dict[ClaimSubject, list[KnownFact]]] = {}
     for fact in facts:

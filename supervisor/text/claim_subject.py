@@ -1,10 +1,10 @@
-"""Whether two claims speak of the same attribute of the same thing, in whatever words. Pure.
+"""Comparison of claim subjects: whether two claims state the same attribute of the same thing.
+Pure.
 
-Subject and attribute are read together as one noun phrase, since models cut it in different
-places: "Echo-2", "battery capacity" is "Echo-2 battery", "capacity". Its head, the last word,
-must be the same; of the words before it one phrase may have more than the other ("storage
-capacity"), but names and figures, and words that make another measure of it (read, maximum,
-net), must agree.
+Subject and attribute are read as one noun phrase, because models divide it differently: "Echo-2",
+"battery capacity" is "Echo-2 battery", "capacity". The head, which is the last word, must be the
+same. One phrase may have more words before the head ("storage capacity"). Names, figures, and words
+that change the measure (read, maximum, net) must agree.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _MEASURES = frozenset(
         "male female training test first last new old north south east west upper lower"
     ).split()
 )
-"""Words that make another measure, or another thing, of what they stand beside."""
+"""Words that change the measure or the thing that they qualify."""
 _FLOWS = frozenset(
     _SYNONYMS.get(stem(word), stem(word))
     for word in (
@@ -92,17 +92,17 @@ _PERIODIC = {
 
 @dataclass(frozen=True, slots=True)
 class ClaimSubject:
-    """What a claim speaks of, as one noun phrase."""
+    """Subject and attribute of a claim as one noun phrase."""
 
     words: tuple[str, ...]
     """Stems, in order; the last is the head."""
     names: frozenset[str]
-    """Those that its subject writes as a name, or that are figures."""
+    """Words that the subject writes as names, and figures."""
     attribute: str
 
     @property
     def adds_up(self) -> bool:
-        """Whether a longer time has more of it."""
+        """Return whether a longer time has a larger amount."""
         return self.head in _FLOWS
 
     @property

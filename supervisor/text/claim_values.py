@@ -1,7 +1,7 @@
-"""Whether the values of two claims about the same matter can both be right. Pure.
+"""Comparison of claim values: whether two values of the same attribute can both be right. Pure.
 
-A value is read as a period, as yes or no, or as a quantity; what is none of these is words, of
-which the one may say more than the other.
+A value is read as a period, as yes or no, or as a quantity. Any other value is text, and one text
+may contain more than the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from handoff_queue.supervisor.text.quantities import (
 )
 
 FEW = 3
-"""Words: of so few each counts; longer texts that share half of them may say the same."""
+"""Words of a short text, in which each word counts. Longer texts that share half of their words may
+mean the same.
+"""
 _YES = frozenset(
     ("yes true supported available allowed enabled included always possible y").split()
 )
@@ -55,13 +57,17 @@ class ClaimValue:
     words: tuple[str, ...]
     is_negated: bool
     minutes: tuple[int, ...] = ()
-    """Of a time of day: after midnight."""
+    """Possible times of day, in minutes after midnight."""
     is_one_of_many: bool = False
-    """Others may stand beside it."""
+    """True if the attribute may have other values, too."""
 
 
 def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
-    """What stands in a claim. `attribute`: a version is no number, though it looks like one."""
+    """Parse the value of a claim.
+
+    Args:
+        attribute: its name. A version, for instance, looks like a number but is not one.
+    """
     text = " ".join(value.replace("’", "'").split())
     known = text.casefold().strip(" .!")
     negated = _NEGATION.search(text) is not None
@@ -82,7 +88,7 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
 
 
 def contradict(one: ClaimValue, other: ClaimValue) -> bool:  # noqa: PLR0911 (one way of reading them a line)
-    """Whether they can't both be right. Where code can't tell, it says no."""
+    """Return whether the values cannot both be right; False if code cannot decide."""
     if one.text == other.text and one.quantity is None:
         return False
     if one.yes is not None and other.yes is not None:
@@ -101,7 +107,7 @@ def contradict(one: ClaimValue, other: ClaimValue) -> bool:  # noqa: PLR0911 (on
 
 
 def agree(one: ClaimValue, other: ClaimValue) -> bool:
-    """Whether they say the same. Where code can't tell, it says no, as it does of a contradiction."""
+    """Return whether the values are the same; False if code cannot decide."""
     if contradict(one, other):
         return False
     if one.minutes and other.minutes:
@@ -141,7 +147,7 @@ def _differ(one: ClaimValue, other: ClaimValue) -> bool:
 
 
 def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
-    """Whether they are other words than those, and not fewer of the same."""
+    """Return whether the words differ, and are not only fewer of the same words."""
     figures = [
         frozenset(word for word in words if any(map(str.isdigit, word))) for words in (ours, theirs)
     ]
@@ -154,8 +160,8 @@ def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
 def _without_initials(
     ours: tuple[str, ...], theirs: tuple[str, ...]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """ "J. Smith" is Jane Smith, "US" the United States: initials are taken for what they can
-    stand for.
+    """Return the words with initials replaced by the words that they may abbreviate: "J. Smith" is
+    Jane Smith, "US" the United States.
     """
     for few, many in ((ours, theirs), (theirs, ours)):
         if (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def lines_of(text: str) -> list[str]:
-    """As Markdown counts them."""
+    """Return the lines of the text as Markdown counts them."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
@@ -25,9 +25,7 @@ def blocks_of(text: str) -> list[Token]:
 
 
 def headings_in(text: str) -> Iterator[str]:
-    """What the headings of the text itself say: not what stands in code, in quotations and in
-    lists.
-    """
+    """Yield the texts of the headings, without headings in code, quotations and lists."""
     for token, inside in pairwise(blocks_of(text)):
         if token.type == "heading_open" and token.level == 0:
             yield " ".join(inside.content.split())
@@ -35,8 +33,8 @@ def headings_in(text: str) -> Iterator[str]:
 
 @cache
 def _markdown() -> MarkdownIt:
-    """Finds blocks only: what stands inside them is not looked at, and takes no time. Imported
-    late: no command waits for it.
+    """Return a parser of blocks, which ignores their content and is fast. It is imported late, so
+    that no command waits for the import.
     """
     from markdown_it import MarkdownIt
 
@@ -48,11 +46,10 @@ _DEEPEST = 6
 
 
 def below(level: int, text: str) -> str:
-    """The Markdown with its highest heading one level below `level`, and the others as far
-    below that as they were.
+    """Return the Markdown with its highest heading one level below `level`, and the other headings
+    moved by the same amount.
 
-    Only headings of the text itself are touched: not what stands in code, in quotations and in
-    lists.
+    Headings in code, quotations and lists are not changed.
     """
     lines = lines_of(text)
     found = [
@@ -68,7 +65,7 @@ def below(level: int, text: str) -> str:
 
 
 def _words(lines: list[str], markup: str) -> str:
-    """What a heading says: behind its `#`s, or above the line that underlines it."""
+    """Return the text of a heading: after its `#`s, or above its underline."""
     if markup.startswith("#"):
         return lines[0].strip().lstrip("#").strip()
     return " ".join(word for line in lines[:-1] for word in line.split())

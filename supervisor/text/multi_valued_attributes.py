@@ -1,5 +1,5 @@
-"""Attributes that have many values at once, of which a claim names some: offices, customers,
-what a product supports. Pure.
+"""Attributes that have several values at once: offices, customers, supported formats. A claim names
+some of the values. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _VERBS = re.compile(
     re.IGNORECASE,
 )
 _ONE_OF_MANY = frozenset("version release edition feature example".split())
-"""A thing has several of them, one after the other or side by side, unless it is said which."""
+"""Attributes with several values, in sequence or in parallel, unless the claim says which value."""
 _ALONE = re.compile(
     r"\b(?:only|sole|single|exclusive|main|primary|principal|default|official|current|latest|newest|first|last|minimum|maximum|min|max|"
     r"required|all|complete|total|number|count)\b",
@@ -27,8 +27,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def has_many(attribute: str) -> bool:
-    """Whether two values of it can stand side by side. "number of offices" has one, "offices"
-    has many.
+    """Return whether two values of the attribute are compatible. "number of offices" has one value,
+    "offices" has many.
     """
     if _ALONE.search(attribute):
         return False
@@ -42,7 +42,7 @@ def has_many(attribute: str) -> bool:
 
 
 def is_whole(value: str) -> bool:
-    """Whether it claims to be all that there is."""
+    """Return whether the value claims to be complete."""
     return _WHOLE.search(value) is not None
 
 

@@ -1,9 +1,9 @@
-"""What a task asks for, without how it is put: its words, names and turns, brought to one
-form. Pure, and linear in the text.
+"""Normalized form of a task: its words, names and relations without its wording. Pure, and linear
+in the text.
 
-Taken out is what says nothing of the work: politeness, words of grammar, the verb that asks
-for it, its form, and how often it was asked for ("attempt 2:", "(third pass)", "once more").
-Words lose their endings, and stand for those that mean the same to whoever does the work.
+Words without meaning for the work are removed: polite phrases, words of grammar, the verb of the
+request, its form, and the number of the attempt ("attempt 2:", "(third pass)", "once more"). Words
+lose their endings, and synonyms of work become one word.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from handoff_queue.supervisor.text.task_similarity import TaskPhrase, TaskPhrase
 
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*[+#]*|[€$£¥%]")
 _ENDS, _MARKS = frozenset(".!?:\n"), frozenset(".,;:!?()[]–—\n")
-"""Marks behind which something else is said, and all of them."""
+"""Marks that end a statement, and all marks."""
 _NUMBERS = dict(
     zip(
         "two three four five six seven eight nine ten eleven twelve".split(),
@@ -56,7 +56,7 @@ _PHRASAL = re.compile(
     r" (?:out(?! of)|through|up|into|over|for|at)\b",
     re.IGNORECASE,
 )
-"""Verbs that ask, with what belongs to them; elsewhere it says where something goes: prices go
+"""Verbs of requests with their particles. In other places the particle is a direction: prices go
 up, and they go down.
 """
 _NEGATION = re.compile(
@@ -99,7 +99,7 @@ _ORDERS = {
     "write": "write draft compose",
 }
 _ORDER_OF = {word: kind for kind, words in _ORDERS.items() for word in words.split()}
-"""Verbs that say nothing but what is to be done with what follows, where they stand as an order."""
+"""Verbs that only order the work, at the place of an order."""
 _BEFORE_ORDERS = frozenset("and then to please kindly you also finally now or again".split())
 
 # Words that mean the same here, and words that make it other work
@@ -168,7 +168,7 @@ _TENSES = {
     for word in words.split()
 }
 _RELATIONS = frozenset("from to into by than before after".split())
-"""Who stands behind one of these cannot change places with who stands before it."""
+"""Words that relate their two sides, which cannot change places."""
 _WAYS = frozenset("up down out into through over under off onto across around along past".split())
 """Of two tasks that each say where something goes, both must say the same."""
 
@@ -178,23 +178,23 @@ class NormalizedTask:
     """A task, brought to one form."""
 
     text: str
-    """As it was put."""
+    """The original text."""
     words: frozenset[str]
-    """What it is about."""
+    """Words of its subject."""
     names: frozenset[str]
     """Figures, and words with a capital that does not begin a sentence."""
     spelled: frozenset[str]
-    """Every word of it, in small letters."""
+    """All of its words, in small letters."""
     turns: frozenset[str]
     tenses: frozenset[str]
     relations: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Words of relation, and what stands behind them."""
+    """Words of relation, with the words after them."""
     order: str | None = None
-    """Of what kind its first order is; None: it only asks."""
+    """Kind of its first order; None: it only asks."""
     rounds: frozenset[str] = frozenset()
     """Counters that the work itself may have."""
     ways: frozenset[str] = frozenset()
-    """Where something goes."""
+    """Directions in it."""
     parts: tuple[TaskPhrase, ...] = ()
     """Its words without names, as they belong together."""
 
@@ -238,7 +238,7 @@ def roots_in(task: str) -> frozenset[str]:
 
 
 def stands_in_it(root: str) -> bool:
-    """Whether a word of a `NormalizedTask` is one of the text, and not what a question asks for
+    """Return whether a word of a `NormalizedTask` is in the text. Other words stand for a question
     ("why": a cause, "how long").
     """
     return root != _root("cause") and not root.startswith("how")
@@ -278,7 +278,7 @@ class _Reading:
     _relation: str | None = None
 
     def take(self, word: str, gap: str) -> None:
-        """The next word, and what stood before it."""
+        """Take the next word, and the text before it."""
         small = _NUMBERS.get(word.casefold(), word.casefold())
         begins = not self.spelled or not _ENDS.isdisjoint(gap)
         kind = self._order_in(small, gap)

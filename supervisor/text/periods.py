@@ -14,8 +14,8 @@ _NAMED = {"noon": 720, "midday": 720, "midnight": 0}
 
 
 def minutes_of(text: str) -> tuple[int, ...]:
-    """What a text can mean; none: it is no time of day. `2:30` is in the night or in the
-    afternoon, `14:30` and `02:30` are not.
+    """Return the possible times of day; empty if the text is not a time. `2:30` is in the night or
+    in the afternoon, `14:30` and `02:30` have one meaning.
     """
     said = text.casefold().strip(" .,")
     if said in _NAMED:
@@ -86,7 +86,9 @@ _DECADE = re.compile(r"(1\d{2}|20\d)0s")
 
 
 def periods_of(text: str) -> tuple[Period, ...]:
-    """What a text can mean; none: it is no date. `03/04/2024` is a day of March or of April."""
+    """Return the possible periods; empty if the text is not a date. `03/04/2024` is a day of March
+    or of April.
+    """
     said = " ".join(text.split()).strip(" .,()")
     while (shorter := _LEAD.sub("", said)) != said:
         said = shorter

@@ -1,7 +1,7 @@
-"""Read bounded files that users wrote, and YAML with the line of each value.
+"""Bounded files of users as text, and YAML with the line of each value.
 
-The tree of nodes is read as it stands, so that a value is what was typed; only `value_of`
-makes numbers and booleans of it.
+The nodes of the tree are read directly, so that a value is the typed text; only `value_of` converts
+it to numbers and booleans.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ class _Loader(PlainLoader):
 
 
 def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
-    """The tree of a file of one document.
+    """Return the tree of a file with one document.
 
-    `mend`: what to do about one of more than `most` bytes; `such_as`: what to write into one
-    that is empty.
+    Args:
+        mend: advice for a file of more than `most` bytes.
+        such_as: sample content for an empty file.
 
     Raises:
-        UserError: file, line, what is wrong, how to mend it.
+        UserError: the fault with file, line and correction.
     """
     try:
         text = read_bounded(path, most, mend).decode("utf-8-sig")
@@ -109,10 +110,10 @@ def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
 
 
 def text_of(where: str, node: yaml.Node) -> str:
-    """A text, without space around it; numbers, dates and booleans are what was typed.
+    """Return a text without space around it; numbers, dates and booleans are returned as typed.
 
     Raises:
-        UserError: a list or a mapping, or half a character.
+        UserError: the value is a list or a mapping, or has a lone surrogate.
     """
     if not isinstance(node, yaml.ScalarNode):
         raise UserError(f"{where} must be text; write it in one line, or below a `|`")
@@ -159,8 +160,10 @@ def value_of(where: str, node: yaml.Node) -> Any:
 
 
 def line_at(root: yaml.Node, place: Sequence[str]) -> int:
-    """The line of what lies there, or of what is nearest to it. `place`: keys, and numbers
-    from 0, from the outside inwards.
+    """Return the line of the value at a place, or of the nearest value.
+
+    Args:
+        place: keys, and numbers from 0, from the outside inwards.
     """
     line, node = line_of(root), root
     for name in place:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 COUNT = "count"
-"""The dimension of whatever is only counted: employees, requests, shards."""
+"""The dimension of counted things: employees, requests, shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ _BINARY = {
 
 
 def unit_of(text: str) -> Unit | None:
-    """What a unit is, in any usual spelling. What is in no table is counted; None: there is no
-    unit.
+    """Return the unit of a text in any usual spelling. An unknown unit is a counted thing. None:
+    there is no unit.
     """
     text = text.strip(" .,;()").replace("per cent", "percent").replace("^2", "²").replace("^3", "³")
     text = _WHOLE.get(text.casefold(), text)
@@ -115,7 +115,7 @@ def readings_of(unit: Unit) -> tuple[Unit, ...]:
 
 
 def is_unit(text: str) -> bool:
-    """Whether the words name a unit that is in the table."""
+    """Return whether the words name a known unit."""
     found = unit_of(text)
     return found is not None and not found.dimension.startswith(COUNT)
 
@@ -148,7 +148,7 @@ million`.
 LEAST_DIGITS = 1_000
 """Of a figure that ends in zeros three digits count at least: `130` is not rounded to tens."""
 ABOUT = Fraction(10, 100)
-"""The same of what calls itself approximate."""
+"""Tolerance of a value that is called approximate."""
 
 _SCALES = {
     "k": 3,
@@ -220,7 +220,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """From `low` to `high`, None: without end. In the units that it was said in."""
+    """A range from `low` to `high`, in its original units. None: the range is open."""
 
     low: Amount | None
     high: Amount | None
@@ -229,8 +229,10 @@ class Quantity:
 
 
 def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
-    """What a value says. `unit`: where it was said apart; one in the text itself comes first.
-    None: it is no number.
+    """Return the quantity of a value, or None if it is not a number.
+
+    Args:
+        unit: unit outside the text; a unit in the text takes precedence.
     """
     said = " ".join(text.split()).strip(" .,;")
     bare = _ABOUT.sub("", said)
@@ -250,15 +252,13 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
 
 
 def disagree(one: Quantity, other: Quantity) -> bool:
-    """Whether they can't both be right. Of what cannot be measured in the same unit nothing is
-    known.
-    """
+    """Return whether the quantities cannot both be right; False for different dimensions."""
     pairs = _readings_of_both(one, other)
     return bool(pairs) and not any(_agree(a, b) for a, b in pairs)
 
 
 def are_comparable(one: Quantity, other: Quantity) -> bool:
-    """Whether they can be measured in the same unit."""
+    """Return whether the quantities have the same dimension."""
     return bool(_readings_of_both(one, other))
 
 
@@ -273,9 +273,9 @@ def numbers_in(text: str) -> Iterator[Fraction]:
 
 
 def squeeze_blanks(text: str) -> str:
-    """With no more than two blanks in a row: the patterns here look for a number's sign,
-    currency and scale across blanks, and would take the cube of their number. (Not one: digits
-    that stand two blanks apart are two numbers.)
+    """Shorten runs of blanks to two. The patterns here search for a number's sign, currency and
+    scale across blanks, and would need cubic time. A single blank would join digits that are two
+    blanks apart, and these are two numbers.
     """
     return _BLANKS.sub("  ", text)
 
@@ -347,8 +347,8 @@ def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> 
 
 
 def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> bool:
-    """Whether the finer one, rounded as the coarser one is, is the coarser one. The middle is
-    rounded up, or to what is even.
+    """Return whether the more precise value rounds to the other one. The middle is rounded up, or
+    to the even digit.
     """
     if one.value == other.value:
         return True
@@ -364,8 +364,8 @@ def _same(one: Amount, other: Amount, share: Fraction, *, is_about: bool) -> boo
 
 
 def _rounded_to(amount: Amount) -> Fraction:
-    """What it may be rounded to, beside a finer one: its last zeros may be none, but for three
-    digits. 8,850 may be 8,848.86.
+    """Return the possible rounding of a value: its last zeros may be rounded, and so may up to
+    three other digits. 8,850 may be 8,848.86.
     """
     grain = amount.grain
     while (
@@ -378,7 +378,7 @@ def _rounded_to(amount: Amount) -> Fraction:
 
 
 def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Unit | None] | None:
-    """Of a range. "10 to 15 bar": its unit stands once."""
+    """Return the two ends of a range. In "10 to 15 bar" both ends have the unit."""
     high = _measured(second, unit)
     low = _measured(first, unit)
     if high is None or low is None:
@@ -435,7 +435,7 @@ def _until_number(text: str) -> str:
 
 
 def _leading(text: str) -> tuple[Amount, str, str] | None:
-    """The number that a text begins with, a currency's sign before it, and what stands behind."""
+    """Return the number at the beginning of a text, a currency's sign before it, and the rest."""
     if not (found := _AMOUNT.match(text)):
         return _in_words(text)
     return _valued(found), found["currency"] or "", text[found.end() :]

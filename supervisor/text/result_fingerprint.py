@@ -1,7 +1,6 @@
-"""What a result says, read once, to be held against what others say. Pure.
+"""Fingerprint of a result: its content in the form in which results are compared. Pure.
 
-Everything that turns a statement round counts here, however little of the text it is: a
-figure, a name, a negation.
+Each word that can reverse a statement is part of the fingerprint: a figure, a name, a negation.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _TURNS = frozenset(
     ).split()
 )
 _RELATIONS = frozenset("than from to into by before after as behind".split())
-"""Who stands behind one of these cannot change places with who stands before it."""
+"""Words that relate their two sides, which cannot change places."""
 
 
 class ResultFingerprint:
@@ -58,7 +57,7 @@ class ResultFingerprint:
 
     @cached_property
     def whole(self) -> str:
-        """With what its claims say."""
+        """Return the text together with the texts of its claims."""
         return "\n".join([self.text, *(claim.text for claim in self.claims)])
 
     @cached_property
@@ -68,7 +67,7 @@ class ResultFingerprint:
 
     @cached_property
     def values(self) -> frozenset[tuple[str, ...]]:
-        """Of its claims, with unit and date."""
+        """Return the values of its claims, with unit and date."""
         return frozenset(_value(claim) for claim in self.claims if claim.is_comparable)
 
     @cached_property
@@ -77,7 +76,7 @@ class ResultFingerprint:
 
 
 class EarlierClaims:
-    """Claims, by what they say: finding those that say the same as another does not read them all."""
+    """Index of claims by content: a search for equal claims does not read all claims."""
 
     def __init__(self, claims: Iterable[Claim]) -> None:
         self._valued: dict[tuple[str, ...], list[Claim]] = {}
@@ -90,8 +89,8 @@ class EarlierClaims:
                 self._worded.append((frozenset(stems_in(claim.text)), claim))
 
     def like(self, claim: Claim) -> list[Claim]:
-        """Those with the same subject, attribute, value, unit and date; without such parts,
-        those that say all that it says.
+        """Return the claims with the same subject, attribute, value, unit and date. For a claim
+        without such parts, return the claims with all of its words.
         """
         if claim.is_comparable:
             matter = _matter(claim)

@@ -1,16 +1,17 @@
-"""How similar two tasks are, by their phrases.
+"""Similarity of two tasks by their phrases.
 
-Who asks for "the licence and the price" asked for the licence, and who does so for "the
-maximum dose" did not ask for every dose: one of several things can be left out as a whole, and
-nothing that narrows what stays.
+A request for "the licence and the price" includes a request for "the licence". A request for "the
+maximum dose" does not include every dose. So a whole item of a list can be left out, but no word
+that narrows the rest.
 
-The measure is containment (A. Broder, "On the resemblance and containment of documents",
-1997): how much of the shorter text stands in the other one, over single words, because who
-rewords keeps the words that matter and changes their order. Words lose their endings;
-words of grammar, and those with which one asks for anything at all, are left out. Names and
-figures must agree: who asks to compare A and
-to compare B, or for 2023 and for 2024, asks for two things. So does who puts another word into
-the same sentence: "a source for the storage claim", "a source for the filtering claim".
+The measure is containment (A. Broder, "On the resemblance and containment of documents", 1997) over
+single words: the part of the shorter text that the other text contains. Single words are used
+because rewording keeps the important words and changes their order. Words lose their endings. Words
+of grammar and general words of requests are left out.
+
+Names and figures must agree: to compare A and to compare B, or 2023 and 2024, are two requests. So
+are two requests with one sentence pattern and one different word: "a source for the storage claim",
+"a source for the filtering claim".
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _ENDS, _BREAKS = frozenset(".!?;\n"), frozenset(",:()[]–—")
 """Marks behind a sentence, and within one."""
 _AND = frozenset("and or und oder & plus".split())
 _OF_THEIR_OWN = frozenset("leave say do".split())
-"""Begin a sentence about something else than what is asked for, as the verbs that ask do."""
+"""Verbs that begin a new sentence without a request."""
 
 
 class TaskPhrase(NamedTuple):
-    """What stands between two prepositions, conjunctions or marks."""
+    """Words between two prepositions, conjunctions or marks."""
 
     words: frozenset[str]
     is_listed: bool
-    """It is one of several: a sentence that asks for something more, or one of those that
-    "and" joins.
+    """True if the phrase is an item of a list: a sentence with another request, or items joined by
+    "and".
     """
     follows: bool
     """It belongs to the part before it."""
@@ -48,8 +49,8 @@ class TaskPhrase(NamedTuple):
 
 
 def narrows(kept: Collection[str], parts: tuple[TaskPhrase, ...]) -> bool:
-    """Whether a task with nothing but these words is only a part of what was asked for. A word
-    of two parts keeps neither.
+    """Return whether a task with only these words is a narrower request. A word that belongs to two
+    parts keeps neither part.
     """
     count = Counter(word for part in parts for word in part.words)
     is_out = is_mixed = False
@@ -78,16 +79,16 @@ class _Open:
 
 @dataclass(slots=True)
 class TaskPhrases:
-    """Of a task, as far as it was read."""
+    """Phrases of a task, up to the current word."""
 
     _parts: list[_Open] = field(default_factory=lambda: [_Open()])
     _is_first: bool = True
     """Nothing was read yet."""
     _listed_from: int | None = None
-    """Where what commas divide begins: it is a list, if "and" comes."""
+    """Start of parts that commas divide: they are a list if "and" follows."""
 
     def take(self, small: str, gap: str, *, is_order: bool) -> None:
-        """The next word, in small letters, and what stood before it."""
+        """Take the next word, in small letters, and the text before it."""
         begins = not _ENDS.isdisjoint(gap)
         if begins:
             self._opens(is_listed=(is_order and small != "use") or small in _OF_THEIR_OWN)
@@ -180,7 +181,7 @@ def stems_in(text: str) -> tuple[str, ...]:
 
 
 def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
-    """Whether they are one sentence, filled in with different words."""
+    """Return whether both are the same sentence with different words at some places."""
     alike = sum(one == other for one, other in zip(ours, theirs, strict=False))
     return len(ours) == len(theirs) != alike and 2 * alike > len(ours)
 

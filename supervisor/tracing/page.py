@@ -1,8 +1,8 @@
-"""A job as one HTML file that needs nothing else: no network, no other file. Pure.
+"""A job as one HTML file without other files and without network access. Pure.
 
-What a model, a tool or the web has written stands in it as data, never as markup: the page's
-script reads one block of JSON, in which no `<` is left, and shows texts as texts. A policy in
-its head lets the browser run that one script, apply that one style, and load nothing.
+Text of a model, a tool or the web is data in the page, never markup: the page's script reads one
+block of JSON without any `<`, and shows texts as texts. A content security policy lets the browser
+run that one script, apply that one style, and load nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCRIPTS = ("drawing.js", "timeline.js", "page.js")
 
 @dataclass(frozen=True, slots=True)
 class TracedJob:
-    """One job of a tree, and what is shown of it."""
+    """One job of a tree, with its shown parts."""
 
     record: JobRecord
     report: JobResult
@@ -39,11 +39,11 @@ class TracedJob:
     story: Sequence[tuple[float, str]] = ()
     """Its events, in words, with their time in Unix seconds."""
     turns: Mapping[HandoffId, Sequence[Checkpoint]] = field(default_factory=dict)
-    """Those that the store still has."""
+    """Turns that the store still has."""
 
 
 def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
-    """The page of a job and of those below it, the job first."""
+    """Return the page of a job and its child jobs, the job first."""
     first = jobs[0]
     style, script = _asset("page.css"), "".join(map(_asset, SCRIPTS))
     data = {
@@ -84,7 +84,7 @@ def _hash(text: str) -> str:
 
 
 def _inert(data: Any) -> str:
-    """JSON that can stand in a script block: what could end it is written in another way."""
+    """Return JSON for a script block, with the characters that could end the block escaped."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -117,7 +117,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
 
 
 def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
-    """What each has done and cost by then, the dearest first."""
+    """Return the work and cost of each specialist by then, the most expensive first."""
     found: dict[str, list[TimelineBar]] = defaultdict(list)
     for bar in bars:
         found[bar.who].append(bar)
@@ -155,8 +155,8 @@ def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
 
 
 def absent_from(tree: Sequence[TracedJob]) -> list[JobId]:
-    """Jobs that did steps of these and are not among them: deleted, or of a file, which holds
-    one job.
+    """Return child jobs that are missing from the tree. They were deleted, or the tree comes from a
+    file, which holds one job.
     """
     there = {one.record.job.job_id for one in tree}
     return [

@@ -28,7 +28,7 @@ _HIGHEST = 5
 
 
 def report_sections(report: JobResult) -> dict[str, Any]:
-    """Return what is told below the answer, by its heading: sentences, or rows of a table."""
+    """Return the sections below the answer, by heading: sentences, or rows of a table."""
     plan = report.plan or {}
     return {
         "gaps": [_gap(one) for one in report.gaps],
@@ -50,7 +50,7 @@ def _gap(gap: Mapping[str, Any]) -> str:
 
 
 def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the decision of a round, then what was sent back, left open and scored."""
+    """Yield the decision of a round, then its revisions, open points and scores."""
     round_ = f"Round {verdict['round']}"
     match verdict["verdict"]:
         case "PASS":

@@ -1,5 +1,4 @@
-"""A job's handoffs on one axis of time: who ran when, what each waited for, and the chain that
-made the job as long as it was. Pure.
+"""A job's handoffs on one time axis: when each ran, its predecessors, and the critical path. Pure.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class TimelineBar:
     ended_at: float | None
     """Or given up."""
     after: tuple[HandoffId, ...]
-    """What had to end before it could be issued."""
+    """Handoffs that had to end before it could be issued."""
     payload: str
     """Digest of the AgentHandoff."""
     result: str | None
@@ -49,44 +48,44 @@ class TimelineBar:
     model: str | None
     stop_reason: str | None
     claims: int
-    """How often it was taken by a process since it last got further."""
+    """Claims since it last made progress."""
     lost_claims: int
-    """How many processes were lost that had it."""
+    """Claims that were lost with their process."""
     stints: tuple[PastClaim, ...]
-    """Who had it, and when; in between nobody had."""
+    """Claims without a result, with their times. Between two claims the handoff waited."""
     turns: int
     tokens: int
     usd: float | None
     """None: a price is not known."""
     at_most: bool
-    """Whether its figures are an upper bound: a call of it was cut."""
+    """True if its figures are an upper bound, because a call was cut off."""
     child: JobId | None
     """The job that did it, if a sub-supervisor was asked."""
     is_critical: bool = False
-    """Whether the job would have ended sooner without it."""
+    """True if the job would have ended sooner without it."""
 
     def worked_s(self, now: float) -> float:
         """Seconds in which a process had it, so far."""
         return sum(stint.lasted_s(now) for stint in self.stints)
 
     def waited_s(self, now: float) -> float:
-        """Seconds in which nobody had it, so far: at first, and after each that has left it."""
+        """Return the seconds without a claim so far: before the first claim, and between claims."""
         until = self.ended_at if self.ended_at is not None else now
         return max(0.0, until - self.issued_at - self.worked_s(now))
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All of them, in the order in which they were issued."""
+    """All handoffs, in the order of their issue."""
 
     begins_at: float
     ends_at: float
-    """Of a job that goes on: the moment of the record."""
+    """End of the job. For a running job it is the time of the record."""
     bars: tuple[TimelineBar, ...]
 
 
 def timeline_of(record: JobRecord) -> Timeline:
-    """Read off what the store has."""
+    """Return the timeline of a job's record."""
     until = _end(record)
     bars = _placed(record)
     chain = critical(bars)
@@ -98,8 +97,8 @@ def timeline_of(record: JobRecord) -> Timeline:
 
 
 def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
-    """The chain from the handoff that ended last back to the beginning: of what each waited
-    for, the one that ended last. Nobody has waited for one that was given up.
+    """Return the critical path: the chain from the handoff that ended last back to the beginning,
+    through the predecessor that ended last. Abandoned handoffs are no predecessors.
     """
     by_id = {bar.handoff_id: bar for bar in bars}
     chain: dict[HandoffId, None] = {}
@@ -124,18 +123,18 @@ def _end(record: JobRecord) -> float:
 
 @dataclass(slots=True)
 class _Past:
-    """What had ended, at one place of the journal."""
+    """Handoffs that had ended at one place of the journal."""
 
     by_step: dict[StepId, HandoffId] = field(default_factory=dict)
     """The latest of each step."""
     since: dict[HandoffId, None] = field(default_factory=dict)
-    """Those that nothing has come after."""
+    """Ended handoffs without a successor."""
     role: HandoffId | None = None
     """The last one of a role."""
     place: dict[HandoffId, int] = field(default_factory=dict)
-    """How many had ended before it."""
+    """Number of handoffs that had ended before it."""
     seen: dict[HandoffId, int] = field(default_factory=dict)
-    """Of each of a role, how many had ended when it was issued."""
+    """Number of handoffs that had ended when a role's handoff was issued."""
 
     def end(self, issued: HandoffIssued) -> None:
         self.by_step[issued.step_id] = issued.handoff_id
@@ -145,10 +144,12 @@ class _Past:
             self.role = issued.handoff_id
 
     def behind(self, issued: HandoffIssued, needed: Sequence[StepId]) -> tuple[HandoffId, ...]:
-        """A step comes after the steps that it depends on, or else after the role that asked
-        for it; a role after all that nothing has come
-        after. Another attempt comes after what has ended since the one before: what it depends
-        on, a role that has seen how that one ended, or else that one.
+        """Return the predecessors of a handoff.
+
+        A step follows the steps that it depends on, or else the role that requested it. A role
+        follows all handoffs without a successor. Another attempt follows the handoffs that ended
+        since the previous attempt: its dependencies, a role that saw the previous attempt, or else
+        that attempt.
         """
         earlier = self.by_step.get(issued.step_id)
         steps = [self.by_step[step] for step in needed if step in self.by_step]
@@ -170,7 +171,9 @@ class _Past:
 
 
 def _placed(record: JobRecord) -> list[TimelineBar]:
-    """Each with what it came after: what had ended by then, by the order of the journal."""
+    """Return each handoff with its predecessors: the handoffs that had ended, by the order of the
+    journal.
+    """
     issued = {
         one.event.handoff_id: one.event
         for one in record.journal
@@ -209,7 +212,7 @@ def _placed(record: JobRecord) -> list[TimelineBar]:
 
 
 def _given_up(bar: TimelineBar, at: float) -> TimelineBar:
-    """Whoever had it then, had it until then."""
+    """Return the bar with its open claim ended at this time."""
     if bar.state != STOPPED or bar.ended_at is not None:
         return bar
     return replace(

@@ -1,5 +1,5 @@
-"""Plans that people write down once: YAML files of steps, some of them repeated over files,
-lines or rows (docs/how-to/workflows.md).
+"""Workflows: plans in YAML files, with steps that may be repeated over files, lines or rows
+(docs/workflows.md).
 """
 
 from __future__ import annotations

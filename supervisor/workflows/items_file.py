@@ -1,4 +1,4 @@
-"""What a step is repeated over, out of a file: the lines of a text, or the rows of a table."""
+"""Items that a step is repeated over, from a file: the lines of a text, or the rows of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from handoff_queue.supervisor.workflows.template import OWN_NAMES
 from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
 MOST_BYTES = 20_000_000
-"""Of one file: as for a document."""
+"""Bytes of one file, as for a document."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,12 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
-    """The workflow of a name (`brief`), or the one in a file (`./ours/brief.yaml`). A later
-    folder goes before an earlier one, and any before the built-in ones.
+    """Return the workflow of a name (`brief`) or of a file (`./ours/brief.yaml`). A later folder
+    takes precedence over an earlier one, and any folder over the built-in workflows.
 
     Raises:
-        UserError: there is none, and which there are; or what is wrong with it.
+        UserError: the name is unknown (the message lists the known names), or the workflow is
+            invalid.
     """
     if Path(name_or_path).suffix.lower() in _SUFFIXES or "/" in name_or_path:
         return workflow_from(Path(name_or_path))

@@ -79,7 +79,7 @@ def workflow_from(path: Path) -> Workflow:
     """Read one file.
 
     Raises:
-        UserError: file, line, step, what is wrong, how to mend it; the first thing that is.
+        UserError: the first fault, with file, line, step and correction.
     """
     shorten = "shorten it: a step that is there many times is one step with `for_each`"
     fields = fields_of(
@@ -140,7 +140,7 @@ def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowSt
 
 
 def _gates(path: Path, fields: Mapping[str, yaml.Node]) -> GateSet | None:
-    """In the same words as in a file of their own."""
+    """Return the gates, which have the same fields as in a gate file."""
     if (gates := fields.get("gates")) is None:
         return None
     where = _at(path, fields, "gates")
@@ -169,7 +169,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     )
     specialist = text_of(f"{where}: specialist", fields["specialist"])
     title = _title(where, fields)
-    try:  # before placeholders are filled: names, and what is too long even so
+    try:  # before placeholders are filled: names, and texts that are too long already
         Step(
             id=StepId(name),
             specialist=specialist,
@@ -202,7 +202,11 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
 
 
 def _condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
-    """Return the condition of a step. Raises: UserError: what is wrong with it."""
+    """Return the condition of a step.
+
+    Raises:
+        UserError: the condition is invalid.
+    """
     if "when" not in fields:
         return None
     text = text_of(f"{where}: when", fields["when"])
@@ -213,7 +217,11 @@ def _condition(where: str, fields: Mapping[str, yaml.Node]) -> Condition | None:
 
 
 def _check_condition(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -> None:
-    """Raises: UserError: the condition of a step looks at what the step does not have."""
+    """Check the names in a condition.
+
+    Raises:
+        UserError: the condition uses a value that the step does not have.
+    """
     condition = step.when
     if condition is None:
         return
@@ -252,7 +260,11 @@ def _check_step_in_condition(
 
 
 def _after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review"] | None:
-    """Return what a step waits for beside its dependencies. Raises: UserError: it is no review."""
+    """Return the value of `after`, or None.
+
+    Raises:
+        UserError: the value is not `review`.
+    """
     if "after" not in fields:
         return None
     value = text_of(f"{where}: after", fields["after"])
@@ -302,7 +314,11 @@ def _check_placeholders(step: WorkflowStep) -> None:
 
 
 def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[int]) -> None:
-    """What only shows when all steps are known. `lines`: where each begins."""
+    """Check the steps together.
+
+    Args:
+        lines: first line of each step.
+    """
     by_id = {step.id: step for step in steps}
     if len(by_id) == len(steps):
         _check_copies(steps, by_id)

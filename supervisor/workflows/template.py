@@ -1,5 +1,5 @@
-"""Texts with placeholders. Only names are looked up, once: nothing is evaluated, and what is
-put in is never read again.
+"""Texts with placeholders. Names are looked up once: nothing is evaluated, and inserted text is
+never read again.
 """
 
 from __future__ import annotations

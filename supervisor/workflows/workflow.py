@@ -42,7 +42,7 @@ _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So many, or so many of a hundred."""
+    """A number, or a percentage."""
 
     number: int
     is_percent: bool = False
@@ -54,7 +54,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class JoinSyntax:
-    """What a fan-in needs."""
+    """Results that a fan-in needs, as written in a workflow."""
 
     where: str
     """File, line and step, for errors."""
@@ -62,13 +62,16 @@ class JoinSyntax:
     at_least: Share = Share(1)
     within_s: int | None = None
     must: tuple[StepId, ...] = ()
-    """Of a step that is repeated, all copies."""
+    """Required steps. A repeated step means all copies."""
 
     def of(self, copies: Mapping[StepId, tuple[StepId, ...]]) -> Join:
-        """For one job. `copies`: of every step that it waits for.
+        """Return the join of one job.
+
+        Args:
+            copies: copies of every dependency.
 
         Raises:
-            UserError: it needs more than there are, or a step that it does not wait for.
+            UserError: it needs more results than there are, or a step that is no dependency.
         """
         parts = tuple(chain.from_iterable(copies.values()))
         try:
@@ -86,9 +89,11 @@ class JoinSyntax:
 
 
 def join_as_json(join: JsonValue, parts: int) -> JsonValue:
-    """A join in JSON's values, as `Join` takes it: parts of a whole (`80%`) as numbers, one
-    name alone as a list of one. `parts`: how many results there can be. What is none of these
-    stays as it is, for `Join` to refuse.
+    """Return a join in the form that `Join` takes: percentages (`80%`) become numbers, and a single
+    name becomes a list. Other values stay, and `Join` refuses them.
+
+    Args:
+        parts: number of possible results.
     """
     if not isinstance(join, dict):
         return join
@@ -107,7 +112,11 @@ def join_as_json(join: JsonValue, parts: int) -> JsonValue:
 
 
 def join_from(where: str, node: yaml.Node) -> JoinSyntax:
-    """Raises: UserError: what is wrong with it, and how to mend it."""
+    """Parse a join.
+
+    Raises:
+        UserError: the fault and its correction.
+    """
     fields = fields_of(where, node)
     if unknown := [name for name in fields if name not in FIELDS]:
         mend = suggestion(unknown[0], FIELDS)
@@ -151,14 +160,14 @@ def _share(where: str, node: yaml.Node) -> Share:
 
 
 MOST_STEPS = 100_000
-"""Of one plan, copies included."""
+"""Steps of one plan, including copies."""
 MOST_DEPENDENCIES = 200_000
-"""Of one plan: two fan-ins over all of its steps. Beyond that, every copy of a step waits for
-every copy of another.
+"""Dependencies of one plan: two fan-ins over all of its steps. A plan with more has copies that
+each wait for all copies of another step.
 """
 MOST_PLAN_CHARS = 32_000_000
-"""Tasks and fallbacks of one plan, which travels as one payload: as much as a process keeps of
-them (`shared.runtime.payload_cache`).
+"""Characters of the tasks and fallbacks of one plan, which is one payload. It is the limit of
+`shared.runtime.payload_cache`.
 """
 
 MOST_NAME_CHARS = 1_000
@@ -168,7 +177,7 @@ MOST_KEY_CHARS = 40
 
 
 class ForEach(StrEnum):
-    """What a step is repeated over."""
+    """Items that a step is repeated over."""
 
     FILES = "files"
     LINES = "lines"
@@ -194,7 +203,7 @@ class WorkflowStep:
     after: Literal["review"] | None = None
     """`review`: it begins when a review has passed the results of the steps before it."""
     approve: bool | None = None
-    """Whether a person must approve before it begins."""
+    """True if a person must approve before it begins."""
     title: Template | None = None
     """The heading of the result in a merged answer."""
 
@@ -210,11 +219,11 @@ class WorkflowStep:
 
 
 _Values: TypeAlias = Mapping[ForEach | None, Sequence[Mapping[str, str]]]
-"""What the placeholders of each copy stand for. None: of a step that is there once."""
+"""Values of the placeholders of each copy. None: a step without copies."""
 
 
 class _Key(NamedTuple):
-    """How an item is called."""
+    """Name of an item."""
 
     heading: str
     """A text by which a reader knows the item, in a title."""
@@ -233,10 +242,10 @@ class Workflow:
     path: Path
     description: str
     review: bool
-    """Whether the assessor looks at the results."""
+    """True if the assessor reviews the results."""
     synthesis: Synthesis
     join: JoinSyntax | None
-    """What the answer needs of the last steps."""
+    """Results of the last steps that the answer needs."""
     steps: tuple[WorkflowStep, ...]
     key: str | None = None
     """The column whose fields name the rows in the results. None: the rows have numbers."""
@@ -245,14 +254,12 @@ class Workflow:
 
     @property
     def repeats_over(self) -> frozenset[ForEach]:
-        """What has to be given with a job."""
+        """Return the kinds of items that a job must provide."""
         return frozenset(step.for_each for step in self.steps if step.for_each)
 
     @property
     def specialists(self) -> tuple[str, ...]:
-        """Whom it hands work to, by name. Whether somebody serves them is for `limit_problems`
-        to say.
-        """
+        """Return the names of its specialists. `limit_problems` checks that they are served."""
         return tuple(sorted({step.specialist for step in self.steps}))
 
     def expand(
@@ -263,13 +270,16 @@ class Workflow:
         lines: Sequence[str] = (),
         rows: Sequence[Mapping[str, str]] = (),
     ) -> Plan:
-        """The plan of one job. `files`: paths of its documents; `lines` and `rows`: as
-        `read_items` gives them (no column is called as one of OWN_NAMES).
+        """Return the plan of one job.
+
+        Args:
+            files: paths of its documents.
+            lines: lines as `read_items` returns them.
+            rows: rows as `read_items` returns them; no column has a name in OWN_NAMES.
 
         Raises:
-            UserError: a step is repeated over what is not given, or lines or rows are given
-                and no step wants them; a placeholder has no column; the plan, or a text in it,
-                would be too large.
+            UserError: a step is repeated over missing items, or no step uses the given lines or
+                rows; a placeholder has no column; the plan or one of its texts is too large.
         """
         given: dict[ForEach, Sequence[object]] = {
             ForEach.FILES: files,

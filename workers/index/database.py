@@ -1,10 +1,10 @@
-"""The file of the index: opened, checked, replaced when it is no good, and shared by all
-processes and threads of the host.
+"""The file of the document index. All processes and threads of the host share it; this module
+opens, checks and replaces it.
 
-SQLite in WAL mode: readers never wait. The file is named by a generation number. One that is
-corrupt, foreign or too large is never deleted or moved while somebody may use it (SQLite
-forbids that): everyone goes on to the next generation, and old ones are deleted once no
-process holds their lock file.
+SQLite runs in WAL mode, so readers never wait. The name of the file has a generation number. SQLite
+forbids deleting or moving a file in use. So a corrupt, foreign or too large file stays in place:
+all processes switch to the next generation, and an old file is deleted when no process holds its
+lock file.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from handoff_queue.shared.types.errors import UserError
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 4 << 30
-"""A larger file is left behind for a new one: what is still in use is soon indexed again."""
+"""Bytes after which a new file replaces the old one. Documents in use are indexed again soon."""
 BUSY_S = 30.0
-"""How long a writer waits for other processes' batches."""
+"""Seconds that a writer waits for the batches of other processes."""
 _APPLICATION_ID = 0x48414F46
 _MOST_IDLE_CONNECTIONS = 4
 _SCHEMA = f"""
@@ -90,7 +90,7 @@ class Database:
         connection.close()
 
     def close(self) -> None:
-        """Close what is idle; the next use opens anew."""
+        """Close idle connections; the next use opens a new one."""
         with self._lock:
             for connection in self._idle:
                 connection.close()
@@ -116,7 +116,9 @@ class Database:
             raise
 
     def _leave(self, generation: int) -> None:
-        """Go on to the next generation; whoever comes to the same conclusion makes the same step."""
+        """Switch to the next generation. Other processes that find the same fault switch to the
+        same one.
+        """
         with self._lock:
             if self._generation == generation:
                 with suppress(OSError):

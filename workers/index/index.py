@@ -34,13 +34,13 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search gave, and what it covered."""
+    """Passages that a search found, and the documents that it covered."""
 
     hits: tuple[SearchHit, ...]
     searched: int
     """Documents of the manifest that could be searched."""
     missing: tuple[str, ...] = ()
-    """Paths of those that could not: their text is gone."""
+    """Paths of documents that it could not cover, because their text is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ class DocumentIndex:
     def search(
         self, manifest: Manifest, query: str, *, text_of: Callable[[str], str], limit: int = 8
     ) -> SearchResult:
-        """The best passages of a manifest's documents for any text; whatever isn't indexed yet
-        is fetched with `text_of` and added.
+        """Return the best passages of a manifest's documents for any text. Documents that are not
+        indexed yet are fetched with `text_of` and added.
 
         Raises:
             UserError: the cache folder cannot be used.
-            sqlite3.DatabaseError: the index is busy beyond patience, or the disk is full.
+            sqlite3.DatabaseError: the index is busy for too long, or the disk is full.
         """
         try:
             return self._search(manifest, query, text_of, limit)

@@ -12,8 +12,8 @@ MOST_WORDS = 24
 
 _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
-"""Scripts without spaces: each character is made a word of its own, in texts and in queries,
-so that a phrase finds any run of them.
+"""Scripts without spaces: each character becomes a word, in texts and in queries, so that a phrase
+finds any run of characters.
 """
 
 _FREQUENT = """
@@ -44,7 +44,7 @@ def any_of(words: Iterable[str]) -> str:
 
 
 def any_beginning_with(words: Sequence[str]) -> str:
-    """The second try: passages with a word that begins like one of these."""
+    """Return the second query: passages with a word that begins like a searched word."""
     stems = (word[: max(4, len(word) * 2 // 3)] for word in words if len(word) >= 4)
     return " OR ".join(f"{_phrase(stem)} *" for stem in dict.fromkeys(stems))
 

@@ -62,8 +62,8 @@ def best(
 def _expressions(
     connection: sqlite3.Connection, words: Sequence[str], limit: int
 ) -> Iterator[tuple[int, str]]:
-    """As typed; words that begin alike; words that are spelt alike. With each, how many
-    matches make the rest needless.
+    """Yield the queries in turn: the typed words, words that begin alike, words that are spelt
+    alike. With each comes the number of matches that makes the rest unnecessary.
     """
     frequent = {word for word in words if _is_frequent(connection, word)}
     telling = [word for word in words if word not in frequent]

@@ -28,7 +28,7 @@ _CUTS = (
     re.compile(r"\n"),
     re.compile(r"\s"),
 )
-"""Where to cut a long paragraph, best first."""
+"""Places to cut a long paragraph, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Passage:
     start: int
     end: int
     heading: str
-    """The document's first heading and the one that the passage stands under."""
+    """The document's first heading, and the heading above the passage."""
 
 
 def passages(text: str) -> Iterator[Passage]:
@@ -66,7 +66,7 @@ def _trail(title: str, section: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """Paragraphs, and parts of those that are too long."""
+    """Yield the spans of paragraphs, and of parts of long paragraphs."""
     for first, end in _paragraphs(text):
         start = first
         while end - start > MOST_CHARS:
@@ -97,7 +97,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _best_cut(text: str, start: int) -> int:
-    """Where the rest of a long paragraph begins."""
+    """Return the start of the rest of a long paragraph."""
     window_end = start + MOST_CHARS
     for cut in _CUTS:
         ends = [
@@ -112,7 +112,7 @@ def _best_cut(text: str, start: int) -> int:
 
 BATCH_DOCUMENTS = 250
 BATCH_CHARS = 4_000_000
-"""Of one transaction, and held in memory."""
+"""Characters of one transaction, which are held in memory."""
 ORDINAL_BITS = 20
 """A passage's id is its document's id and its number in it; a million passages are more than
 the largest document has.
@@ -120,11 +120,10 @@ the largest document has.
 
 
 def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) -> None:
-    """Index what is not yet. Texts that cannot be had are left out.
+    """Index the documents that are missing. Texts that cannot be fetched are left out.
 
-    Processes that fill at the same time take batches at random and look again after each: they
-    share the work without knowing of each other, and a process that dies leaves nothing to
-    clean up.
+    Processes that fill the index at the same time take random batches and check again after each.
+    So they share the work without a protocol, and a dead process leaves nothing to clean up.
     """
     sizes = {document.digest: document.chars for document in manifest.documents}
     unavailable: set[str] = set()
@@ -146,7 +145,7 @@ def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) 
 
 
 def find_indexed_ids(connection: sqlite3.Connection, digests: Iterable[str]) -> dict[str, int]:
-    """The ids of those texts that are in the index."""
+    """Return the ids of the texts that are in the index."""
     rows = connection.execute(
         "SELECT digest, id FROM documents WHERE digest IN (SELECT value FROM json_each(?))",
         (json.dumps(list(digests)),),
@@ -166,7 +165,7 @@ def _batch(missing: list[str], sizes: dict[str, int]) -> list[str]:
 
 
 def _add(connection: sqlite3.Connection, texts: dict[str, str]) -> None:
-    """One transaction; a text that another process has added meanwhile is passed over."""
+    """Add texts in one transaction; a text that another process has added is skipped."""
     cut = {
         digest: list(islice(passages(text), 1 << ORDINAL_BITS)) for digest, text in texts.items()
     }

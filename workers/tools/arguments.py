@@ -1,5 +1,5 @@
-"""What a built-in tool takes, as a pydantic type: its schema for the model, and the check of
-what the model sends.
+"""Arguments of a built-in tool as a pydantic type, which gives the schema for the model and the
+check of the model's arguments.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Given = TypeVar("Given", bound=Arguments)
 def make_builtin_tool(
     name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]
 ) -> Tool:
-    """A tool out of its parts; wrong arguments become a `ToolFailed` that says what is wrong
-    with them.
+    """Return a tool made from its parts. Invalid arguments become a `ToolFailed` that names the
+    faults.
     """
 
     def checked(given: dict[str, Any], context: ToolContext) -> str:

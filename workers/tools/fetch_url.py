@@ -1,7 +1,7 @@
-"""`fetch_url`: a public web page as text, kept with the job's documents so that it can be cited.
+"""`fetch_url`: a public web page as text, stored with the job's documents so that it can be cited.
 
-The model chooses the address, and what it reads may have told it which: so everything about
-the address is refused unless it is known to be harmless.
+The model chooses the address, and an untrusted text may have suggested it. So an address is refused
+unless every part is known to be harmless.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from handoff_queue.workers.tools.pinned_http import (
 )
 
 MAX_BYTES = 5_000_000
-"""Of one page, after decompression."""
+"""Bytes of one page, after decompression."""
 MAX_SECONDS = 20.0
-"""Of one fetch, redirects included."""
+"""Seconds of one fetch, including redirects."""
 MAX_REDIRECTS = 5
 MOST_CHARS = 12_000
-"""Of one answer."""
+"""Characters of one answer."""
 _REMEMBERED_PAGES = 256
 """Whose reading can go on without fetching them again."""
 _LONGEST_URL = 1_000
@@ -65,7 +65,7 @@ class _Fetch(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """How to reach the web; tests reach a server of their own instead."""
+    """Access to the web; tests use their own server instead."""
 
     resolver: Resolver = system_resolver
     policy: Policy = is_public
@@ -187,7 +187,7 @@ def _one_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) 
 
 
 def _check(url: str) -> None:
-    """Whether an address is one of a web page at all."""
+    """Check that an address is the address of a web page."""
     try:
         parts = urlsplit(url)
         port = parts.port

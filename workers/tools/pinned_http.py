@@ -16,7 +16,7 @@ import httpx2
 
 Address = IPv4Address | IPv6Address
 Policy = Callable[[Address], bool]
-"""Whether an address may be reached."""
+"""Decides whether an address may be reached."""
 Resolver = Callable[[str, int], list[str]]
 """(host, port) -> addresses as text.  Raises: OSError."""
 
@@ -67,7 +67,7 @@ def is_public(address: Address) -> bool:
 
 
 def system_resolver(host: str, port: int) -> list[str]:
-    """What the operating system says, in its order of preference."""
+    """Return the addresses from the operating system, in its order of preference."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -95,7 +95,7 @@ def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) ->
 
 
 _CONNECT_S = 5.0
-"""Of one address; a host may have several."""
+"""Seconds to connect to one address; a host may have several."""
 
 
 class Deadline:
@@ -119,7 +119,7 @@ class Deadline:
 
 
 class PinnedTransport(httpx2.BaseTransport):
-    """A transport for one fetch, redirects included: every connection is checked anew."""
+    """A transport for one fetch, including redirects: every connection is checked again."""
 
     def __init__(
         self, resolver: Resolver, policy: Policy, deadline: Deadline, tls: ssl.SSLContext
@@ -223,7 +223,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """A connection on which every wait is cut to what is left of the deadline."""
+    """A connection on which every wait ends at the deadline."""
 
     def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
         self._stream = stream

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.handoff import Document
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 MOST_CHARS = 12_000
-"""Of one answer: about 3,000 tokens."""
+"""Characters of one answer: about 3,000 tokens."""
 _DESCRIPTION = (
     f"Read a document of this job by its source, up to {MOST_CHARS:,} characters at a time. `total_chars` is its whole length: "
     "to read on, call again with `offset` set to where the previous text ended."

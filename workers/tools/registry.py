@@ -26,7 +26,7 @@ BUILT_IN = ("fetch_url", "now", "read_document", "search_documents", "web_search
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What a worker can offer. Built once per process, in its `app.py`."""
+    """Tools that a worker offers. Built once for each process, in its `app.py`."""
 
     tools: Mapping[str, Tool]
     not_offered: Mapping[str, str]
@@ -45,7 +45,8 @@ class Registry:
         return tuple(sorted(tool.name for tool in self.tools.values() if not tool.repeatable))
 
     def tools_for(self, names: Iterable[str]) -> tuple[Tool, ...]:
-        """The tools that a specialist names, in its order, without those that are not offered here.
+        """Return the tools that a specialist names, in its order. Tools that are not offered here
+        are left out.
 
         Raises:
             InvalidTool: there is no such tool.

@@ -1,5 +1,5 @@
-"""`@tool(...)`: what a user's function can say about itself beyond its signature. A function
-without it is a tool as well.
+"""`@tool(...)`: facts about a user's function that its signature does not show. A function without
+the decorator is a tool as well.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LONGEST_TIMEOUT_S = 3_600.0
 def tool(
     *, secrets: Sequence[str] = (), repeatable: bool = True, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
-    """Mark a function: the environment variables that it reads (its secrets), whether it may
-    run again after a crash, and the number of seconds after which a call has failed.
+    """Mark a function: the environment variables that it reads (its secrets), whether it may run
+    again after a crash, and the number of seconds after which a call has failed.
 
     The mark only sets attributes of the same names, so `my_function.timeout_s = 10` below the
     function does the same.

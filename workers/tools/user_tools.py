@@ -77,13 +77,13 @@ def find_installed_tools(
 
 
 def _loaded(file: Path) -> ModuleType:
-    """Run a file under a name of its own, so that two folders may both hold a `weather.py`."""
+    """Run a file under a unique module name, so that two folders may both hold a `weather.py`."""
     if file.exists() and not file.is_file():  # a pipe would never end
         raise InvalidTool(f"{file.name}: is no regular file; take it out of the folder")
     name = f"handoff_user_tools_{digest_of(str(file.resolve()))[:12]}_{file.stem}"
     spec = importlib.util.spec_from_file_location(
         name, file, loader=SourceFileLoader(name, str(file))
-    )  # a loader of its own, since Python knows no suffix .PY
+    )  # an explicit loader, since Python does not know the suffix .PY
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -115,9 +115,10 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the tools that a module defines itself, by name: its public functions, also behind
-    a decorator such as `functools.cache`, and other callables that bear the mark of `@tool`.
-    Imported functions are left out.
+    """Yield the tools that a module defines itself, by name.
+
+    These are its public functions, also behind a decorator such as `functools.cache`, and other
+    callables with the mark of `@tool`. Imported functions are left out.
     """
     seen = set[int]()
     for name, member in sorted(vars(module).items()):
@@ -146,11 +147,11 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
 
 
 def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
-    """The tool, run only when its secrets are there, and with their values blacked out of
-    whatever it says.
+    """Return the tool with its secrets guarded. It runs only if they are set, and their values are
+    removed from its output.
 
-    Of what it raises only `ToolFailed` speaks to the model, in words that its author chose; of
-    anything else the loop tells the type.
+    The model sees the text of a `ToolFailed`, which the author of the tool chose, and only the type
+    of any other exception.
     """
     run = tool.run
     assert run is not None
