@@ -47,9 +47,7 @@ class Driver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.__exit__(
-            kind, error, trace
-        )  # closes its input, so it ends, and waits for it
+        self._process.__exit__(kind, error, trace)  # closes its input, so it ends, and waits for it
 
     def run(self, count: int) -> float:
         """Run this number of jobs at once. Return the seconds from the first submission to the last

@@ -42,8 +42,7 @@ class _Running:
 
 
 class _LeftBehind:
-    """Threads of this process whose calls were abandoned. Python cannot end a thread from outside.
-    """
+    """Threads of this process whose calls were abandoned. Python cannot end a thread from outside."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -8,8 +8,7 @@ from handoff_queue.shared.types.errors import HandoffError
 
 
 class DocumentRefused(HandoffError):
-    """A file that cannot be read. The message completes "NAME ...": the fault, and how to fix it.
-    """
+    """A file that cannot be read. The message completes "NAME ...": the fault, and how to fix it."""
 
 
 _BOMS = (

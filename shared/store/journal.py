@@ -341,8 +341,7 @@ def _conflict(commit: Commit, version: Any) -> StoreError:
 
 
 def in_place(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
-    """Return events that were appended together with their versions; the last has `last_version`.
-    """
+    """Return events that were appended together with their versions; the last has `last_version`."""
     first = last_version - len(events) + 1
     return [Recorded(version, at, event) for version, event in enumerate(events, start=first)]
 

@@ -1,5 +1,4 @@
-"""The load of the fleet at one moment: busy slots, queue backlogs and provider limits. Reads only.
-"""
+"""The load of the fleet at one moment: busy slots, queue backlogs and provider limits. Reads only."""
 
 from __future__ import annotations
 

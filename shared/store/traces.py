@@ -1,5 +1,4 @@
-"""The trace context of a job in the store. Only processes with an OpenTelemetry exporter read it.
-"""
+"""The trace context of a job in the store. Only processes with an OpenTelemetry exporter read it."""
 
 from __future__ import annotations
 

@@ -154,8 +154,7 @@ class PoisonJob(StoreError):
 
 
 class TooManyEvaluators(StoreError):
-    """The processes that evaluate this job may be frozen. No other process begins until they end.
-    """
+    """The processes that evaluate this job may be frozen. No other process begins until they end."""
 
 
 class Interrupted(HandoffError):

@@ -86,8 +86,8 @@ def wait_for_end(
         try:
             if (
                 patience.is_away
-            # a check may block until the next outage, so a follower that has reconnected reports it
-            # at once
+                # a check may block until the next outage, so a follower that has reconnected reports it
+                # at once
             ):
                 status = get_standing(store, job_id).status
                 patience.renew()

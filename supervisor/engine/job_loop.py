@@ -170,7 +170,7 @@ class JobLoop:
         prepared, later = decision.prepared, decision.state
         if (
             not prepared.events
-        # before the effects: a role may run for minutes, and the job can be woken during that time
+            # before the effects: a role may run for minutes, and the job can be woken during that time
         ):
             self._store.journal.set_due(state.job_id, decision.due_at, state.version, look.name)
             place.over()
@@ -220,8 +220,7 @@ class JobLoop:
         return (following, None) if following else (None, self._thought(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
-        """Publish one slice. The next slice needs another wake-up, which waits behind other jobs.
-        """
+        """Publish one slice. The next slice needs another wake-up, which waits behind other jobs."""
         for group in prepared.groups:
             self._dispatcher.publish_group(job_id, group)
         if prepared.is_full:

@@ -168,8 +168,7 @@ class Webhooks:
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the signature, which the receiver computes again and compares (`hmac.compare_digest`).
-    """
+    """Return the signature, which the receiver computes again and compares (`hmac.compare_digest`)."""
     return (
         "sha256="
         + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()

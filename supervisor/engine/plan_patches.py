@@ -29,8 +29,7 @@ from handoff_queue.supervisor.roles.replanner import patch_format
 def replanning(
     state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: JobContext
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """Return the replanner's brief, the steps whose results it sees, and the schema of its answer.
-    """
+    """Return the replanner's brief, the steps whose results it sees, and the schema of its answer."""
     standing = {step_id: _standing(step) for step_id, step in state.steps.items()}
     most, left = room(state), state.submitted.limits.max_rounds - state.patches.changes
     task = replan_brief(request, plan, standing, news_of(state), candidates, most, left, known)

@@ -112,8 +112,7 @@ class PayloadLoader:
 
 
 class RoleBriefs:
-    """Writes the brief of each role. A role sees only its own context and no other role's messages.
-    """
+    """Writes the brief of each role. A role sees only its own context and no other role's messages."""
 
     def __init__(self, store: Store, loading: PayloadLoader) -> None:
         self._store = store
@@ -138,8 +137,7 @@ class RoleBriefs:
     def brief(  # noqa: PLR0911
         self, state: JobState, role: str, request: str, into: PendingWrites
     ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-        """Return the role's brief, the steps whose results it sees, and the schema of its answer.
-        """
+        """Return the role's brief, the steps whose results it sees, and the schema of its answer."""
         limits = state.submitted.limits
         if role == "router":
             candidates = self._candidates(state)

@@ -65,8 +65,7 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
 
 
 def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, tuple[int, int]]]:
-    """Return (passed, total) by kind of request and variant. Requests without a kind are left out.
-    """
+    """Return (passed, total) by kind of request and variant. Requests without a kind are left out."""
     found: dict[str, dict[Variant, tuple[int, int]]] = {}
     for one in outcomes:
         if (kind := one.trial.case.kind) and not one.is_cut:

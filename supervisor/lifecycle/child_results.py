@@ -1,5 +1,4 @@
-"""The result of a child job for its parent: its answer as the result of the parent's handoff. Pure.
-"""
+"""The result of a child job for its parent: its answer as the result of the parent's handoff. Pure."""
 
 from __future__ import annotations
 

@@ -215,8 +215,7 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
 def _settle(
     state: JobState, seen: Observations, now: float, *, is_thought_about: bool
 ) -> tuple[Command, ...] | None:
-    """Return the commands for steps that are late, failed, or cannot begin; None if there are none.
-    """
+    """Return the commands for steps that are late, failed, or cannot begin; None if there are none."""
     if too_late := late(state, now):
         return too_late
     if chances := second_chances(state, seen, now):

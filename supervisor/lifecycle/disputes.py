@@ -82,8 +82,7 @@ def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str
 
 
 def keep_good_judgement(state: JobState) -> Judged | None:
-    """Return the judge's event to keep when the job is retried. A judge that failed is asked again.
-    """
+    """Return the judge's event to keep when the job is retried. A judge that failed is asked again."""
     return state.judged if state.judged and state.judged.problem is None else None
 
 
@@ -175,8 +174,7 @@ def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
 
 
 def section(disputes: Collection[Dispute], body: str) -> str:
-    """Return the section below an answer: open disputes, and rejected claims that the answer uses.
-    """
+    """Return the section below an answer: open disputes, and rejected claims that the answer uses."""
     used = {
         claim_id
         for match in MARKER.finditer(body)

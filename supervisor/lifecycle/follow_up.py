@@ -100,8 +100,7 @@ def earlier(step_id: StepId) -> StepId:
 
 
 def _under(name: StepId, result: HandoffResult) -> HandoffResult:
-    """Return the result of another job's step under this name, with its own and its adopted claims.
-    """
+    """Return the result of another job's step under this name, with its own and its adopted claims."""
     return result.model_copy(
         update={
             "step_id": name,

@@ -67,9 +67,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
     def __or__(self, new: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
         """Return the items and the new items, which replace items with the same key."""
         coming = [key for key in new if key not in self]
-        again = any(
-            key in self._top for key in coming
-        )  # a removed key that returns comes last
+        again = any(key in self._top for key in coming)  # a removed key that returns comes last
         return self._made(
             self._all if again else self._ground,
             ({} if again else self._top) | dict(new),

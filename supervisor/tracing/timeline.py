@@ -1,5 +1,4 @@
-"""A job's handoffs on one time axis: when each ran, its predecessors, and the critical path. Pure.
-"""
+"""A job's handoffs on one time axis: when each ran, its predecessors, and the critical path. Pure."""
 
 from __future__ import annotations
 

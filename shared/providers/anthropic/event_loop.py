@@ -48,8 +48,8 @@ class BatchingSelector(selectors.DefaultSelector):
         found = super().select(timeout)
         if (
             len(found) > 1
-        # after a read the loop polls again at once, and the few results of that poll must not end
-        # the delay
+            # after a read the loop polls again at once, and the few results of that poll must not end
+            # the delay
         ):
             self._not_before = max(
                 self._not_before, self._now() + min(LONGEST_BREATH_S, BREATH_S * len(found))

@@ -108,8 +108,7 @@ def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
 
 
 def _answer_at_once(connection: Any, command: Sequence[Any]) -> Any:
-    """Send a command over a connection that is open and was used just now, and return the answer.
-    """
+    """Send a command over a connection that is open and was used just now, and return the answer."""
     try:
         for part in connection._command_packer.pack(*command):
             connection._sock.sendall(part)
