@@ -1,3 +1,3 @@
-"""`handoff chaos`: the whole system under a killer, and the books that show what it kept of
-its promises. No production code.
+"""`handoff chaos`: runs the whole system under a killer and checks its promises. No production
+code.
 """

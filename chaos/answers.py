@@ -1,4 +1,6 @@
-"""What the model of a run says: to each role in its form, the same to the same question. Pure."""
+"""Answers of the model in a run: each role gets its form, and the same question gets the same
+answer. Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from handoff_queue.chaos.shapes import QUARRELS, Shape
 from handoff_queue.shared.types.names import FACT_GATE
 
 MENDED = "Attempt {} has mended it."
-"""Another each time: who looks at a result again must see that it is another one."""
+"""Text of an improved result. It differs each time, so that a reviewer sees a different result."""
 DONE = "So it is."
 ENVELOPE: Json = {
     "status": "ok",
@@ -41,7 +43,7 @@ HEIGHTS = {"a": "330", "b": "312"}
 
 
 def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
-    """What a call of this job gets where nothing goes wrong."""
+    """Return the reply to a call of this job when nothing goes wrong."""
     role = key.handoff.partition(".")[0]
     match role:
         case "router":
@@ -92,7 +94,7 @@ def _resolution(job: PlannedJob, needy: str) -> Json:
 def _plan(job: PlannedJob, known: list[str]) -> Json:
     """`known`: results that are there from the beginning, which its first steps are given."""
     planned = [step for step in job.steps if step.is_there_from_the_beginning]
-    if job.shape is Shape.ALONE:  # nobody has routed it
+    if job.shape is Shape.ALONE:  # the job has no router
         planned = [PlannedStep("a", job.steps[0].specialist)]
     steps: list[Any] = [
         {
@@ -118,7 +120,7 @@ def task_of(job: PlannedJob, step: PlannedStep) -> str:
 
 
 def _look(job: PlannedJob, request: Json) -> Reply:
-    """What the replanner does follows from how the plan stands in what it is asked."""
+    """Return the replanner's reply, which depends on the plan in its request."""
     standing = dict(
         re.findall(r'^\{"step": "(\w+)".*"status": "([\w ]+)"\}$', said_in(request), re.M)
     )
@@ -173,7 +175,7 @@ def _settled(conflict: Json) -> Json:
 
 
 def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
-    """Of a job that was planned by code, none of its own steps can be sent back."""
+    """Return the verdict. If code planned the job, none of its steps can be sent back."""
     step: Any = (
         asked_for(request)
         .get("revisions", {})

@@ -1,5 +1,5 @@
-"""Whose call a request is: by the name of the job, which stands in every text of it, and by
-what is asked for.
+"""Attribution of requests to calls, by the name of the job, which is part of every text, and by the
+content of the request.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ ASKED_OF = {
     "rulings": "judge",
     "verdict": "assessor",
 }
-"""What a role's answer holds, and no other's -> the role. The synthesizer answers as
-specialists do.
-"""
+"""Field that only one role's answer has -> the role. The synthesizer answers like a specialist."""
 RESOLVER = "planner.needs"
 """The planner's handoff that says what steps need; its number depends on whether the plan was
 the planner's.

@@ -1,9 +1,9 @@
-"""The control: a team of agents as chords, as Celery's documentation writes them, with the
-settings that promise most, and no store.
+"""The control: a team of agents as chords, as in Celery's documentation, with Celery's safest
+settings and without a store.
 
-A job is planned by one task. Its steps go out as chords, one for each layer of the plan; a
-chord's body publishes the next layer's, or has the results reviewed, sends back what is not
-good enough, and writes the answer. What a job knows travels in its messages.
+One task plans a job. Its steps are chords, one for each layer of the plan. A chord's body publishes
+the next layer, or lets the results be reviewed, sends back poor results, and writes the answer. All
+knowledge of a job travels in its messages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from handoff_queue.shared.types.model import Block, MessageParam, Model, ModelCa
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 VISIBILITY_TIMEOUT_S = 5
-"""So short that nobody can say that the broker's redelivery was not waited for, and longer
-than any part takes by itself.
+"""Seconds until redelivery: short, so that the run waits for every redelivery, and longer than any
+part takes.
 """
 DEDUPLICATES = "HANDOFF_CHAOS_DEDUPLICATES"
 """The variable; set: this process takes no task that has succeeded before."""
@@ -35,8 +35,8 @@ NOTES = "control:"
 NOTES_KEPT_S = 3_600
 
 Work = dict[str, Any]
-"""name: the job's; steps: of its plan; done: ids of those that are; round: of its review, from
-1; is_written: a model writes the answer.
+"""State of a job. name: the job's; steps: of its plan; done: ids of finished steps; round: of its
+review, from 1; is_written: a model writes the answer.
 """
 PLANS, REVIEWS, TEXTS = (
     {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
@@ -69,8 +69,7 @@ def make_control_app(
             "visibility_timeout": VISIBILITY_TIMEOUT_S,
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
-            # who dies while redelivering holds up everybody else's redelivery for 300 s by
-            # default
+            # a process that dies during redelivery blocks all redelivery, for 300 s by default
             "unacked_mutex_expire": 2,
             "priority_steps": [0],
         },
@@ -128,7 +127,7 @@ def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
 
 
 def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
-    """What follows on a chord."""
+    """Continue after a chord."""
     work = {**work, "done": sorted({*work["done"], *parts})}
     left = [step for step in work["steps"] if step["id"] not in work["done"]]
     if left:
@@ -176,7 +175,7 @@ def _note(app: Celery, name: str, what: str) -> None:
 
 
 def _converse(model: Model, said: str, schema: dict[str, Any]) -> str:
-    """Until there is an answer: tools are called, and what is not JSON is asked for again."""
+    """Call the model until there is an answer: run its tools, and repeat after invalid JSON."""
     messages: list[MessageParam] = [{"role": "user", "content": [{"type": "text", "text": said}]}]
     while True:
         content = _reply(model, messages, schema)

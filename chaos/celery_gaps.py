@@ -28,7 +28,9 @@ from handoff_queue.shared.store.redis.connection import in_our_words
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 4.0
-"""No message of a chord is left: nobody is frozen here, who could hold one."""
+"""Seconds without any message of a chord. No process is frozen here, so no process can hold a
+message.
+"""
 GIVEN_UP_AFTER_S = 60.0
 
 
@@ -46,7 +48,11 @@ class Hole(StrEnum):
         return self.name.lower()
 
     def orders(self, counted_at: str) -> tuple[tuple[str, str], ...]:
-        """What is armed for the worker: point, blow. `counted_at`: see `System`."""
+        """Return the armed points of the worker with their actions.
+
+        Args:
+            counted_at: see `System`.
+        """
         match self:
             case Hole.H1 | Hole.H2:
                 return (("chord.part.before", "kill"),)
@@ -148,7 +154,7 @@ def _was_hit(on: Stage[System], hole: Hole) -> bool:
 
 
 def _ends(on: Stage[System], names: dict[Hole, str]) -> dict[Hole, bool]:
-    """Whether these came to their ends."""
+    """Return whether each job ended."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while on.open and time.monotonic() < until:
         on.look()
@@ -169,7 +175,8 @@ def _lose_a_message(on: Stage[System]) -> bool:
         on.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
     )
     arm(points, f"{before}", f"stop {pid}")
-    arm(points, f"{after}", "freeze 0")  # no time at all: it is seen that somebody came by
+    # zero seconds: it only shows that a process reached the point
+    arm(points, f"{after}", "freeze 0")
 
     def is_published() -> bool:
         return _is_stopped(pid) and any(points.glob(f"{after}@*"))

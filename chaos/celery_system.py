@@ -38,7 +38,8 @@ PASSED = {
     ("ack", SUPERVISOR),
     ("chord.part", WORKER),
 }
-"""Who passes which of our failpoints. The messages of a chord leave one by one, each to its queue.
+"""Celery's counterparts of our failpoints. The messages of a chord leave one by one, each to its
+queue.
 """
 ABSENT = {
     OVERRUNS: "a chord has no budget: jobs that are tight here are without one there",
@@ -58,7 +59,7 @@ class Plain:
     stuck_after_s: float = STUCK_AFTER_S
     _submitted: set[str] = field(default_factory=set)
     _moved_at: dict[str, float] = field(default_factory=dict)
-    """By job's name: when there was a message of it, last; monotonic."""
+    """Time of the last message of each job, by its name; monotonic."""
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -68,7 +69,7 @@ class Plain:
         return replace(job, shape=Shape.PARALLEL) if job.is_tight else job
 
     def attend(self, _jobs: Collection[PlannedJob], _called: Collection[CallKey]) -> None:
-        """Nobody is asked for a word there."""
+        """Do nothing: plain Celery asks no person."""
 
     def submit(self, job: PlannedJob) -> None:
         if job.name in self._submitted:
@@ -156,7 +157,7 @@ def _in_our_words() -> Iterator[None]:
 
 
 def members_of(size: Size) -> list[Member]:
-    """Who plans and carries on, and workers of which each serves every specialist."""
+    """Return the members: planners, and workers that each serve every specialist."""
     pool = ("-P", "threads", "-c", str(size.slots))
     kinds = (
         (SUPERVISOR, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE), size.supervisors),

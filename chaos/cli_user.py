@@ -1,8 +1,8 @@
-"""Who types commands while failpoints are tried: `handoff submit`, `cancel`, `resume` and
-`dead retry`, each in a process of its own.
+"""A user who types commands during a failpoint run: `handoff submit`, `cancel`, `resume` and `dead
+retry`, each in a separate process.
 
-Nothing here waits: whoever waits for a person keeps stopped processes from going on, and does
-not see what is stored meanwhile.
+Nothing here waits. A wait for a command would keep stopped processes from continuing, and would
+hide the replies that are stored in the meantime.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ Named = tuple[JobId, HandoffId]
 
 @dataclass(slots=True)
 class Errand:
-    """One command: what has to be there first, and typed again until it has been said."""
+    """One command, with its precondition. It is typed again until it succeeds."""
 
     on: Stage[Ours]
     case: Case
     jobs: Iterator[PlannedJob]
     job: PlannedJob | None = None
-    """What it is about."""
+    """The job of the command."""
     _words: list[str] = field(default_factory=list)
     _command: subprocess.Popen[bytes] | None = None
     _unread: Named | None = None
@@ -76,7 +76,7 @@ class Errand:
         return is_over and is_tried
 
     def _prepared(self) -> list[str]:
-        """What is to be typed; empty: it is not time for that yet."""
+        """Return the command line; empty if the precondition does not hold yet."""
         match self.case.need:
             case Need.SUBMIT:
                 self.job = self._next()
@@ -108,8 +108,8 @@ class Errand:
                 return self._letter()
 
     def _letter(self) -> list[str]:
-        """A handoff whose message nobody could read for a minute is a dead letter, and waits
-        for a person.
+        """Return the command for a dead letter: a handoff whose message was unreadable for a minute
+        waits for a person.
         """
         if self._unread is None:
             make_unreadable(self.on, before=self._age)
@@ -139,7 +139,7 @@ class Errand:
         )
 
     def _is_unread(self, named: Named) -> bool:
-        """Not if somebody has published it again, and somebody has taken it."""
+        """Return whether the message is still unread. It may have been published again and taken."""
         with in_our_words():
             state, unread, held = self.on.fleet.connection.redis.hmget(
                 keys.handoff(*named), "state", "unread", "held"
@@ -147,8 +147,8 @@ class Errand:
         return state == b"issued" and bool(unread or held)
 
     def _age(self, named: Named) -> None:
-        """It was found to be unreadable a minute ago. Remembered before it is so: Redis may be
-        killed, and nobody says that it was done.
+        """Make the handoff look unreadable for a minute. The run remembers it first, because Redis
+        may be killed before it confirms the change.
         """
         self._unread = named
         client = self.on.fleet.connection.redis
@@ -190,10 +190,12 @@ class Errand:
 def make_unreadable(
     on: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
 ) -> Named | None:
-    """Take a handoff's message out of its queue, and put it back as a task of a version that
-    nobody here knows. None: there was none.
+    """Replace a handoff's message in its queue by a task of an unknown version. Return the handoff,
+    or None if there is no message.
 
-    `to`: another queue to put it into. `before`: what is done to its handoff first.
+    Args:
+        to: another queue for the new message.
+        before: called with the handoff first.
     """
     client: Any = on.fleet.connection.redis
     with suppress(StoreError), in_our_words():

@@ -1,5 +1,5 @@
-"""The handoffs of a job in which nothing but what is planned goes wrong: what each is issued
-after, its turns, and how it ends. Pure.
+"""Expected handoffs of a job with only its planned faults: predecessors, turns and end of each.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE
 
 INSTEAD = "answer.1"
-"""The one step of a plan that code has made up, because there was none of the planner's; and
-of a job that one specialist does alone.
+"""The only step of a plan that code made because the planner failed, or of a job for one
+specialist.
 """
 FIRST_PLAN, FIRST_ROUTE, FIRST_REVIEW, JUDGED = "planner.1", "router.1", "assessor.1", "judge.1"
 CHECKED, CHECKED_AGAIN = f"{FACT_GATE}.1", f"{FACT_GATE}.2"
@@ -24,7 +24,7 @@ CHECKED, CHECKED_AGAIN = f"{FACT_GATE}.1", f"{FACT_GATE}.2"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a handoff has ended, in the journal's words."""
+    """End of a handoff, in the words of the journal."""
 
     status: str
     stop_reason: str
@@ -35,13 +35,13 @@ OK = Ended("ok", "finished")
 
 @dataclass(frozen=True, slots=True)
 class PlannedHandoff:
-    """One of them."""
+    """One expected handoff."""
 
     id: str
     after: frozenset[str] = frozenset()
-    """Those that it is issued after, because of what they said."""
+    """Handoffs whose results lead to this one."""
     turns: int = 1
-    """None of its own: a child job does it."""
+    """Number of turns; 0 if a child job does it."""
     end: Ended = OK
     is_needed: bool = True
     """False: it may come to be left out, or given up, as time will have it."""
@@ -50,7 +50,7 @@ class PlannedHandoff:
 
 
 def course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
-    """By handoff's id."""
+    """Return the expected handoffs by id."""
     return _course_of(job)
 
 
@@ -90,7 +90,7 @@ def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
         if last_plan_of(job) != FIRST_PLAN:
             yield PlannedHandoff(last_plan_of(job), frozenset({FIRST_PLAN}))
         yield PlannedHandoff(INSTEAD, frozenset({last_plan_of(job)}), instead_of=last_plan_of(job))
-    elif job.mode is Mode.AUTO:  # nobody has routed it, so that a team gets it
+    elif job.mode is Mode.AUTO:  # the job has no router, so a team gets it
         yield PlannedHandoff(FIRST_PLAN, begun, instead_of=FIRST_ROUTE)
         yield PlannedHandoff("a.1", frozenset({FIRST_PLAN}), instead_of=FIRST_ROUTE)
         yield PlannedHandoff(FIRST_REVIEW, frozenset({"a.1"}), instead_of=FIRST_ROUTE)
@@ -140,7 +140,7 @@ def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
 
 
 def resolver_of(job: PlannedJob) -> str:
-    """The planner's handoff that answers what a step needs, or adds a step that finds it out."""
+    """Return the planner's handoff that answers a step's question or adds a helper step."""
     return "planner.2" if job.is_planned else "planner.1"
 
 
@@ -160,7 +160,7 @@ def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
 
 
 def _closing(job: PlannedJob) -> Iterator[PlannedHandoff]:
-    """What follows when the steps are done, each after all before it."""
+    """Yield the handoffs after the steps, each after all earlier ones."""
     before = {*(step.last for step in job.steps), *_base(job)}
     for together in _afterwards(job):
         for one in together:
@@ -186,8 +186,8 @@ def _closing(job: PlannedJob) -> Iterator[PlannedHandoff]:
 
 
 def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
-    """Those handoffs in order, in one tuple those that are issued together. What one agent has
-    done alone nobody reviews.
+    """Return these handoffs in order, with handoffs that are issued together in one tuple. The work
+    of a single agent is not reviewed.
     """
     is_reviewed = job.has_team
     reviewed = [
@@ -198,7 +198,7 @@ def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
 
 
 def _as_reviewed(job: PlannedJob) -> list[tuple[str, ...]]:
-    """The same of a job whose results an assessor looks at."""
+    """Return these handoffs for a job with a review."""
     first, again = (FIRST_REVIEW,), ("assessor.2",)
     whole = tuple(f"{step.id}.2" for step in job.steps)
     sent_back: list[tuple[str, ...]] = [first, (f"{job.steps[0].id}.2",), again]
@@ -218,7 +218,7 @@ def _as_reviewed(job: PlannedJob) -> list[tuple[str, ...]]:
 
 
 def hanging_on(job: PlannedJob, handoffs: Iterable[str]) -> set[str]:
-    """These, and all that were given what came of them."""
+    """Return these handoffs, and all handoffs that received their results."""
     course, found = course_of(job), set(handoffs)
     while more := {one.id for one in course.values() if one.id not in found and one.after & found}:
         found |= more

@@ -1,5 +1,5 @@
-"""How a job must end, and what a handoff that was killed three times in a row in one turn may
-change of that. Pure.
+"""Expected outcomes of jobs, and the permitted changes after a handoff that was killed three times
+in a row in one turn. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from handoff_queue.supervisor.engine.failure_guard import FROZE
 TOO_MANY_CLAIMS = StopReason.TOO_MANY_CLAIMS.value
 JOB_BUDGET = StopReason.JOB_BUDGET.value
 SPENT = "the job's budget is spent"
-"""How the reason of such a job begins."""
+"""Beginning of the reason of a job with a spent budget."""
 SPENT_ABOVE = "the budget of the job above is spent"
 SHARE_SPENT = "its share of the budget"
 CANCELLED_BY_USER = "cancelled by the user"
@@ -39,10 +39,10 @@ _SPENT = frozenset(reason.value for reason in BUDGETS)
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What the store says of one job when all is over. Times are Unix seconds."""
+    """The store's record of one job at the end of the run. Times are Unix seconds."""
 
     status: str
-    """As in `JobStatus`; '': there is no such job."""
+    """A `JobStatus`; '' if the job does not exist."""
     ended_at: tuple[float, ...] = ()
     finished_at: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Handoff's id -> when it has finished; more than once is once too often."""
@@ -51,18 +51,18 @@ class Story:
     reason: str = ""
     """The end's."""
     why: str = ""
-    """What it says itself, if it is not `ok`."""
+    """The job's own reason, if its status is not `ok`."""
     given_up_at: Mapping[str, float] = field(default_factory=dict)
-    """Handoff's id -> since when nobody waits for it any more."""
+    """Time of abandonment, by handoff's id."""
     cancelled_at: float | None = None
-    """When that was asked for, by its user or for its parent."""
+    """Time of the cancel by its user or its parent."""
     asked: tuple[tuple[float, float], ...] = ()
-    """From when until when it waited for its user's word."""
+    """Periods in which it waited for its user's answer."""
     limits: JobLimits | None = None
-    """As it was begun with."""
+    """Limits at its beginning."""
 
     def broken_off(self, *whys: str) -> set[str]:
-        """The handoffs that ended for one of these reasons."""
+        """Return the handoffs that ended for one of the given reasons."""
         return {handoff for handoff, end in self.results.items() if end.stop_reason in whys}
 
     def has_come_to_nothing(self, handoff: str) -> bool:
@@ -73,7 +73,7 @@ class Story:
         )
 
     def is_there(self, one: PlannedHandoff) -> bool:
-        """Whether the job may have this handoff, as it went."""
+        """Return whether the job may have this handoff after its actual course."""
         return not one.instead_of or self.has_come_to_nothing(one.instead_of)
 
     @property
@@ -86,8 +86,10 @@ NO_STORY = Story("")
 
 
 def wrong_end(job: PlannedJob, stories: Mapping[str, Story]) -> str:
-    """What is not as it must be; empty: nothing is. `stories`: by job's name, those of its
-    children and its parent among them.
+    """Return the deviation from the expected end; '' if there is none.
+
+    Args:
+        stories: by job's name, including its children and its parent.
     """
     story = stories[job.name]
     if job.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not job.parent:
@@ -128,7 +130,7 @@ def _handoff_above(job: PlannedJob) -> str:
 
 
 def _may_be_spent(job: PlannedJob) -> bool:
-    """Its own budget is tight, or that of its tree."""
+    """Return whether its own budget or that of its tree is tight."""
     return job.is_tight or job.shape is Shape.TIGHT_TREE
 
 
@@ -138,8 +140,8 @@ def _below(job: PlannedJob) -> dict[str, PlannedJob]:
 
 
 def _not_whole_below(job: PlannedJob, stories: Mapping[str, Story]) -> set[str]:
-    """The handoffs that children have done in part, or not at all. Whether they may is asked
-    of them.
+    """Return the handoffs that children did in part or not at all. The children's own checks decide
+    whether that is permitted.
     """
     story = stories[job.name]
     ends = (
@@ -177,7 +179,9 @@ def _wrong_handoff(job: PlannedJob, stories: Mapping[str, Story], cut: set[str])
 
 
 def _wrong_join(job: PlannedJob, story: Story, killed: set[str]) -> str:
-    """Who had enough of several results had them; and who has none was given up, or could not be."""
+    """Return a fault of a join: a step with enough results must have them, and a step without
+    results must be abandoned.
+    """
     for step in job.steps:
         if step.enough is None or f"{step.id}.1" not in story.results:
             continue
@@ -227,6 +231,6 @@ def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:
 
 
 def _spends(job: PlannedJob, killed: set[str]) -> bool:
-    """Whether what is left of a tight job's plan is still too much for it."""
+    """Return whether the rest of a tight job's plan still exceeds its budget."""
     left = {key.handoff for key in needs_of(job)} - killed
     return FIRST_PLAN in left and len(left) > job.most_calls

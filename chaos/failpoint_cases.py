@@ -1,8 +1,8 @@
-"""Every failpoint, one after the other: the windows of microseconds that random kills do not
-hit. Pure, but for where the scripts are.
+"""All failpoint cases: windows of microseconds that random kills do not hit. Pure, except for the
+folder of the scripts.
 
-A case is a point, on a kind of process, and what happens there. Its point has to be reached:
-one that never fires proves nothing.
+A case is a point in a kind of process, and an action. A point that no process reaches proves
+nothing, so a run fails then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from handoff_queue.shared.store.redis.script import PARTS
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 
 CLIENT = "client"
-"""A process of whoever submits or cancels a job: `handoff submit` and `handoff cancel`."""
+"""A client's process that submits or cancels a job: `handoff submit` and `handoff cancel`."""
 
 
 class Blow(StrEnum):
@@ -28,11 +28,11 @@ class Blow(StrEnum):
     DROP = "drop"
     REDIS = "kill Redis"
     STOP = "stop"
-    """Past its lease; then it goes on to say what it was about to say."""
+    """Stop the process until its lease is over; then it continues with its next message."""
 
 
 class Need(StrEnum):
-    """What has to be done, beside running jobs, for the point to be reached."""
+    """Action that makes a process reach the point, in addition to running jobs."""
 
     NOTHING = ""
     END = "tell processes to end"
@@ -48,17 +48,19 @@ class Need(StrEnum):
 
     @property
     def is_met_by_jobs(self) -> bool:
-        """By running them, and as often as one likes."""
+        """Return whether running jobs reach the point any number of times."""
         return self in (Need.NOTHING, Need.CROWD, Need.REFUSED)
 
     @property
     def is_met_often(self) -> bool:
-        """As long as it takes, so that Redis may be killed there, too."""
+        """Return whether the point is reached again and again, so that Redis may be killed there,
+        too.
+        """
         return self.is_met_by_jobs or self in (Need.UNREAD, Need.STUMBLE)
 
     @property
     def is_a_command(self) -> bool:
-        """That somebody types."""
+        """Return whether a user's command reaches the point."""
         return self in (Need.SUBMIT, Need.CANCEL, Need.RESUME, Need.RETRY)
 
 
@@ -97,7 +99,7 @@ SCRIPTS: dict[str, dict[str, Need]] = {
     "retry": {CLIENT: Need.RETRY},
     "stumble": {SUPERVISOR: Need.STUMBLE},
 }
-"""Who runs which script of the store, and what it takes."""
+"""Scripts of the store by kind of process, with the needed action."""
 UNTRIED = {
     "presence": "reads only",
     "at_work": "reads only",
@@ -118,8 +120,8 @@ PUBLISHES: dict[str, dict[str, Need]] = {
     SUBMISSIONS_QUEUE: {SUPERVISOR: Need.LOSE, CLIENT: Need.SUBMIT},
     THINK_QUEUE: {SUPERVISOR: Need.CROWD},
 }
-"""Who publishes what: to a queue, or a group of handoffs to the specialists'. A worker's
-wake-ups are the bodies of chords.
+"""Published messages by kind of process: to a queue, or a group of handoffs to the specialists'
+queues. A worker's wake-ups are the bodies of chords.
 """
 OTHERS: dict[str, dict[str, Need]] = {
     "ack": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
@@ -130,11 +132,11 @@ OTHERS: dict[str, dict[str, Need]] = {
 
 
 STOPPED_BEFORE = ("turn", "finish", "commit")
-"""What must be refused when it is said too late."""
+"""Scripts that must be refused when they run too late."""
 
 
 def scripts() -> set[str]:
-    """The store's scripts, by what is in its folder."""
+    """Return the store's scripts by the files of its folder."""
     names = {
         path.name.removesuffix(".lua")
         for path in (files("handoff_queue.shared.store") / "lua").iterdir()
@@ -144,9 +146,7 @@ def scripts() -> set[str]:
 
 
 def cases() -> list[Case]:
-    """All of them. First those with needs that are met one by one, so that all the others are
-    tried beside them.
-    """
+    """Return all cases. Cases with rare needs come first, so that all other cases run next to them."""
     return sorted(
         _cases(),
         key=lambda case: (

@@ -1,5 +1,5 @@
-"""All failpoints on one fleet with jobs on it all the while: arm, wait until somebody comes
-by, see to it that somebody does.
+"""A run of all failpoints on one fleet with constant jobs: arm a point, and make a process reach
+it.
 """
 
 from __future__ import annotations
@@ -27,36 +27,38 @@ from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 ARMED_AT_ONCE = 5
-"""Beside those of commands."""
+"""Armed points in addition to the points of commands."""
 JOBS_AT_ONCE = 8
 CROWD = 24
-"""Jobs at once where supervisors are to run out of slots to think: three of them have two each."""
+"""Jobs at once that use up the role slots of supervisors: three supervisors have two slots each."""
 OFTEN = 0.3
 """Of a job's calls something is wrong with, where the provider is to turn many away."""
 GIVEN_UP_AFTER_S = 120.0
-"""Nobody has come by, on a machine that has other things to do."""
+"""Seconds until an armed point is given up, on a busy machine."""
 STOPPED_LEASES = 1.6
 """Longer than a lease and the sweep after it, shorter than the watchdog's patience."""
 NUDGE_EVERY_S = 1.5
 STUMBLES_AT = f"script.due.{BEFORE}"
-"""Where a supervisor that carries a job on finds a defect of ours."""
+"""Point at which a supervisor that continues a job raises an internal error."""
 
 
 @dataclass(slots=True)
 class Armed:
-    """A case that waits for somebody to come by."""
+    """A case whose point is armed."""
 
     case: Case
     since: float
     errand: Errand | None = None
-    """What a person does meanwhile."""
+    """Command of the user during the case."""
     is_tried: bool = False
-    """Somebody came by, or it was given up."""
+    """True after a process reached the point, or after it was given up."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """Call `run`; then `strikes` is what has happened, and `not_reached` what has not."""
+    """A run of cases. After `run`, `strikes` holds the actions, and `not_reached` the unreached
+    points.
+    """
 
     on: Stage[System]
     seed: int
@@ -74,7 +76,7 @@ class Trial:
     _next_job: PlannedJob | None = None
 
     def run(self, cases: Sequence[Case]) -> None:
-        """Try all of them, several at once."""
+        """Try all cases, several at once."""
         points_in(self.on.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
         self._jobs = _endless(self.seed, self.draw)
         self._stops = Stops(self.strikes)
@@ -98,8 +100,8 @@ class Trial:
             time.sleep(LOOK_EVERY_S)
 
     def _next(self, waiting: Sequence[Case]) -> Case | None:
-        """One that can be armed now: somebody must be left to come by, and be there again
-        before the next blow.
+        """Return a case that can be armed now. Enough processes must be left to reach its point,
+        and to recover before the next action.
         """
         armed = [one.case for one in self._armed]
         if sum(
@@ -141,7 +143,7 @@ class Trial:
             f"kill {self.on.fleet.look()[REDIS]}" if case.blow is Blow.REDIS else case.blow.value
         )
         folder = self.on.fleet.points(case.kind)
-        for taken in folder.glob(f"{case.point}@*"):  # somebody has stumbled there
+        for taken in folder.glob(f"{case.point}@*"):  # a process has failed at that point
             taken.unlink()
         arm(folder, case.point, order)
         errand = Errand(self._here, case, self._jobs) if case.need.is_a_command else None
@@ -155,7 +157,7 @@ class Trial:
         return armed.errand.go_on(is_tried=armed.is_tried)
 
     def _see(self, armed: Armed) -> None:
-        """Whether somebody has come by."""
+        """Check whether a process has reached the point."""
         folder, case = self.on.fleet.points(armed.case.kind), armed.case
         taken = next(folder.glob(f"{case.point}@*"), None)
         if taken is not None:
@@ -199,7 +201,7 @@ class Trial:
         return any(one.case.need is need for one in self._armed)
 
     def _nudge(self) -> None:
-        """What makes somebody come by."""
+        """Start the work that makes a process reach the point."""
         needs = {one.case.need: one.case.kind for one in self._armed}
         if Need.LOSE in needs:
             with suppress(StoreError), in_our_words():
@@ -214,8 +216,8 @@ class Trial:
         self._stumble(is_needed=Need.STUMBLE in needs)
 
     def _stumble(self, *, is_needed: bool) -> None:
-        """Have a supervisor find a defect of ours, where nothing else is tried, and as long as
-        that is needed.
+        """Make a supervisor raise an internal error while no other case runs, for the time that
+        this is needed.
         """
         if any((one.case.kind, one.case.point) == (SUPERVISOR, STUMBLES_AT) for one in self._armed):
             return

@@ -1,5 +1,5 @@
-"""What is hunted: a private Redis with an append-only file, several supervisors and workers,
-whatever system they are of.
+"""The fleet under attack: a private Redis with an append-only file, several supervisors and workers
+of any system.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ READY_WITHIN_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of everything."""
+    """Number of processes and slots."""
 
     workers: int = 4
     supervisors: int = 3
     slots: int = 4
-    """Of each process. Half of a supervisor's may think; beyond that its roles' handoffs go to
-    a queue.
+    """Slots of each process. A supervisor may use half of its slots for roles; further handoffs of
+    roles go to a queue.
     """
     lease_s: float = 3.0
 
 
 @dataclass(slots=True)
 class Fleet:
-    """What is running, and what can be done to it."""
+    """The running processes, and the actions on them."""
 
     folder: Path
     size: Size
@@ -59,11 +59,11 @@ class Fleet:
         return self.processes.pids()
 
     def name_of(self, pid: int) -> str:
-        """Also of one that is gone."""
+        """Return the name of a process, also of an ended one."""
         return self.processes.ever().get(pid, "?")
 
     def is_ready(self, name: str) -> bool:
-        """Whether a process runs and takes work."""
+        """Return whether a process runs and takes work."""
         return self.processes.is_ready(name)
 
     def ready(self, kind: str) -> dict[str, int]:
@@ -85,7 +85,7 @@ class Fleet:
         return False
 
     def points(self, kind: str) -> Path:
-        """Where failpoints of all processes of a kind are armed."""
+        """Return the folder of failpoints for all processes of a kind."""
         return points_in(self.folder, kind)
 
 
@@ -94,8 +94,8 @@ def points_in(folder: Path, kind: str) -> Path:
 
 
 def arm(points: Path, point: str, order: str) -> None:
-    """Whole at once: who comes by between a file and its text would find an order that says
-    nothing, and fail as nobody does.
+    """Arm a point atomically. A process that finds the file without its text would see an empty
+    action.
     """
     written = points / f".{point}"
     written.write_text(order)
@@ -123,7 +123,7 @@ def running_fleet(
         UserError: something does not start.
     """
     with ExitStack() as parts:
-        nursery = nursery_of_celery()  # forked: who is killed is there again in half a second
+        nursery = nursery_of_celery()  # forked: a killed process is back in half a second
         processes = parts.enter_context(Processes(folder, nursery and parts.enter_context(nursery)))
         url = PrivateRedis(processes, folder, is_hunted=True).start()
         _start(processes, folder, environment_of(folder, url, size, model_url), members)
@@ -150,7 +150,7 @@ def _start(
 
 
 def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[str, str]:
-    """Whatever this process's own settings are: a run must not depend on them, and must not
+    """Return the environment of a fleet, independent of this process's settings. A run must not
     reach a model that costs money.
     """
     return {

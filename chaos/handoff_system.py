@@ -1,4 +1,4 @@
-"""This system: jobs by its own client, and what its store says of them."""
+"""This project's system: submits jobs with its client, and reads their records from its store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.client import Client, Request, connect
 
 ASKED = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
-"""What a job is stopped for that needs its user's word."""
+"""Approvals of a job that needs its user's answer."""
 Event = TypeVar("Event")
 
 
@@ -52,11 +52,11 @@ class Ours:
 
     client: Client
     ids: dict[str, JobId] = field(default_factory=dict)
-    """By job's name."""
+    """Job ids by job's name."""
     frozen_at: str = "script.renew.before"
     counted_at: str = "script.finish.after"
     _before: dict[str, JobId] = field(default_factory=dict)
-    """By job's name: what it follows on."""
+    """Earlier job that a job follows, by its name."""
     _turned_down: set[str] = field(default_factory=set)
     """Jobs whose user is known to have been heard: once is enough."""
 
@@ -123,7 +123,9 @@ class Ours:
                     self.client.cancel(standing.job_id)
 
     def _is_to_be_turned_down(self, job: PlannedJob) -> bool:
-        """Once: who was not told whether he was heard looks it up."""
+        """Return whether the user rejects the job's question, once. A user without a confirmation
+        reads the store.
+        """
         if job.shape not in REJECTED or job.name in self._turned_down:
             return False
         return not _of(self.client.store.journal.read(self.ids[job.name]), Rejected)
@@ -253,7 +255,7 @@ def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
 
 
 def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
-    """From when until when it waited for its user's word."""
+    """Return the periods in which the job waited for its user's answer."""
     answered = dict[int, float]()
     for one in events:
         if isinstance(one.event, Approved | Rejected):

@@ -1,5 +1,5 @@
-"""The books of a run: what was promised, held against what the model's server, the journals
-and the killer have written down. Pure.
+"""The invariants of a run: compares the promises with the records of the model's server, the
+journals and the killer. Pure.
 """
 
 from __future__ import annotations
@@ -30,15 +30,13 @@ Handoff = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A handoff whose process was struck while its call was in the air, until the next sign of
-    life of it.
-    """
+    """Recovery of a handoff whose process was struck during a call, until its next heartbeat."""
 
     strike: Strike
     handoff: Handoff
     seconds: float
     is_alone: bool
-    """Nothing else was struck meanwhile."""
+    """True if no other process was struck during the recovery."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +44,19 @@ class Books:
     """Everything that was written down."""
 
     jobs: Sequence[PlannedJob]
-    """Those that users have submitted; their children are in `everyone`."""
+    """Jobs that users submitted; `everyone` adds their children."""
     calls: Sequence[Call]
     strikes: Sequence[Strike]
     stories: Mapping[str, Story]
-    """By job's name, children among them."""
+    """Records by job's name, including children."""
     lease_s: float
     left_behind: Sequence[str] = ()
     not_reached: Sequence[str] | None = None
-    """Failpoints that nobody came by; None: none were tried."""
+    """Failpoints that no process reached; None: the run had no failpoints."""
     not_happened: Sequence[str] = ()
-    """What else was to happen, and could not before the run was over."""
+    """Other planned actions that did not happen before the end of the run."""
     stored_at: Mapping[CallKey, float] = field(default_factory=dict)
-    """When the store was first seen to have the reply to a call."""
+    """Time at which the store was first seen with the reply to a call."""
     held: Mapping[Handoff, Sequence[Held]] = field(default_factory=dict)
     """The claims of each handoff, in order."""
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +73,7 @@ class Books:
 
     @cached_property
     def everyone(self) -> list[PlannedJob]:
-        """All jobs that there were: a child may never have begun, if nobody came to need it."""
+        """Return all jobs. A child may never have begun, if no handoff needed it."""
         return [
             one
             for job in self.jobs
@@ -89,7 +87,7 @@ class Books:
 
     @property
     def modes(self) -> dict[str, int]:
-        """How many users' jobs were supervised in which way."""
+        """Return the number of users' jobs by mode."""
         return {
             mode.value: count
             for mode in Mode
@@ -150,8 +148,8 @@ class Books:
         return ""
 
     def _struck_looks(self, name: str) -> int:
-        """Strikes that may have ended a look at a job. Which looks there were nobody has
-        written down.
+        """Return the strikes that may have ended an evaluation of a job. Evaluations are not
+        recorded.
         """
         began = min((call.at for call in self.calls if call.key.job == name), default=inf)
         ends = (
@@ -178,10 +176,10 @@ class Books:
 
     @cached_property
     def needed(self) -> int:
-        """The calls of a run of the same jobs in which only the planned trouble of the
-        provider happens. What may be left out counts if it
-        was made: which of several results are enough, which look at a plan finds all of them,
-        and how far a job has come that is cancelled, is a matter of time.
+        """Return the calls of a run of the same jobs with only the provider's planned faults.
+
+        An optional call counts if it was made. Timing decides which results satisfy a join, which
+        evaluation finds all results, and how far a cancelled job has come.
         """
         return sum(min(job.most_calls, self._needs(job)) for job in self.everyone)
 
@@ -217,9 +215,7 @@ class Books:
 
     @cached_property
     def unexplained(self) -> list[CallKey]:
-        """Calls that were repeated though nobody with that call in the air was struck between
-        the one and the other.
-        """
+        """Return the repeated calls without a strike on their process between two copies."""
         return [
             key
             for key, surplus in self._surplus.items()
@@ -227,8 +223,8 @@ class Books:
         ]
 
     def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
-        """For each time that it was repeated, what explains it. That it was made again after a
-        planned trouble is none.
+        """Yield the strikes that explain each repetition. A repetition after the provider's planned
+        fault needs no explanation.
         """
         copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
         planned = len(copies) - self._surplus[key]
@@ -236,7 +232,7 @@ class Books:
             yield [strike for strike in self.strikes if self._explains(strike, one, two)]
 
     def story_of(self, key: CallKey) -> str:
-        """A call's copies, and what happened meanwhile: seconds after the first."""
+        """Return a call's copies and the events between them, in seconds after the first."""
         copies = [call for call in self._by_handoff[key.job, key.handoff] if call.key == key]
         began = copies[0].at
         calls = [
@@ -262,7 +258,7 @@ class Books:
 
     def _explains(self, strike: Strike, one: Call, two: Call) -> bool:
         if self._air.has_held_back(strike, two, one.at):
-            return True  # another made it meanwhile
+            return True  # another process made the call in the meantime
         return strike.at <= two.at and self._air.had(one, strike) and not self._air.is_too_late(two)
 
     @cached_property
@@ -294,7 +290,7 @@ class Books:
 
     @property
     def was_hit(self) -> bool:
-        """Whether any strike hit a process that was at work on a handoff."""
+        """Return whether any strike hit a process with a running handoff."""
         return any(self._hit_by(strike) for strike in self.strikes)
 
     def _hit_by(self, strike: Strike) -> list[Handoff]:
@@ -307,7 +303,7 @@ class Books:
         ]
 
     def _ends_of(self, handoff: Handoff) -> tuple[float, ...]:
-        """When there is nothing more to be done for a handoff."""
+        """Return the times after which a handoff needs no more work."""
         story = self.stories[handoff[0]]
         given_up = (story.given_up_at[handoff[1]],) if handoff[1] in story.given_up_at else ()
         return (*story.finished_at.get(handoff[1], ()), *given_up, *story.ended_at)
@@ -336,12 +332,12 @@ class Books:
 
     @property
     def longest_recovery_s(self) -> float | None:
-        """Where nothing else was struck meanwhile; None: it was nowhere so."""
+        """Return the longest recovery without another strike; None if there was no such recovery."""
         return max((one.seconds for one in self.recoveries if one.is_alone), default=None)
 
     @property
     def longest_recovery_in_a_row_s(self) -> float | None:
-        """Where something else was, too: each strike may begin it anew."""
+        """Return the longest recovery with other strikes, each of which may restart it."""
         return max((one.seconds for one in self.recoveries), default=None)
 
     @property
@@ -350,7 +346,7 @@ class Books:
 
     @cached_property
     def for_nobody(self) -> list[str]:
-        """Calls that came in when nobody waited for what they were to bring."""
+        """Return calls that arrived when no job needed their results."""
         quiet = Quiet({job.name: job for job in self.everyone}, self.stories)
         found = []
         for call in self.calls:
@@ -376,7 +372,7 @@ def _answered(call: Call, began: float) -> str:
 
 
 def _is_of_the_struck(call: Call, strike: Strike) -> bool:
-    """The server read it after the strike, but it is what the struck process had in the air:
-    no sign of life.
+    """Return whether the call was in flight from the struck process. The server read it after the
+    strike, so it is no heartbeat.
     """
     return call.at <= strike.until and strike.hits(call.process)

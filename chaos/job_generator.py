@@ -24,7 +24,7 @@ WHERE = "chaos"
 
 
 def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
-    """And the lines that a step of it is done for."""
+    """Return the workflow of a job, and the lines that its step is repeated over."""
     is_repeated = job.shape is Shape.REPEATED
     copies = [step for step in job.steps if is_repeated and step.id.startswith(f"{REPEATED}_")]
     written = [
@@ -76,19 +76,19 @@ def _for_each_line(step: PlannedStep) -> WorkflowStep:
 
 
 NOT_ALL_ROUND = ("analyst", "writer")
-"""Where the generalist is to stand in."""
+"""Specialists for jobs in which the generalist replaces another specialist."""
 TIGHT_SPECIALIST = "writer"
 TIGHT_STEPS = "abcdefghjklm"
 """Without an i, which is a word that says as little as a: the planner would be told that it
 asks for the same twice.
 """
 LINES = 3
-"""Of a step that is repeated."""
+"""Lines that a step is repeated over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What the jobs of a run are drawn from."""
+    """Kinds of jobs that a run draws from."""
 
     shapes: tuple[Shape, ...]
     modes: tuple[Mode, ...]
@@ -96,11 +96,11 @@ class Draw:
 
 EVERYTHING = Draw(tuple(shapes_in(list(Mode))), tuple(Mode))
 ONLY_CHORDS = Draw(CHORDS, (Mode.TEAM,))
-"""What the control is given, and what a run of ours is given that is to be held against it."""
+"""Jobs for the control, and for a run of this system that is compared with it."""
 
 
 def only(modes: Collection[Mode]) -> Draw:
-    """Whatever can be in these modes."""
+    """Return all kinds of jobs that these modes allow."""
     return Draw(tuple(shapes_in(modes)), tuple(mode for mode in Mode if mode in modes))
 
 
@@ -155,7 +155,7 @@ class _Drawing:
         return PlannedStep(id_, SUB_SUPERVISOR, team=child)
 
     def next_after(self, name: str) -> PlannedJob:
-        """What follows on a job of this name."""
+        """Return the job that follows the job of this name."""
         shape, mode = self.dice.choice(((Shape.PARALLEL, Mode.TEAM), (Shape.ALONE, Mode.SINGLE)))
         name = f"{name}-then"
         return PlannedJob(name, shape, self.steps(shape, name), self.seed, mode=mode)

@@ -1,5 +1,5 @@
-"""The killer: seeded, and never tired. What it can reach is chance; what it does next, and how
-long after, is not.
+"""The killer, with a seed. Timing decides which process it hits; the seed decides its next action
+and the delay.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHARES = {
     Fault.FREEZE: 2,
     Fault.END: 3,
 }
-"""How often it does what. Counted are those that kill."""
+"""Relative frequency of each action. Only killing actions count."""
 PAUSE_S = (0.2, 1.6)
 """Between two faults, as long as enough is left to strike at."""
 FREEZE_LEASES = 5
@@ -44,9 +44,7 @@ QUEUES = (*SPECIALISTS, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What is done next. `dice` are its own, so that what it hits has no influence on what
-    comes after it.
-    """
+    """The next action. It has its own `dice`, so that its target has no influence on later actions."""
 
     fault: Fault
     pause_s: float
@@ -65,15 +63,15 @@ def order_of(seed: int) -> Iterator[Next]:
 
 @dataclass(slots=True)
 class Killer:
-    """Call `go_on` again and again; `strikes` is what it has done."""
+    """Call `go_on` repeatedly; `strikes` holds the actions so far."""
 
     fleet: Fleet
     order: Iterator[Next]
     frozen_at: str
-    """Where a frozen worker freezes: it has work in its hands then."""
+    """Point at which a frozen worker freezes, while it runs a handoff."""
     strikes: list[Strike] = field(default_factory=list)
     not_happened: list[str] = field(default_factory=list)
-    """What was armed for somebody to come by, and nobody did."""
+    """Armed points that no process reached."""
     _next_at: float = 0.0
     _stops: Stops = field(init=False)
 
@@ -100,7 +98,7 @@ class Killer:
         self._stops.wake()
         armed = self.fleet.points(WORKER) / self.frozen_at
         if armed.exists():
-            with suppress(FileNotFoundError):  # somebody has come by just now
+            with suppress(FileNotFoundError):  # a process has just reached the point
                 armed.unlink()
                 self.not_happened.append(f"{Fault.FREEZE} at {self.frozen_at} of a {WORKER}")
         self._note_frozen()
@@ -189,14 +187,14 @@ class Killer:
 
 
 def cut_connections(client: Any, dice: random.Random) -> None:
-    """Half of all of them."""
+    """Cut half of all connections."""
     for connection in client.client_list():
         if dice.random() < 0.5:
             client.client_kill_filter(_id=connection["id"])
 
 
 def deliver_twice(client: Any, dice: random.Random) -> None:
-    """Copies of what waits in a queue, and of half of what somebody is at work on."""
+    """Copy the messages of a queue, and half of the unacknowledged messages."""
     for queue in QUEUES:
         for message in client.lrange(queue, 0, 2):
             client.rpush(queue, without_a_place(json.loads(message)))

@@ -1,5 +1,5 @@
-"""What is left in Redis when every job has ended: a run, or a test, that leaves something for
-ever fails.
+"""Leaks: keys in Redis that should be gone when every job has ended. A run or a test with a leak
+fails.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from typing import Any
 
 KEPT_FOR_EVER = (
-    r"handoff:due",  # what must be woken: emptied by ending jobs
+    r"handoff:due",  # due jobs: the end of a job removes its entry
     r"handoff:jobs",  # one entry a job, removed with retention
     r"handoff:queues",  # one field a queue
-    # one entry a handoff that nobody has claimed yet, or a wake-up that nobody has taken yet
+    # one entry for each unclaimed handoff, and for each wake-up in a queue
     r"handoff:waiting:.+",
     r"handoff:paused",  # one field a paused role
     r"handoff:held:.+",  # one entry a handoff of a paused role; gone when the role is resumed
-    # one entry for what is being published, or was taken and not claimed or looked at yet
+    # one entry for each message that is being published, or was taken without a claim or evaluation
     r"handoff:out:.+",
-    r"handoff:fair:.+",  # what waits in a queue, and in which order
+    r"handoff:fair:.+",  # order of the messages in a queue
     r"handoff:caps",  # five fields
     r"handoff:silence",  # four fields
 )
@@ -29,7 +29,7 @@ each that is not acknowledged yet.
 
 
 def keys_for_ever(client: Any) -> list[str]:
-    """The keys of ours and of Celery's without a TTL, but for those that must not have one."""
+    """Return our keys and Celery's keys without a TTL, except for keys that must not have one."""
     names = sorted(
         name.decode() for name in client.scan_iter(count=1_000) if name.decode().startswith(OURS)
     )
@@ -43,19 +43,20 @@ def keys_for_ever(client: Any) -> list[str]:
 
 
 RESERVED = ("reserved_turns", "reserved_tokens", "reserved_usd")
-"""What a job's books, and a day's, have set aside for calls."""
+"""Fields of a job's and a day's budget that hold reservations for calls."""
 RESERVATION = ("r_turns", "r_in", "r_out", "r_usd", "r_day")
 """A handoff's own."""
 UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
-"""kombu's: what was delivered and not acknowledged, and when it is to be delivered again."""
+"""kombu's keys: unacknowledged messages, and their redelivery times."""
 
 
 def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
-    """What should be gone when every job has ended: wake-ups, waits, turns, reservations,
-    messages, keys without a TTL.
+    """Return leaks after all jobs have ended: wake-ups, waits, turns, reservations, messages, keys
+    without a TTL.
 
-    `was_struck`: processes were killed. What they had in their hands Celery takes back in its
-    own time, if it is in its index.
+    Args:
+        was_struck: True if processes were killed. Celery redelivers their messages later, if
+            its index has them.
     """
     names = [name.decode() for name in client.scan_iter(match="handoff:*", count=1_000)]
     found = [f"{name}: no TTL" for name in keys_for_ever(client)]

@@ -33,8 +33,8 @@ from handoff_queue.shared.store.redis.connection import INSIST_EVERY_S
 
 
 def taken_out(client: Any, queue: str, element: bytes) -> bytes:
-    """The message that a worker would have got for this element of the queue, on the hands of
-    one that has died with it.
+    """Take the message that a worker would receive for this element of the queue, as a worker that
+    dies with it.
     """
     popped = json.loads(element)
     if element.endswith(ALONE) or is_for(popped) is None:
@@ -46,13 +46,13 @@ def taken_out(client: Any, queue: str, element: bytes) -> bytes:
 
 
 def lose_all(client: Any, queue: str) -> None:
-    """As if it had never been published."""
+    """Delete all messages of a queue."""
     fair = keys.FAIR + queue
     client.delete(queue, fair, f"{fair}:messages", f"{fair}:next")
 
 
 def without_a_place(message: Mapping[str, Any]) -> str:
-    """A copy that is delivered itself, whatever waits in its queue."""
+    """Return a copy without a place in the fair order, which is delivered as it is."""
     return json.dumps(
         {
             **message,
@@ -62,13 +62,11 @@ def without_a_place(message: Mapping[str, Any]) -> str:
 
 
 ARRIVES_WITHIN_S = 0.5
-"""A call is written down when the server has read it, which may be after the death of who made
-it; its successor is not there so soon.
+"""Seconds between the death of a caller and the record of its last call: the server may read the
+call after the death. A replacement process needs longer to start.
 """
 DIES_WITHIN_S = 0.05
-"""What is said to Redis in the moment in which it is killed may still be answered; it is not
-there again so soon.
-"""
+"""Seconds in which Redis may still answer after its kill. It needs longer to restart."""
 EVERYBODY = "*"
 """The target of what hits all processes at once: Redis is gone, connections are cut."""
 
@@ -103,9 +101,9 @@ class Strike:
     point: str = ""
     """The failpoint, if it was at one."""
     lasts_s: float = 0.0
-    """How long the target was stopped or frozen."""
+    """Seconds for which the target was stopped or frozen."""
     outage_s: float = 0.0
-    """How long nothing could be said to Redis, the next try included."""
+    """Seconds for which Redis was unreachable, including the next try."""
 
     @property
     def until(self) -> float:
@@ -147,23 +145,23 @@ USAGE: Json = {"input_tokens": 100, "output_tokens": 20}
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server answers."""
+    """Answer of the server."""
 
     blocks: tuple[Json, ...] = ()
     stop_reason: str | None = "end_turn"
     usage: Json = field(default_factory=lambda: dict(USAGE))
     model: str | None = None
-    """None: the one that was asked for."""
+    """None: the requested model."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: str | None = None
     """Sent as it is, instead of a reply (errors, garbage)."""
     chunk_chars: int = 12
     cut_after_events: int | None = None
-    """The connection breaks after so many events."""
+    """Number of events after which the connection breaks."""
     stall: threading.Event | None = None
-    """Before the end of the stream, the server waits for this, however long it takes: what a
-    test holds does not go on by itself.
+    """Event that the server waits for before the end of the stream, without a time limit: a reply
+    that a test holds does not continue by itself.
     """
     takes_s: float = 0.0
     """As long as this takes, the end of the stream is out, or the answer if it is no stream."""
@@ -250,16 +248,16 @@ class MessagesServer:
     """Serves the script on a free port while the `with` block lasts."""
 
     raises = True
-    """Whether the end of the `with` block raises `BrokenRules`."""
+    """True if the end of the `with` block raises `BrokenRules`."""
 
     def __init__(self, script: Script, host: str = "127.0.0.1", *, tolerates: str = "") -> None:
         """Make a server; entering the `with` block starts it.
 
         Args:
-            script: Returns the reply to a request.
-            host: Another address of this machine, for clients in containers.
-            tolerates: Why this server takes requests that break the API's rules. Empty: it
-            refuses them.
+            script: returns the reply to a request.
+            host: another address of this machine, for clients in containers.
+            tolerates: reason why this server accepts requests that break the API's rules. Empty: it
+                refuses them.
         """
         self.script = script
         self.violations: list[str] = []
@@ -309,7 +307,7 @@ class MessagesServer:
         return fails(400, broken[0], "invalid_request_error") if broken else None
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
-        """What a request gets; from many threads."""
+        """Return the reply to a request; called from many threads."""
         self.requests.append(request)
         self.headers.append(dict(headers))
         return self.script(request)
@@ -322,7 +320,7 @@ class MessagesServer:
                 length = int(self.headers["content-length"])
                 if (
                     len(body := self.rfile.read(length)) < length
-                ):  # who asks was killed while asking
+                ):  # the caller was killed during the request
                     self.close_connection = True
                     return
                 request = json.loads(body)

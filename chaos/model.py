@@ -24,29 +24,29 @@ LIMITS = {
     "anthropic-ratelimit-requests-limit": "100000",
     "anthropic-ratelimit-requests-remaining": "99999",
 }
-"""Nobody has to wait, but everybody must count."""
+"""Limits that are never reached, so that every process must count but no process waits."""
 NOTHING = Usage()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request that came in. `at`: Unix seconds; `process`: the name of the one that made it."""
+    """One request. `at`: Unix seconds; `process`: the name of the calling process."""
 
     key: CallKey
     process: str
     at: float
     tokens: int = 0
-    """That it was paid for; none for one that was turned away."""
+    """Paid tokens; 0 for a refused request."""
     microusd: int = 0
     """The same in money."""
     out_at: float | None = None
-    """When its answer's last byte had left; None: it had not when the run was over."""
+    """Time at which the last byte of the answer had left; None: not before the end of the run."""
     was_heard: bool = True
-    """Whoever called was still there then."""
+    """True if the caller was still connected then."""
 
 
 class Model(MessagesServer):
-    """Answers every call of these jobs; more can be added while it runs."""
+    """Answers every call of its jobs; more jobs can be added while it runs."""
 
     raises = False
     """The report of the run names the requests that broke a rule."""

@@ -1,5 +1,5 @@
-"""A job of a run: its mode and steps, what it may spend, and how long its model calls take.
-Pure. `chaos.job_generator` draws them.
+"""A job of a run: its mode and steps, its budget, and the durations of its model calls. Pure.
+`chaos.job_generator` draws the jobs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from handoff_queue.shared.types.usage import Usage
 SPECIALISTS = ("generalist", "analyst", "writer")
 FACT_CHECKER = "analyst"
 ROOMY_TURNS = 60
-"""A budget that no other job comes near, whatever is repeated."""
+"""A budget that no other job reaches with any number of repetitions."""
 ROOMY_TREE_TURNS = 240
 """The same for a tree, of which each child has a slice."""
 UNTIL_CANCELLED_S = 30.0
 """Time enough to type `handoff cancel`, on a machine that has other things to do, too."""
 LATE_S = 2.5
-"""A call of who is not waited for. Its steps take several."""
+"""Seconds of a call of a late step, which has several calls."""
 TROUBLE_SHARE = 0.06
-"""Of all model calls."""
+"""Share of all model calls."""
 TAKES_S = (0.02, 0.2, 0.5, 0.9)
 """Model calls: long enough for kills to find some in the air."""
 TENANTS = ("ann", "bob", "cyd")
@@ -45,14 +45,14 @@ GREEDY_USAGE = Usage(input_tokens=4_000, output_tokens=6_000)
 6,500 to 11,100, and 8,192).
 """
 TIGHT_USAGE = Usage(input_tokens=36_500, output_tokens=47_500)
-"""Such a job's budget. Half is kept for the review, which has twelve results to read and could
-cost more than that; beside the plan and one step, the worst case of one more fits into the
-other half, beside the plan and two steps it does not.
+"""Budget of a tight job. Half is reserved for the review, which has twelve results to read and
+could cost more. The worst case of one more call fits into the other half next to the plan and
+one step, but not next to the plan and two steps.
 """
 
 
 class Trouble(StrEnum):
-    """What the provider does to the first try of a call."""
+    """The provider's fault at the first try of a call."""
 
     BUSY = "429"
     OVERLOADED = "529"
@@ -61,7 +61,7 @@ class Trouble(StrEnum):
 
 
 class Says(StrEnum):
-    """What an attempt at a step comes to, as its specialist says it."""
+    """Outcome of an attempt at a step, in its specialist's words."""
 
     OK = "ok"
     FAILED = "failed"
@@ -70,29 +70,29 @@ class Says(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One step: its specialist, what it waits for, its turns."""
+    """One step: its specialist, its dependencies, its turns."""
 
     id: str
     specialist: str
     after: tuple[str, ...] = ()
     turns: int = 1
-    """Of its first attempt; a later one takes one."""
+    """Turns of its first attempt; later attempts take one turn."""
     attempts: tuple[Says, ...] = (Says.OK,)
     enough: int | None = None
-    """So many results of `after` do; None: all."""
+    """Number of results of `after` that suffice; None: all."""
     team: PlannedJob | None = None
     """The child job that does it."""
     is_added: bool = False
-    """By the replanner."""
+    """True if the replanner adds it."""
     is_dropped: bool = False
-    """By the replanner, unless it has begun by then."""
+    """True if the replanner drops it, unless it has begun."""
 
     helps: str = ""
     """The step whose need it meets: the planner adds it then."""
 
     @property
     def last(self) -> str:
-        """The handoff whose result stands, if nobody sends it back."""
+        """Return the handoff whose result stands, if the step is not sent back."""
         return f"{self.id}.{len(self.attempts)}"
 
     @property
@@ -103,7 +103,7 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True, order=True)
 class CallKey:
-    """What a model call was for. `handoff`: the handoff's id; `turn`: from 1, replies only."""
+    """Purpose of a model call. `handoff`: the handoff's id; `turn`: from 1, replies only."""
 
     job: str
     handoff: str
@@ -149,12 +149,12 @@ class PlannedJob:
 
     @property
     def is_planned(self) -> bool:
-        """By a planner."""
+        """Return whether a planner plans the job."""
         return self.mode in PLANNED and self.shape is not Shape.ALONE
 
     @property
     def has_team(self) -> bool:
-        """Whether an assessor looks at its results."""
+        """Return whether an assessor reviews its results."""
         return self.is_planned or self.mode is Mode.PIPELINE
 
     @property
@@ -184,12 +184,12 @@ class PlannedJob:
 
     @property
     def model(self) -> str | None:
-        """Of all its agents; None: each has its own."""
+        """Return the model of all its agents; None: each has its own."""
         return TIGHT_MODEL if self.shape is Shape.TIGHT_MONEY else None
 
     @property
     def usage(self) -> Usage:
-        """What each of its calls uses."""
+        """Return the usage of each of its calls."""
         return (
             GREEDY_USAGE if self.shape in (Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY) else PLAIN_USAGE
         )
@@ -203,7 +203,7 @@ class PlannedJob:
                 yield from step.team.family
 
     def tries(self, key: CallKey) -> int:
-        """How often this call is made before it is answered."""
+        """Return the number of tries until the call is answered."""
         return 1 + (self.trouble(key) is not None)
 
     def trouble(self, key: CallKey) -> Trouble | None:
@@ -223,7 +223,7 @@ class PlannedJob:
         )
 
     def takes_s(self, key: CallKey) -> float:
-        """How long the server takes for this call."""
+        """Return the seconds that the server takes for this call."""
         is_plan = key.handoff.startswith(("planner", "router"))
         if self.shape in (Shape.CANCELLED, Shape.CALLED_OFF) and not is_plan:
             return UNTIL_CANCELLED_S
@@ -234,7 +234,7 @@ class PlannedJob:
 
 
 def price_of(usage: Usage, model: str) -> int:
-    """In micro-dollars, by the same list as the system's."""
+    """Return the price in micro-dollars, by the system's price list."""
     price = Prices().cost_microusd(usage, model)
     assert price is not None, f"{model} has no price"
     return price

@@ -15,8 +15,8 @@ from handoff_queue.chaos.messages_server import Strike
 
 @dataclass(slots=True)
 class Stops:
-    """`strikes`: the run's. A stop stands there for as long as it is to be, and when it is
-    over for as long as it was.
+    """Pauses of processes. The run's `strikes` hold a pause with its planned duration, and after it
+    with its real one.
     """
 
     strikes: list[Strike]
@@ -24,7 +24,7 @@ class Stops:
 
     @property
     def targets(self) -> set[str]:
-        """Who is stopped."""
+        """Return the paused processes."""
         return {strike.target for strike in self._by_pid.values()}
 
     def add(self, pid: int, strike: Strike) -> None:

@@ -1,5 +1,5 @@
-"""The books as a table for people, as JSON for programs, and as a verdict: every promise, what
-it allows, and what there was.
+"""Report of a run: the invariants as a table, as JSON, and as a verdict on every promise with its
+limit and the measured value.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from handoff_queue.chaos.run import Control
 from handoff_queue.chaos.system import OVERRUNS
 
 RECOVERY_S = 5.0
-"""Beside the lease: what is promised."""
+"""Promised seconds of recovery, in addition to the lease."""
 SHOWN = 5
-"""Names of what has broken a promise."""
+"""Names that are shown for a broken promise."""
 
 
 NOT_THERE = "not there"
@@ -35,7 +35,7 @@ class Promise:
 
 
 def promises_of(books: Books) -> list[Promise]:
-    """Every promise that a run can break; one that the system does not make stands there as such."""
+    """Return every promise that a run can break. A promise that the system does not make is named."""
     found = _promises_of(books)
     return [
         replace(one, figure="-", allowed=NOT_THERE, is_kept=True, broken_by=())
@@ -81,7 +81,9 @@ def _promises_of(books: Books) -> list[Promise]:
 
 
 def _recovery(books: Books) -> Promise:
-    """One that was not measured is not kept, if anything was hit."""
+    """Return the promise of recovery. It is not kept if processes were hit and no recovery was
+    measured.
+    """
     within = books.lease_s + RECOVERY_S
     late = [
         f"{one.strike.fault} {one.strike.target} {one.strike.point}: {' '.join(one.handoff)} after {one.seconds:.1f} s"
@@ -107,7 +109,7 @@ def is_kept(books: Books) -> bool:
 
 
 def table_of(books: Books) -> str:
-    """For a terminal, and as Markdown."""
+    """Return the table for a terminal, which is valid Markdown."""
     done = ", ".join(f"{count} x {fault}" for fault in Fault if (count := books.count(fault)))
     lines = ["| | | allowed | |", "|---|---|---|---|", f"| faults | {done or 'none'} | | |"]
     lines.append(f"| jobs submitted, ended | {len(books.jobs)}, {books.ended} | all | |")
@@ -146,7 +148,9 @@ def _verdict(promise: Promise) -> str:
 
 
 def control_table(control: Control) -> str:
-    """Plain Celery under kills, at failpoints, and in each hole beside this system."""
+    """Return the table of plain Celery under kills, at failpoints, and in each gap, next to this
+    system.
+    """
     parts = (
         ("under kills", table_of(control.kills)),
         ("at failpoints", table_of(control.failpoints)),

@@ -1,5 +1,5 @@
-"""What a run does: jobs go in while the killer is at work, or while every failpoint is tried;
-then the books are closed.
+"""A chaos run: jobs are submitted while the killer strikes, or while every failpoint is tried. Then
+the invariants are checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AT_ONCE = 12
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is to be run."""
+    """Options of a run."""
 
     seed: int
     jobs: int = 50
@@ -38,7 +38,7 @@ class Options:
     alone: int = ALONE
     size: Size = field(default_factory=Size)
     draw: Draw | None = None
-    """What the jobs are drawn from; None: all that the system can be given."""
+    """Kinds of jobs to draw from; None: all kinds that the system supports."""
 
 
 def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
@@ -141,9 +141,7 @@ def try_failpoints_in_plain_celery(
 
 
 def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], list[Case]]:
-    """Of these failpoints of ours those that this system has, as they are called there, and
-    those that it has not.
-    """
+    """Return the failpoints that this system has, under its names, and the missing ones."""
     points = {case: system.point(case.point, case.kind) for case in wanted}
     there = dict.fromkeys(replace(case, point=point) for case, point in points.items() if point)
     return list(there), [case for case, point in points.items() if not point]
@@ -177,7 +175,7 @@ class Control:
     kills: Books
     failpoints: Books
     holes: dict[str, dict[holes.Hole, holes.Outcome]]
-    """By system: plain Celery's, and ours beside it."""
+    """Outcomes by system: plain Celery's, and ours for comparison."""
 
 
 def control(options: Options, tell: Tell) -> Control:

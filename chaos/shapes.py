@@ -1,4 +1,4 @@
-"""What a job of a run can be like, and the modes that this can be in. Pure."""
+"""Shapes of the jobs of a run, and their possible modes. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 
 
 class Shape(StrEnum):
-    """What a job is like."""
+    """Shape of a job."""
 
     PARALLEL = "parallel"
     """Three steps at once."""
@@ -26,23 +26,23 @@ class Shape(StrEnum):
     TIGHT = "tight"
     """Twelve steps at once on a budget of four calls."""
     TIGHT_TOKENS = "tight in tokens"
-    """The same on a budget of tokens: what has gone, and the most that a third step's call
-    could use, is too much.
+    """A tight budget of tokens: the spent tokens and the upper bound of a third step's call exceed
+    it.
     """
     TIGHT_MONEY = "tight in money"
     """The same on a budget of money."""
     CANCELLED = "cancelled"
-    """Three steps at once, and its user thinks better of it, and types so: no seed has one."""
+    """Three steps at once, then its user types `handoff cancel`. No seed draws it."""
     ALONE = "alone"
     """The whole request is one step of one specialist."""
     REPEATED = "repeated"
-    """A step for each of several lines, then one that has all of their results."""
+    """A step for each of several lines, then a step with all of their results."""
     JOINED = "joined"
-    """Two of three are enough for the next; the third is late, and a team of its own in half
-    of them.
+    """Two of three results suffice for the next step; the third is late, and is a team in half of
+    the jobs.
     """
     TEAMS = "teams"
-    """A step is a child job; in half of them a step of that is one, too."""
+    """A step is a child job. In half of the jobs a step of that child is a child job, too."""
     TIGHT_TREE = "tight tree"
     """Two child jobs of twelve steps each, on a budget of ten calls for all three jobs."""
     CALLED_OFF = "called off"
@@ -50,19 +50,20 @@ class Shape(StrEnum):
     NEEDY = "needy"
     """A step asks for something, and the planner answers it."""
     FAILING = "failing"
-    """A step fails once; or three times, and somebody else does it."""
+    """A step fails once; or three times, and another specialist does it."""
     DISPUTED = "disputed"
     """Two steps contradict each other, and the judge decides."""
     HELPED = "helped"
     """A step asks for something, and the planner adds a step that finds it out."""
     OVERRULED = "overruled"
-    """A reviewer insists on what a step does not mend, and the judge decides for the step."""
+    """A reviewer repeats a point that a step does not correct, and the judge decides for the step.
+    """
     UPHELD = "upheld"
     """The same, and the judge decides for the reviewer: the step is done once more."""
     CHECKED = "checked"
     """A specialist looks at the facts of its answer before this leaves, and passes them."""
     VETOED = "vetoed"
-    """The same finds one of them wrong, once."""
+    """A check finds a result wrong, once."""
     REJECTED_PLAN = "plan rejected"
     """Its user does not want its first plan, and approves of the next."""
     REJECTED_RESEARCH = "research rejected"
@@ -76,7 +77,7 @@ class Shape(StrEnum):
     ADDED = "added"
     """The replanner hands off a step more."""
     CHANGED = "changed"
-    """The replanner words one step anew, and drops another."""
+    """The replanner changes one step and drops another."""
 
 
 CHORDS = (
@@ -99,7 +100,7 @@ REJECTED = {
     Shape.REJECTED_RESEARCH: ApprovalOf.RESEARCH,
     Shape.REJECTED_ANSWER: ApprovalOf.ANSWER,
 }
-"""What a user turns down once."""
+"""Question that a user rejects once."""
 FACT_CHECKED = (Shape.CHECKED, Shape.VETOED)
 QUARRELS = (Shape.OVERRULED, Shape.UPHELD)
 PLANNED = (Mode.TEAM, Mode.ADAPTIVE, Mode.AUTO)
@@ -132,13 +133,13 @@ MODES: dict[Shape, tuple[Mode, ...]] = {
     Shape.ADDED: (Mode.ADAPTIVE,),
     Shape.CHANGED: (Mode.ADAPTIVE,),
 }
-"""What each can be in. Tight ones are counted call by call, so that nobody may look at their
-plans again.
+"""Possible modes of each shape. Calls of tight jobs are counted one by one, so their plans are
+never replanned.
 """
 
 
 def shapes_in(modes: Collection[Mode]) -> list[Shape]:
-    """Those that a seed draws from where only these modes are wanted."""
+    """Return the shapes that a seed draws from for these modes."""
     return [
         shape
         for shape in Shape

@@ -1,4 +1,4 @@
-"""What was paid for jobs, held against what they may spend. Pure."""
+"""Paid amounts of jobs, compared with their limits. Pure."""
 
 from __future__ import annotations
 

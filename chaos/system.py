@@ -1,9 +1,9 @@
-"""What a run is made on, as far as run, killer, books and report have to know: this system
+"""The system of a run, as the run, the killer, the invariants and the report see it: this system
 (`chaos.handoff_system`), or plain Celery (`chaos.celery_system`).
 
-Both are processes with the same names on the same queues, forked by the same nursery, on the
-same Redis and the same model's server; so one killer strikes both, one server counts both, and
-one report judges both. What a system does not have is named, never passed over.
+Both have processes with the same names on the same queues, from the same fork server, on the same
+Redis and the same model's server. So one killer strikes both, one server counts both, and one
+report judges both. A feature that a system lacks is named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OVERRUNS = "jobs over their budget, by the server's books"
 
 
 class System(Protocol):
-    """Jobs on a fleet. Whatever speaks to Redis raises `StoreError` where it cannot."""
+    """Jobs on a fleet. Methods raise `StoreError` if Redis is unreachable."""
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -43,42 +43,46 @@ class System(Protocol):
         """Enqueue it; the same job twice is one job."""
 
     def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey], /) -> None:
-        """Do what the users of these jobs do while they run: approve, cancel. `called`: all
-        calls that were made.
+        """Act as the users of these jobs while they run: approve, cancel.
+
+        Args:
+            called: all calls so far.
         """
 
     def ended(self, names: Collection[str]) -> set[str]:
-        """Those of these jobs that have ended."""
+        """Return the ended jobs."""
 
     def stuck(self, names: Collection[str], /) -> set[str]:
-        """Those of these jobs that nothing in Redis can carry on any more, and has not for so
-        long that nobody holds it either.
+        """Return the stuck jobs: nothing in Redis can continue them, and has not for so long that
+        no process holds them either.
         """
 
     def stored(self, names: Collection[str], called: Collection[CallKey], /) -> set[CallKey]:
-        """The calls of these jobs whose replies have been stored by now. `called`: all that
-        were made.
+        """Return the calls of these jobs whose replies are stored.
+
+        Args:
+            called: all calls so far.
         """
 
     def holders(self, jobs: Collection[PlannedJob], /) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Whose process, by its pid, has a claim on each handoff of these jobs, and how many
-        in a row that is in which it got no further.
+        """Return the process (pid) that holds a claim on each handoff of these jobs, and the number
+        of its claims in a row without progress.
 
-        By job's name and handoff's id.
+        The keys are the job's name and the handoff's id.
         """
 
     def story(self, name: str) -> Story:
-        """What has become of a job, when all is over."""
+        """Return the record of a job at the end of the run."""
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0], /) -> str | None:
-        """What a failpoint of ours is called here; None: no process of this kind passes
-        anything of the sort.
+        """Return the system's name of our failpoint; None if its processes have no such point.
 
-        `to`: the queue, where messages of a group are published one by one.
+        Args:
+            to: the queue, where messages of a group are published one by one.
         """
 
     def close(self) -> None:
-        """Of its connections."""
+        """Close the connections."""
 
 
 Made_co = TypeVar("Made_co", bound=System, covariant=True)

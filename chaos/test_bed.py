@@ -26,7 +26,7 @@ from handoff_queue.shared.types.names import UNROUTED_QUEUE
 
 LOOK_EVERY_S = 0.05
 SETTLE_S = 180.0
-"""After the last fault: what has not ended by then is lost."""
+"""Seconds after the last fault. A job that has not ended by then is lost."""
 TIDY_WITHIN_S = 30.0
 """After the last job's end: what sweepers and late messages still take away."""
 
@@ -44,7 +44,7 @@ class Stage(Generic[Made_co]):
     open: set[str] = field(default_factory=set)
     """Jobs that have not ended, and may yet."""
     stored_at: dict[CallKey, float] = field(default_factory=dict)
-    """When the reply to a call was first seen to be stored."""
+    """Time at which the reply to a call was first seen in the store."""
     held: dict[Handoff, list[Held]] = field(default_factory=dict)
     """The claims of each handoff that were seen, in order."""
     refused: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Stage(Generic[Made_co]):
     _next: list[PlannedJob] = field(default_factory=list)
     """What users ask next, of jobs that have ended."""
     answered_at: list[float] = field(default_factory=list)
-    """When Redis was asked something, and did answer."""
+    """Times at which Redis answered."""
 
     def submit(self, job: PlannedJob) -> bool:
         """Enqueue it; False: Redis is away, so try again with the same one: it may be there."""
@@ -66,12 +66,14 @@ class Stage(Generic[Made_co]):
         return True
 
     def adopt(self, job: PlannedJob) -> None:
-        """It is one of ours from now on, whoever has submitted it."""
+        """Add a job that another process has submitted."""
         self.jobs[job.name] = job
         self.open.add(job.name)
 
     def look(self) -> None:
-        """See which jobs have ended, what is stored of the others, and whether Redis is there."""
+        """Read which jobs have ended, the stored replies of the others, and whether Redis is
+        reachable.
+        """
         asked_at = time.time()
         called = {call.key for call in list(self.model.calls)}
         try:
@@ -98,7 +100,7 @@ class Stage(Generic[Made_co]):
                 held.append(Held(process, count, time.time()))
 
     def _see_ends(self) -> None:
-        """And have what follows on them submitted."""
+        """Note ended jobs, and submit the jobs that follow them."""
         ended = self.system.ended(self.open)
         self.open -= ended
         self._next += [job.then for name in sorted(ended) if (job := self.jobs[name]).then]
@@ -113,7 +115,7 @@ class Stage(Generic[Made_co]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is still to come of what was submitted."""
+        """Return whether a submitted job has not ended."""
         return bool(self.open or self._next)
 
     def settle(self) -> None:

@@ -1,4 +1,4 @@
-"""Model calls that nobody needs: in flight at a kill, repeated, or of a struck claim."""
+"""Model calls that no job needs: in flight at a kill, repeated, or of a struck claim."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.shared.store.claims import MAX_CLAIMS
 
 STORED_WITHIN_S = 2.0
-"""From an answer's last byte until the store has it. Measured on two cores, when every reply
-was stored at once (a short last one that quotes nothing is stored with its result now,
-milliseconds later). When these have little else to do: of 588 calls, half within 2 ms, the
-slowest 82 ms. With a load of twelve: of 274, half within 59 ms, 99 of 100 within 0.5 s, the
-slowest 0.74 s. With a load of 28 one was killed after 1.3 s and had not. Less than a lease.
-Where the store was seen to have an answer, that counts, and not this.
+"""Seconds from an answer's last byte until the store has it, less than a lease.
+
+Measured on two cores, when every reply was stored at once. A short last reply without quotes is now
+stored with its result, milliseconds later. On an idle machine: of 588 calls, half within 2 ms, the
+slowest 82 ms. With a load of twelve: of 274, half within 59 ms, 99 of 100 within 0.5 s, the slowest
+0.74 s. With a load of 28 a process was killed after 1.3 s and had not stored its reply. If the
+store was seen with an answer, that time counts instead.
 """
 
 
 @dataclass(frozen=True)
 class Air:
-    """What was in it. `settled_at`: since when the store had what a call was for, as far as
-    that was seen.
-    """
+    """A call in flight. `settled_at`: time at which the store was seen with its result."""
 
     calls: Sequence[Call]
     strikes: Sequence[Strike]
@@ -60,8 +59,8 @@ class Air:
         )
 
     def is_too_late(self, call: Call) -> bool:
-        """The store had its answer already, and whoever made it could know: nobody who was
-        stopped when about to make it.
+        """Return whether the store had the answer already, and the caller could know it. A caller
+        that was stopped just before the call could not.
         """
         settled_at = self.settled_at.get(call.key, inf)
         return settled_at < call.at and not any(
@@ -93,10 +92,11 @@ class Air:
 
 
 def _until(call: Call, strikes: Sequence[Strike]) -> float:
-    """Who is killed has nothing in the air any more; who is stopped, or without Redis, stores
-    its answers afterwards.
+    """Return the time until which a call is in flight. A kill ends it. A process that is stopped,
+    or without Redis, stores its answers afterwards.
 
-    `strikes`: those that hit who made it, in order.
+    Args:
+        strikes: the strikes on the caller, in order.
     """
     until = (
         inf if call.out_at is None else call.out_at + (STORED_WITHIN_S if call.was_heard else 0.0)
@@ -114,13 +114,11 @@ def _until(call: Call, strikes: Sequence[Strike]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claim, as it was first seen in the store. One that was struck stands there until its
-    lease is over.
-    """
+    """A claim, as it was first seen in the store. A struck claim stays until its lease is over."""
 
     process: str
     count: int
-    """Of the claims in a row in which the handoff got no further in its turn: this is so many."""
+    """Position of the claim in a row of claims without progress in the same turn."""
     at: float
     """Unix seconds."""
 
@@ -132,7 +130,7 @@ def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: flo
     before = [one for one in held if one.at <= finished_at]
     in_a_row = {
         one.count: one for one in before[_last_first(before) :]
-    }  # one that was handed back does not count: another took its number
+    }  # a claim that was handed back does not count: another claim took its number
     counted = [in_a_row[count] for count in range(1, MAX_CLAIMS + 1) if count in in_a_row]
     used = set[Strike]()
     seen_at = [-inf, *(one.at for one in counted), finished_at]
@@ -150,7 +148,7 @@ def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: flo
 
 
 def _last_first(held: Sequence[Held]) -> int:
-    """Where the last row of claims begins: it got further before that."""
+    """Return the start of the last row of claims without progress."""
     return max((number for number, one in enumerate(held) if one.count == 1), default=0)
 
 
@@ -169,8 +167,8 @@ class Quiet:
     stories: Mapping[str, Story]
 
     def since(self, key: CallKey, at: float) -> float | None:
-        """Since when nobody waits for a call that came in at this time; None: somebody does,
-        or did when it was sent.
+        """Return since when no job needs a call that arrived at this time; None if a job needs it,
+        or needed it when it was sent.
         """
         return min(
             (
@@ -182,7 +180,7 @@ class Quiet:
         )
 
     def _times(self, name: str, handoff: str) -> Iterator[tuple[float, float]]:
-        """From when until when."""
+        """Yield periods as (start, end)."""
         job, story = self.jobs.get(name), self.stories.get(name)
         if job is None or story is None:
             return
