@@ -1,6 +1,4 @@
-"""How the loop reads a final text: a schema to send, and a parser that accepts it or says what
-to mend.
-"""
+"""Answer formats: a schema to send, and a parser that accepts a final text or names the faults."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ class AcceptedAnswer:
 
 
 class AnswerFormat(Protocol):
-    """One way of reading final texts: the answer envelope of specialists, or a role's own schema."""
+    """A format of final texts: the answer envelope of specialists, or a role's own schema."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -96,8 +94,8 @@ class ToolCallFormat(Protocol):
 
 
 def decider(reading: AnswerFormat) -> ToolCallFormat | None:
-    """The reading, if it is one whose answer may be calls. (To look through a whole protocol
-    takes longer than to read an answer.)
+    """Return the format if its answer may be calls, else None. A check of the whole protocol takes
+    longer than reading an answer.
     """
     return cast(ToolCallFormat, reading) if hasattr(reading, "read_calls") else None
 

@@ -18,7 +18,7 @@ class CheckpointStore(Protocol):
     """
 
     def so_far(self) -> tuple[Checkpoint, ...]:
-        """What earlier claims of this handoff have checkpointed, oldest first."""
+        """Return the checkpoints of earlier claims of this handoff, oldest first."""
         ...
 
     def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
@@ -37,7 +37,7 @@ class CheckpointStore(Protocol):
         ...
 
     def heard(self, limits: RateLimits) -> None:
-        """The provider takes the call that was reserved last, and says this of its limits."""
+        """Record that the provider takes the call that was reserved last, with the reported limits."""
         ...
 
     def refused(

@@ -121,8 +121,8 @@ NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many imag
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Everything that was said after the opening. Grows by `plus`; every property follows from
-    the checkpoints alone.
+    """The conversation after the opening. It grows by `plus`; every property follows from the
+    checkpoints alone.
     """
 
     opening: MessageParam
@@ -162,8 +162,8 @@ class Conversation:
 
     @property
     def replied_tokens(self) -> int:
-        """What replies have really used. A call that failed is booked at its worst case, which
-        says nothing about this conversation.
+        """Return the tokens that replies have really used. A failed call counts with its upper
+        bound in the budget, but says nothing about this conversation.
         """
         return sum(
             item.usage.total_tokens for item in self.checkpoints if isinstance(item, ModelReplied)

@@ -36,11 +36,11 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 
 MOST_PROBLEMS = 5
-"""Told to the model at once."""
+"""Problems that the model is told at once."""
 UNSTATED_CONFIDENCE = 0.5
 _NOTHING = frozenset({"", "-", "none", "null", "nothing", "n/a"})
 MOST_TEXT_CHARS = 100_000
-"""What `shared.types.handoff.Text` takes."""
+"""Limit of `shared.types.handoff.Text`."""
 
 _PARTS = ("subject", "attribute", "value", "unit", "date")
 """Fields of a claim that states a value."""
@@ -88,7 +88,9 @@ class _Claim(LenientAnswer):
     @field_validator(*_PARTS, mode="before")
     @classmethod
     def _what_is_no_part_is_none(cls, value: Any) -> str | None:
-        """They help code to compare claims, and are no reason to refuse one."""
+        """Return None for a part that is invalid. Parts help code to compare claims, and are no
+        reason to refuse a claim.
+        """
         if isinstance(value, bool):
             return "yes" if value else "no"
         said = to_nfc(str(value).strip()) if isinstance(value, str | int | float) else ""
@@ -136,7 +138,7 @@ class _Envelope(LenientAnswer):
     @field_validator("confidence", mode="before")
     @classmethod
     def _in_words_is_not_stated(cls, value: Any) -> Any:
-        """A confidence in words ("high") is no reason to refuse an answer."""
+        """Return None for a confidence in words ("high"), which is no reason to refuse an answer."""
         try:
             confidence = float(value)
         except (TypeError, ValueError, OverflowError):

@@ -27,15 +27,15 @@ _TOKEN_ENDING_IN_A_BACKSLASH = re.compile(
     r'"(?:[^"\\]|\\"(?!\s*(?:,\s*["{\[]|[}\]:]))|\\[^"])*+(?:"|(?P<lone>\\")|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])',
     re.DOTALL,
 )
-"""The same, but a backslash and a quote end a string if the next characters can only stand
-behind a string.
+"""A string token that may end in a backslash: a backslash and a quote end the string if the next
+characters can only follow a string.
 
 Example: `"C:\\dir\\", "claims": ...`.
 """
 _UNESCAPED = re.compile(
     r'\\(?:u[0-9a-fA-F]{0,3})?\Z|[\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|)', re.DOTALL
 )
-"""In a string: an escape that the end of the text cuts, a control character, or a backslash
+"""Part of a string: an escape that the end of the text cuts, a control character, or a backslash
 with its escape, if any.
 """
 
@@ -90,8 +90,8 @@ _DOTS = frozenset({"...", "…"})
 
 
 def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
-    """Whether every text of an object or a list is blank or one of its schema's own words, and
-    everything else is null, false, 0 or empty.
+    """Return whether every text of an object or a list is blank or one of its schema's own words,
+    and everything else is null, false, 0 or empty.
 
     A form without any text (`{"matches": []}`, `{"count": 0}`) may be the answer: it is not empty.
     """
@@ -120,8 +120,8 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def _own_words(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Names of types and properties, titles and descriptions; but nothing that the schema
-    offers to choose from.
+    """Return names of types and properties, titles and descriptions, without the choices that the
+    schema offers.
     """
     words, choices, left = set(_DOTS), set[str](), list[Any]([schema])
     while left:
@@ -153,8 +153,8 @@ def _folded(text: str) -> str:
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-"""Where half of a surrogate pair may stand, as JSON spells it or as it is; most answers have
-none, and need not be gone through for it.
+"""Possible places of a lone surrogate, as a JSON escape or as a character. Most answers have none
+and skip the search.
 """
 _CAMEL = re.compile(r"([a-z])([A-Z])")
 _AROUND_A_WORD = " \t\r\n.!,:;*_`'\""
@@ -297,7 +297,7 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
 
 
 def draft_in(text: str) -> str:
-    """The `output` so far of an answer envelope that is being written; empty before it begins."""
+    """Return the `output` so far of an unfinished answer envelope; '' before it begins."""
     value = (
         (partial_object_in(text) or {}).get("output")
         if text.lstrip().startswith(("{", "```"))
@@ -310,8 +310,8 @@ _Value = TypeVar("_Value")
 
 
 def _whole(value: _Value, text: str) -> _Value:
-    """The value that the text holds, without lone surrogates, which JSON can spell but no
-    UTF-8 text can hold.
+    """Return the value of the text without lone surrogates, which JSON can spell but UTF-8 cannot
+    hold.
     """
     if not _HALF.search(text):
         return value
@@ -332,7 +332,7 @@ def _parsed(text: str) -> Any:
 
 
 def _beginning(text: str) -> int:
-    """Where the text begins, after white space and the opening of a fence."""
+    """Return the beginning of the value, after white space and the opening of a fence."""
     match = _LEAD.match(text)
     return match.end() if match else 0
 

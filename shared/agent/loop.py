@@ -67,8 +67,8 @@ _log = log_of(__name__)
 
 
 class Agent:
-    """One run of one handoff. Made before it is claimed: what its first call can use is set
-    aside along with the claim.
+    """A run of one handoff. It is made before the claim, so that the claim reserves the first call,
+    too.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Agent:
             )
 
     def _result(self) -> HandoffResult:
-        """The result of going on to the end, or of what stopped it."""
+        """Run to the end, and return the result or the reason of the stop."""
         try:
             return self._go_on()
         except LimitReached as limit:
@@ -162,7 +162,7 @@ class Agent:
         return bool(calls) and not is_answer and reply.stop_reason != "refusal"
 
     def _think(self) -> None:
-        """One model call, after telling the model if it is the last."""
+        """Make one model call, after telling the model if it is the last one."""
         if self._talk.turns >= self._limits.max_turns:
             raise LimitReached(
                 StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns"
@@ -250,7 +250,11 @@ class Agent:
     def _accepted(
         self, reply: ModelReplied, text: str, *, was_cut: bool, last_try: bool
     ) -> AcceptedAnswer:
-        """Raises: NotAcceptable."""
+        """Accept the answer.
+
+        Raises:
+            InvalidAnswer: the answer format refuses it.
+        """
         if self._decides and (calls := calls_of(reply)):
             if was_cut:
                 raise InvalidAnswer("the calls were cut off")
@@ -260,16 +264,14 @@ class Agent:
         return self._equipment.reading.read(text, last_try=last_try)
 
     def _tell(self, what: str) -> None:
-        """What to mend. Calls that were the answer came to nothing: each needs a result all
-        the same.
-        """
+        """Tell the model what to fix. If the answer was calls, each call gets this as its result."""
         self._note(
             *(observe_result(call, NOTHING_DONE, is_error=True) for call in self._talk.unanswered),
             AgentPrompted(text=what),
         )
 
     def _given_up(self, problem: str, *, was_cut: bool) -> HandoffResult:
-        """No acceptable answer, and no way left to get one."""
+        """Return the result of a run without a valid answer and without further tries."""
         if was_cut:
             return self._outcome.stopped(
                 self._talk, StopReason.MAX_TOKENS, "the answer was cut off at its length limit"
@@ -283,13 +285,13 @@ class Agent:
         return self._outcome.stopped_or_failed(self._talk, StopReason.INVALID_OUTPUT, problem)
 
     def _pulse(self, doing: str) -> None:
-        """While tools run: is the claim still ours, is there time left?"""
+        """Check the claim and the remaining time while tools run."""
         self._equipment.turns.beat(doing)
         if self._equipment.left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, f"while running {doing}")
 
     def _note(self, *checkpoints: Checkpoint, may_wait: bool = False) -> None:
-        """Checkpoint, then go on from it: never the other way round."""
+        """Store the checkpoints first, and then continue from them."""
         self._equipment.turns.checkpoint(*checkpoints, may_wait=may_wait)
         self._grow(*checkpoints)
 
@@ -302,7 +304,7 @@ class Agent:
 
 
 def _reason_of(limit: LimitReached) -> StopReason:
-    """The handoff's own limits are named like their stop reasons."""
+    """Return the stop reason of a limit. The handoff's own limits have the names of stop reasons."""
     match limit.level:
         case Level.HANDOFF:
             return StopReason(limit.limit)

@@ -47,9 +47,9 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 LEAST_OUTPUT_TOKENS = 256
 """A call that may write less than this is not worth its input."""
 BYTES_PER_TOKEN = 3
-"""For the handoff's own token limit, before a first reply tells the truth: English is nearer
-4, code and other scripts nearer 2 or 3. (The job's budget is never estimated: it is reserved
-at the worst case.)
+"""Estimate for the handoff's own token limit before a first reply. English is nearer to 4, code and
+other scripts nearer to 2 or 3. The job's budget is never estimated: it is reserved at the upper
+bound.
 """
 IMAGE_TOKENS = 5_000
 """The most that an image can cost: the Messages API scales larger ones down to fewer (its page
@@ -105,7 +105,7 @@ class ModelTurns:
         """The text of a call that was cut: work that no checkpoint holds."""
 
     def is_last(self, talk: Conversation) -> bool:
-        """Whether the next turn has to be the answer: by turns, by tokens, or by time."""
+        """Return whether the next turn must be the answer: by turns, by tokens, or by time."""
         if talk.turns + 1 >= self._limits.max_turns or talk.is_told_last:
             return True
         if not talk.turns:
@@ -164,7 +164,7 @@ class ModelTurns:
         note(replied, may_wait=self._is_read_at_once(replied))
 
     def _is_read_at_once(self, reply: ModelReplied) -> bool:
-        """Whether it is most likely the last one, and its result is there within milliseconds."""
+        """Return whether the reply is most likely the last one, with a result within milliseconds."""
         text = text_of(reply.content)
         return (
             not calls_of(reply)
@@ -376,8 +376,8 @@ class ModelTurns:
 
 
 def _placeholder(name: str) -> dict[str, Any]:
-    """Define a tool that the model has made up. The API refuses calls in the messages of a
-    request without tools.
+    """Define a tool that the model has invented. The API refuses calls in the messages of a request
+    without tools.
     """
     return {
         "name": name,
@@ -400,8 +400,7 @@ def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
 
 
 def _is_unpaid(error: ModelError) -> bool:
-    """Refused, turned away or never sent: nothing was generated. A broken stream may have been
-    paid, and so may a 5xx or a 408: a gateway says so of a provider that has written its
-    answer.
+    """Return whether the call cost nothing: it was refused or never sent. A broken stream may have
+    been paid, and so may a 5xx or a 408, because a gateway may send them for a complete answer.
     """
     return isinstance(error, ModelBusy | ModelRejected | NeverSent)

@@ -36,10 +36,10 @@ class ResultBuilder:
     reading: AnswerFormat
 
     def accepted(self, read: AcceptedAnswer, talk: Conversation) -> HandoffResult:
-        """The result of a text that the reading took.
+        """Return the result of a text that the answer format took.
 
         Raises:
-            NotAcceptable: the reading took what no result may be ("I completed the task").
+            InvalidAnswer: the text only announces completion ("I completed the task").
         """
         try:
             return self._result(read, talk, StopReason.FINISHED)
@@ -68,7 +68,7 @@ class ResultBuilder:
         )
 
     def failed(self, talk: Conversation, reason: StopReason, error: str) -> HandoffResult:
-        """Nothing usable."""
+        """Return a failed result without any work."""
         return self._result(
             AcceptedAnswer(ResultStatus.FAILED, None, confidence=0.0, error=error), talk, reason
         )
@@ -76,7 +76,9 @@ class ResultBuilder:
     def stopped_or_failed(
         self, talk: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
-        """`partial` if the reading can salvage something, else `failed`."""
+        """Return a `partial` result if the answer format can salvage some work, else a `failed`
+        one.
+        """
         return self._salvaged(_drafts(talk, draft), talk, reason, error) or self.failed(
             talk, reason, error
         )

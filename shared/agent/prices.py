@@ -1,5 +1,5 @@
-"""What model calls cost: genai-prices behind one class. Whole micro-dollars, rounded up; None
-where the price is not known.
+"""Prices of model calls: genai-prices behind one class. Whole micro-dollars, rounded up; None if
+the price is unknown.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def prices_from(settings: Settings) -> Prices:
 
 
 def request_bytes(call: ModelCall) -> int:
-    """The UTF-8 bytes of everything in a call that becomes input."""
+    """Return the UTF-8 bytes of all input of a call."""
     parts: tuple[Any, ...] = (call.system, call.messages, call.tools, call.output_schema)
     try:
         return len(to_json(parts, fallback=str))

@@ -23,14 +23,14 @@ from handoff_queue.shared.types.model import MessageParam
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_PASTED_CHARS = 60_000
-"""Of all context results together: some 15,000 tokens, paid again in every turn. The rest is
-read with `read_result`.
+"""Characters of all pasted context results: about 15,000 tokens, paid again in every turn. The
+specialist reads the rest with `read_result`.
 """
 LEAST_PASTED_CHARS = 2_000
 """Least characters that are shown of one result, as long as all results fit."""
 MOST_SHOWN_BYTES = 400_000
-"""Of all context results together, however many there are: some 100,000 tokens of English,
-130,000 of Chinese. The smallest context windows of today's models hold 200,000.
+"""Bytes of all shown context results: about 100,000 tokens of English, 130,000 of Chinese. The
+smallest context windows of current models hold 200,000.
 """
 MOST_NAMED = 200
 """Results that are named but not shown, by step; results that are not `ok` come first."""
@@ -79,7 +79,7 @@ class LoadedPayloads:
     manifest: Manifest = field(default_factory=Manifest)
 
     def known_claims(self) -> dict[str, Claim]:
-        """Every claim that an output may point to, by its qualified id."""
+        """Return every claim that an output may refer to, by its qualified id."""
         results = (*self.previous.values(), *self.results.values())
         return {claim.id: claim for result in results for claim in result.claims}
 
@@ -128,8 +128,8 @@ def opening_of(
 
 
 def data_of(result: HandoffResult) -> str:
-    """A result as a specialist sees it: one JSON object, the output first, then the claims.
-    Not its turns, usage or author.
+    """Return a result as a specialist sees it: one JSON object with the output first, then the
+    claims, without turns, usage and author.
     """
     shown: dict[str, JsonValue] = {
         "output": result.output,
@@ -143,7 +143,7 @@ def data_of(result: HandoffResult) -> str:
 
 
 def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
-    """A tool that reads on in results that were too large to paste."""
+    """Return a tool that reads the rest of results that were too large to paste."""
     steps = sorted(texts)
     names: dict[str, JsonValue] = {"enum": list(steps)} if len(steps) <= MOST_NAMED else {}
 
@@ -263,7 +263,7 @@ def _claim(claim: Claim) -> JsonValue:
 
 
 def _inside(text: str) -> str:
-    """The text with no closing tag in it, so that nothing can end its own quotation; inside
-    JSON it stays the same value.
+    """Return the text with its closing tags escaped, so that it cannot end its quotation. The value
+    of JSON stays the same.
     """
     return text.replace("</", "<\\/")

@@ -42,7 +42,7 @@ def delay_s(error: ModelError, tries: int, dice: float) -> float | None:
 
 
 def reason_of(error: ModelError) -> str:
-    """Two words for a progress line."""
+    """Return two words for a progress line."""
     if isinstance(error, ModelBusy):
         return "overloaded" if error.status == 529 else "rate limit"
     if isinstance(error, SchemaRejected):

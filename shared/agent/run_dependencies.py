@@ -28,9 +28,7 @@ class RunDependencies:
     """
     turns: CheckpointStore = field(default_factory=NoCheckpoints)
     ends_at: float | None = None
-    """Until when the claim may work, Unix time in seconds. None: there is no end to it, or no
-    claim yet.
-    """
+    """End of the claim's working time, Unix time in seconds. None: no end, or no claim yet."""
     reading: AnswerFormat
     prices: Prices
     tools: tuple[Tool, ...] = ()
@@ -47,19 +45,19 @@ class RunDependencies:
     rate_wait_s: float = 20.0
     """A call that must wait longer than this for the provider's rate limits gives its slot back."""
     streams_draft: bool = False
-    """Whether the answer's `output` so far goes out with each beat (the synthesizer's)."""
+    """True if each heartbeat carries the answer's `output` so far (the synthesizer's)."""
 
     def claimed(self, turns: CheckpointStore, ends_at: float | None) -> RunDependencies:
-        """The same for a claim of which it is known until when it may work."""
+        """Return the dependencies with a claim and the end of its working time."""
         return replace(self, turns=turns, ends_at=ends_at)
 
     @property
     def left_s(self) -> float:
-        """Until then; infinite where there is no end to it."""
+        """Return the seconds of working time that are left; infinite without an end."""
         return inf if self.ends_at is None else self.ends_at - self.now()
 
     def for_tools(self) -> ToolContext:
-        """The context of its tools, which are told how much time there is."""
+        """Return the context of the tools, with the time that is left."""
         return (
             self.tool_context
             if self.ends_at is None

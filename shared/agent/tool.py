@@ -106,7 +106,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool. Its result is untrusted text: data for the model, never instructions to us."""
+    """A tool. Its result is untrusted text: data for the model, never instructions to the program."""
 
     name: str
     description: str
@@ -120,8 +120,8 @@ class Tool:
     model is told so.
     """
     is_source: bool = False
-    """Whether an answer may cite its results: those of a user's tool, not those of a search in
-    documents.
+    """True if an answer may cite its results. This holds for a user's tools, and not for a search
+    in documents.
     """
     timeout_s: float | None = None
     """Seconds after which a call has failed, and its thread is abandoned. None: only the handoff's

@@ -1,4 +1,4 @@
-"""One tool call: how a tool is described to the model, and the observation that each call ends in."""
+"""Tool calls: the description of a tool for the model, and the observation that ends each call."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.model import Block
 
 MOST_RESULT_CHARS = 24_000
-"""Of one tool result: some 6,000 tokens, paid again in every later turn. A tool that can page
-says so in its result.
+"""Characters of one tool result: about 6,000 tokens, paid again in every later turn. A tool with
+pages says so in its result.
 """
 MOST_ERROR_CHARS = 500
 MOST_CALLS = 64
@@ -25,11 +25,11 @@ TOO_MANY_CALLS = f"not run: at most {MOST_CALLS} calls of one reply are run; cal
 NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
 UNKNOWN = "an unknown tool"
-"""What everybody may see of a name that a model has made up."""
+"""Text that replaces a tool name that a model has invented."""
 
 
 def definition(tool: Tool) -> dict[str, object]:
-    """The tool as the Messages API takes it."""
+    """Return the tool in the form of the Messages API."""
     if tool.server_param is not None:
         return dict(tool.server_param)
     return {
@@ -104,7 +104,7 @@ def argument_problem(arguments: object, tool: Tool) -> str | None:
 
 
 def shorten_result(text: str) -> str:
-    """The text, cut with a note if it is too long to be paid in every turn."""
+    """Return the text, cut with a note if it is too long to be paid in every turn."""
     if len(text) <= MOST_RESULT_CHARS:
         return text or "(nothing)"
     return f"{text[:MOST_RESULT_CHARS]}\n[cut: {MOST_RESULT_CHARS} of {len(text)} characters are shown; ask for less at once]"

@@ -27,7 +27,7 @@ MOST_LEFT_BEHIND = 16
 again.
 """
 TICK_S = 0.25
-"""How often the waiting thread checks the claim and the timeouts while tools run, in seconds."""
+"""Seconds between two checks of the claim and the timeouts while tools run."""
 _log = log_of(__name__)
 
 

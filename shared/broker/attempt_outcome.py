@@ -23,11 +23,11 @@ class AttemptEnd(StrEnum):
     ELSEWHERE = "elsewhere"
     """Another delivery says how it ends: another claim has it, or the sweeper has it run again."""
     HELD = "held"
-    """Its role is paused: it is published again when that is over."""
+    """The role is paused; the handoff is published again when the role is resumed."""
     PARKED = "throttled"
-    """It waits for the rate limits of its provider, and is published again when it is time."""
+    """The handoff waits for the rate limits of its provider, and is published again later."""
     HANDED_BACK = "handed_back"
-    """It cannot be run here now: the message goes back to its queue."""
+    """This process cannot run the handoff now: the message goes back to its queue."""
 
 
 WITHOUT_A_CLAIM = {
@@ -50,7 +50,7 @@ class AttemptOutcome:
     wakes: bool = False
     """True if the supervisor is woken before the chord is done."""
     recorded: tuple[Recorded, ...] = ()
-    """What entered the journal by it."""
+    """New events of the journal."""
 
 
 def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:

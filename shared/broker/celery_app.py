@@ -85,8 +85,8 @@ def or_exit(begins: Callable[..., None]) -> Callable[..., None]:
 
 
 def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str]) -> Celery:
-    """An app that knows exactly these queues (and `unrouted`), logs through
-    `shared.observability.logs`, and has connected to nothing yet.
+    """Return an app without connections that has only these queues (and `unrouted`) and logs
+    through `shared.observability.logs`.
     """
     address = read_address(redis_url)
     url, transport = _for_celery(address), _transport_options(address)
@@ -230,8 +230,8 @@ def _exchanges(prefix: str) -> dict[str, Any]:
 
 
 def _for_celery(address: RedisAddress) -> str:
-    """The URL as Celery wants it: its options are settings. It asks one sentinel after the
-    other, each as its own URL says.
+    """Return the URL in Celery's form: its options are settings. Celery asks the sentinels one
+    after the other, each by its own URL.
     """
     user, password = (quote(part or "", safe="") for part in (address.username, address.password))
     who = f"{user}:{password}@" if user or password else ""

@@ -120,7 +120,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         return None
 
     def _set_aside(self, message: Any, why: str) -> None:
-        """Acknowledged when it is kept, and not before."""
+        """Keep the message, and acknowledge it only after that."""
         queue, text = (
             str(message.delivery_info["routing_key"]),
             (message.body or b"").decode(errors="backslashreplace"),

@@ -52,8 +52,8 @@ class ConsumptionControl:
         self.changed()
 
     def changed(self) -> None:
-        """From any thread: `may_take` may answer otherwise now. The worker's own thread then
-        looks how it is by then.
+        """Note that `may_take` may have changed. Any thread may call this; the worker's own thread
+        checks the new state.
         """
         if self._consumer is not None:
             self._consumer.call_soon(self._settle)

@@ -81,7 +81,7 @@ class _Channel(PersistentChannel):
 
 
 class FailingTransport(Transport):
-    """For redis://."""
+    """Transport for redis://."""
 
     Channel = _Channel
 

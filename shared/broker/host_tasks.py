@@ -29,7 +29,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class HostMessage:
-    """One call of a task of the host's app. The arguments are JSON values."""
+    """A call of a task of the host's app. The arguments are JSON values."""
 
     task_id: str
     task: str
@@ -98,8 +98,8 @@ class HostResult:
     value: Any = None
     """The JSON value that the task returned."""
     error: str = ""
-    """Why there is no value: the state of the task, and the name of its exception. Empty:
-    there is one.
+    """Reason why there is no value: the state of the task, and the name of its exception. Empty if
+    there is a value.
     """
 
 
@@ -107,7 +107,10 @@ class HostResults:
     """Reads the host's result backend. Threads may share it."""
 
     def __init__(self, setting: str, url: str) -> None:
-        """`setting`: the name of the variable with the URL.
+        """Make a reader of the host's results.
+
+        Args:
+            setting: the name of the variable with the URL.
 
         Raises:
             UserError: Celery does not know this kind of result backend, or lacks its package.

@@ -116,8 +116,8 @@ class IsolatedLogging(Logging):  # type: ignore[misc]
         hostname: str | None = None,
         **__: Any,
     ) -> bool:
-        """Configure logging with the level and the file of the command line. Return True: it
-        is done.
+        """Configure logging with the level and the file of the command line. Return True, which
+        tells Celery that logging is configured.
         """
         configure: Callable[..., None] = self.app.configure_logging
         name = node_format(logfile, hostname) if logfile and hostname else logfile
@@ -136,7 +136,7 @@ class IsolatedCelery(Celery):  # type: ignore[misc]
     log_cls = IsolatedLogging
     _pool: Any
     builtin_fixups: ClassVar[set[str]] = set()
-    """None: the Django fixup acts on every worker of a process that has DJANGO_SETTINGS_MODULE."""
+    """Empty: the Django fixup acts on every worker of a process that has DJANGO_SETTINGS_MODULE."""
 
     def connection_for_read(self, url: str | None = None, **options: Any) -> Any:
         return self._connection(url or self.conf["broker_url"], **options)

@@ -45,7 +45,7 @@ class IsolatedWorker(Worker):  # type: ignore[misc]
     """
 
     def start(self) -> None:
-        """Work until the worker is told to stop."""
+        """Run until the worker is told to stop."""
         super().start()
         limit_wait_for_threads(self.exitcode or 0)
 

@@ -45,7 +45,7 @@ _QUOTED_CHARS = 100
 
 
 def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
-    """The message that the frame holds, or one around it where it holds none."""
+    """Return the message in the frame, or a message that wraps an invalid frame."""
     try:
         value = json.loads(
             frame.decode()
@@ -141,7 +141,9 @@ def _message_around(frame: bytes, queue: str, why: str) -> dict[str, Any]:
 
 
 def _are_texts(*values: object) -> bool:
-    """That can be said to Redis again: JSON spells half characters that UTF-8 cannot."""
+    """Return whether the values are texts that can be sent to Redis again. JSON can spell lone
+    surrogates, which UTF-8 cannot.
+    """
     try:
         return all(isinstance(value, str) and value.encode() is not None for value in values)
     except UnicodeEncodeError:

@@ -46,9 +46,9 @@ class TaskMessage:
     queue: str
     args: tuple[Any, ...]
     shown: str
-    """Its arguments, in Flower and in logs."""
+    """Arguments as Flower and logs show them."""
     is_for: str
-    """As the store's sorted sets name it: `job`, or `job/handoff`."""
+    """Entry in the store's sorted sets: `job`, or `job/handoff`."""
     is_first: bool = False
     """True if other messages have overtaken the message: it goes before all messages of the same
     priority in its queue.
@@ -111,8 +111,11 @@ def publish(app: Celery, message: TaskMessage) -> None:
 
 
 def publish_each(app: Celery, messages: Iterable[TaskMessage]) -> None:
-    """Many, each queue's together and in their order. Each belongs to the trace in which it
-    was given. Raises as `publish`; of an `OperationalError` some may have left.
+    """Publish many messages, each queue's messages together and in order. Each message belongs to
+    the trace in which it was given.
+
+    Raises:
+        OperationalError, KeyError: as `publish`. Some messages may have been sent.
     """
     _send(app, messages, lambda channel, queue, frames: channel.put_each(queue, frames))
 
@@ -162,7 +165,7 @@ class _Nothing:
 
 
 def _whose(app: Celery) -> Mapping[str, Any]:
-    """Headers that are the same for all messages that this thread sends just now."""
+    """Return the headers that all current messages of this thread share."""
     task = app.current_worker_task
     root_id, parent_id = (
         (task.request.root_id or task.request.id, task.request.id) if task else (None, None)

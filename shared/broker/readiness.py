@@ -1,7 +1,7 @@
-"""How a Celery worker tells whoever started it that it takes work: a file that exists from
-then on, and is touched while it lives.
+"""Readiness of a Celery worker, for the process that started it: a file that exists when the worker
+takes work, and is touched while it lives.
 
-A check costs one `stat`, where `celery inspect ping` starts a Python and asks every worker of
+A check costs one `stat`. `celery inspect ping` would start a Python process and ask every worker of
 the fleet.
 """
 

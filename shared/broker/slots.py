@@ -65,4 +65,4 @@ class Slots:
 
 
 SLOTS = Slots()
-"""Those of this process."""
+"""Slots of this process."""

@@ -48,7 +48,7 @@ log = log_of(__name__)
 
 
 def tell_parts_left(task: Any, parts_left: int) -> None:
-    """To the backend, when this task has ended: how many of its chord are still out."""
+    """Tell the backend, for the end of this task, how many parts of its chord are open."""
     task.request.parts_left = parts_left
 
 
@@ -61,8 +61,8 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
         return pool
 
     def on_chord_part_return(self, request: Any, *_of_its_result: Any, **_rest: Any) -> None:
-        """Sends the body behind the last part. If it cannot: the store knows that all parts
-        are done, and the sweeper wakes the job.
+        """Send the body after the last part. If this fails, the sweeper wakes the job, because the
+        store knows that all parts are done.
         """
         if getattr(request, "parts_left", None) != 0:
             return
@@ -75,7 +75,7 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
 
 
 class SentinelStoreBackend(StoreBackend, SentinelBackend):  # type: ignore[misc]
-    """For sentinel://."""
+    """Result backend for sentinel://."""
 
 
 class EventBeforeEnd(Ignore):  # type: ignore[misc]
@@ -198,10 +198,13 @@ def run_task(
     text: object,
     attempt: Callable[[AgentHandoff, str], AttemptOutcome],
 ) -> str:
-    """The body of every `specialist.<role>` task. `text`: the message's one argument.
+    """Run a `specialist.<role>` task.
+
+    Args:
+        text: the message's only argument.
 
     Raises:
-        Ignore, Reject: Celery's own words for an end that is not a plain return.
+        Ignore, Reject: Celery's exceptions for an end that is not a plain return.
     """
     handoff = _taken(store, role, text)
     assert isinstance(text, str)

@@ -83,8 +83,8 @@ it may take another (`shared/broker/consumption_control.py`).
 
 
 class PlainMessage(virtual.Message):  # type: ignore[misc]
-    """In the body of a job's message nothing becomes one of kombu's own types: to look for
-    them takes longer than to parse it.
+    """A message whose body is plain JSON. kombu's search for its own types takes longer than
+    parsing the body.
     """
 
     def _decode(self) -> Any:
@@ -121,7 +121,7 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         self.ack(delivery_tag)
 
     def restore_unacked(self, client: Any = None) -> None:
-        """At the end of a channel."""
+        """Put back the unacknowledged messages at the end of a channel."""
         self._flush()
         self._put_back(list(self._delivered.values()), leftmost=False, client=client)
         self._delivered.clear()
@@ -209,9 +209,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             return False
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        """kombu's, that waits for an element; or, where there were more just now, what takes
-        messages at once.
-        """
+        """Start kombu's blocking pop, or take messages at once if the last queue had more."""
         self._is_taking, self._has_more = self._has_more, False
         if not self._is_taking:
             super()._brpop_start(timeout)
@@ -268,8 +266,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return queue, messages
 
     def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
-        """The message that is taken for an element that was popped over this connection: that
-        itself, where none waits in the order.
+        """Return the first message of the fair order for an element that was popped over this
+        connection, or the element itself if no message is in the order.
         """
         popped = deliverable(frame, queue)
         self._has_more = is_for(popped) is not None and not frame.endswith(ALONE)
@@ -288,13 +286,13 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return TAKE.under(self.key_prefix).heard(connection.read_response, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
-        """None: it is the element itself."""
+        """Return the taken message, or None if the element itself is the message."""
         script = DEQUEUE.under(self.key_prefix)
         taken: bytes | None = script.run_over(connection, dequeue_order(queue, popped))
         return taken
 
     def put(self, queue: str, message: Mapping[str, Any]) -> None:
-        """A message of a job enters its queue, in its place in the fair order."""
+        """Put a job's message into its queue and into its place in the fair order."""
         self._enter(queue, [message])
 
     def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
@@ -327,7 +325,11 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
     def _do_restore_message(
         self, payload: Any, exchange: str, routing_key: str, pipe: Any, leftmost: bool = False
     ) -> None:
-        """`leftmost`: kombu's word for behind all others."""
+        """Put a message back.
+
+        Args:
+            leftmost: kombu's name for the place behind all other messages.
+        """
         if is_for(payload) is None:
             super()._do_restore_message(payload, exchange, routing_key, pipe, leftmost)
             return
@@ -362,7 +364,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
 
 
 class _SentinelChannel(PersistentChannel, redis_transport.SentinelChannel):  # type: ignore[misc]
-    """The same where sentinels say which server to use."""
+    """A persistent channel to the server that sentinels name."""
 
     connection_class, connection_class_ssl = ManagedConnection, ManagedTlsConnection
 
@@ -398,6 +400,6 @@ class Transport(_Watched, redis_transport.Transport):  # type: ignore[misc]
 
 
 class SentinelTransport(_Watched, redis_transport.SentinelTransport):  # type: ignore[misc]
-    """For sentinel://."""
+    """Transport for sentinel://."""
 
     Channel = _SentinelChannel

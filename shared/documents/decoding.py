@@ -44,8 +44,8 @@ def decode(data: bytes, charset: str | None = None) -> str:
 
 
 def tidy_text(text: str) -> str:
-    """One way to end lines, and nothing that cannot be stored, shown or quoted (controls, lone
-    surrogates).
+    """Return the text with `\\n` line ends, and without control characters and lone surrogates,
+    which cannot be stored, shown or quoted.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
     return (
@@ -90,7 +90,7 @@ def _strictly(data: bytes, encoding: str) -> str:
 
 
 def _checked(text: str) -> str:
-    """A text with more than a few control characters is none."""
+    """Return the text, or refuse it if it has more than a few control characters."""
     if len(text) - len(text.translate(_CONTROLS)) > max(1, _MOST_CONTROLS * len(text)):
         raise DocumentRefused("is binary, not text")
     return text

@@ -19,11 +19,11 @@ def is_heavy(media_type: str, size: int) -> bool:
 
 
 def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
-    """The text of one document in memory. Markdown, code and data stay as they are; HTML and
+    """Return the text of one document in memory. Markdown, code and data stay as they are; HTML and
     PDF lose their mark-up.
 
     Raises:
-        Refused: binary, broken, or of a kind that cannot be read.
+        DocumentRefused: binary, broken, or of a kind that cannot be read.
     """
     if data.startswith(b"%PDF-"):
         media_type = PDF

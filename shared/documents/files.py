@@ -33,11 +33,11 @@ class FoundFile:
 
 
 def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> list[FoundFile]:
-    """Every visible file below a folder (or the one file), sorted by path.
+    """Return every visible file below a folder (or the one file), sorted by path.
 
     Raises:
         InvalidDocuments: the folder is missing, something else, unreadable or empty, or holds
-        too many files.
+            too many files.
     """
     if not folder.exists():
         raise InvalidDocuments(
@@ -69,11 +69,11 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
 
 
 def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
-    """The content, never more than the limit: the file may have grown or been exchanged since
-    it was looked at.
+    """Return the content, never more than the limit, because the file may have changed since its
+    check.
 
     Raises:
-        Refused: it cannot be read.
+        DocumentRefused: the file cannot be read.
     """
     try:
         descriptor = os.open(
@@ -117,7 +117,7 @@ def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
 
 
 def _leads_to_own_folder(link: Path, root: Path) -> bool:
-    """A link to a folder that is walked anyway says nothing new."""
+    """Return whether a link leads to a folder that is searched anyway."""
     try:
         return link.is_dir() and link.resolve().is_relative_to(root)
     except (OSError, RuntimeError):
@@ -125,7 +125,7 @@ def _leads_to_own_folder(link: Path, root: Path) -> bool:
 
 
 def _looked_at(path: str, file: Path, root: Path, max_document_bytes: int) -> FoundFile:
-    """One file, checked without opening it."""
+    """Return one file, checked without opening it."""
     size = 0
     try:
         real = file.resolve(strict=True)

@@ -139,7 +139,7 @@ def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
 
 
 def _one_line(text: str) -> str:
-    """File names may hold line breaks and terminal escapes."""
+    """Return a file name in one line. File names may hold line breaks and terminal escapes."""
     return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
     )

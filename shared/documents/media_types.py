@@ -1,4 +1,4 @@
-"""What kind of document a file is, by its name; and the few bytes that betray a binary one."""
+"""Media types of documents by file name, and the first bytes of binary files."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from handoff_queue.shared.documents.media_types import PDF
 from handoff_queue.shared.documents.pdf import pdf_text
 
 TIMEOUT_S = 30
-"""One file; a 1,000-page book takes about ten seconds."""
+"""Seconds for one file; a 1,000-page book takes about ten seconds."""
 MEMORY_BYTES = 1 << 30
 """Address space of the reading process."""
 _MEND = "open and save it anew, or leave it out"
@@ -48,8 +48,8 @@ class HeavyFile:
 def texts_elsewhere(
     files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
 ) -> Iterator[str | DocumentRefused]:
-    """The text of each file, or why there is none, in the order given. A process that dies
-    takes only its current file with it.
+    """Yield the text or the error of each file, in the given order. A process that dies loses only
+    its current file.
     """
     done = 0
     while done < len(files):
@@ -61,10 +61,10 @@ def texts_elsewhere(
 def text_elsewhere(
     data: bytes, media_type: str, charset: str | None = None, *, timeout_s: int = TIMEOUT_S
 ) -> str:
-    """The text of one document that is in memory.
+    """Return the text of one document that is in memory.
 
     Raises:
-        Refused: no text can be had.
+        DocumentRefused: the document has no readable text.
     """
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
@@ -78,8 +78,8 @@ def text_elsewhere(
 
 
 def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | DocumentRefused]:
-    """Outcomes until the process has done all files or died of one (which then is the last
-    outcome).
+    """Yield outcomes until the process has read all files or died. The outcome of the file that it
+    died of is the last one.
     """
     home = Path(__file__).parents[2]
     command = [
@@ -128,7 +128,7 @@ def _death_of(code: int, timeout_s: int) -> DocumentRefused:
 
 
 def _answer(file: HeavyFile) -> dict[str, str]:
-    """Runs in the reading process."""
+    """Return the answer for one file. This runs in the reading process."""
     try:
         if file.media_type == PDF:
             return {"text": pdf_text(file.path)}
@@ -147,14 +147,14 @@ def _answer(file: HeavyFile) -> dict[str, str]:
 
 
 def _die_with_parent() -> None:
-    """The parent keeps our stdin open for as long as it lives."""
+    """End this process when its stdin closes: the parent keeps it open while it lives."""
     while os.read(0, 65_536):
         pass
     os._exit(1)
 
 
 def main() -> None:
-    """Be the reading process."""
+    """Run the reading process."""
     timeout_s = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -41,8 +41,10 @@ def folder() -> Path | None:
 
 
 def around(what: str, which: str, call: Callable[[], Answer], lost: type[Exception]) -> Answer:
-    """`call` between the points `what.which.before` and `what.which.after`. `lost`: what the
-    client raises when an answer is.
+    """Run `call` between the points `what.which.before` and `what.which.after`.
+
+    Args:
+        lost: the client's exception for a lost answer.
     """
     if folder() is None:
         return call()

@@ -1,8 +1,7 @@
-"""One logging set-up for every process: one line an event, with the job and handoff it belongs
-to, and without secrets.
+"""Logging of every process: one line an event, with its job and handoff, and without secrets.
 
-JSON lines when nobody watches, readable lines on a terminal. Standard-library loggers
-(Celery's, kombu's) come out the same way.
+The lines are JSON, or readable text on a terminal. Records of standard-library loggers (Celery's,
+kombu's) have the same form.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
 
 
 def log_of(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed",
+    """Return the logger of a module: `log = log_of(__name__)`, then `log.info("handoff claimed",
     fence=2)`. Creating it does nothing.
     """
     return _Logger(logging.getLogger(name), _chain, {})
@@ -159,12 +158,12 @@ class logged_as:  # noqa: N801 - read as a statement
 
 
 def merge_whose(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A processor: job and handoff, where the line does not say them itself."""
+    """Add job and handoff to a line without them (a structlog processor)."""
     return {**_whose.get(), **event}
 
 
 def redactor_for(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
-    """Knows the secrets of this process: those in its environment and those in its settings."""
+    """Return a redactor that knows the secrets in the environment and the settings of this process."""
     return Redactor(secrets_of(settings, environment))
 
 
@@ -190,8 +189,8 @@ def _enriching(redactor: Redactor) -> list[Processor]:
 
 
 def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The job and handoff of Celery's own lines about a message, which its main thread writes;
-    and the trace, where there is one.
+    """Add job and handoff to Celery's own lines about a message, which its main thread writes, and
+    the trace, if there is one.
     """
     record = event.get("_record")
     said = getattr(record, "data", None)
@@ -208,7 +207,7 @@ def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
 
 _IN_JSON = structlog.processors.JSONRenderer(ensure_ascii=False)
 _LINE_ENDS = {ord(one): f"\\u{ord(one):04x}" for one in "\x85\u2028\u2029"}
-"""That JSON has inside of texts, and that some readers of lines take for the end of one."""
+"""Characters that JSON may contain in texts, and that some readers take for the end of a line."""
 
 
 def _on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> str:

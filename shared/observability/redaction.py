@@ -57,7 +57,7 @@ class Redactor:
         self._contained = re.compile(pattern) if pattern else None
 
     def text(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text without secrets."""
         if text in self._whole:
             return HIDDEN
         if self._contained is not None:
@@ -93,8 +93,8 @@ def without_credentials(text: str) -> str:
 
 
 def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Values of environment variables with telling names, every secret setting, and the
-    passwords of all URLs in both.
+    """Return the values of environment variables with names of secrets, every secret setting, and
+    the passwords of all URLs in both.
     """
     variables = os.environ if environment is None else environment
     found = {value for name, value in variables.items() if _SECRET_VARIABLE.search(name)}

@@ -29,16 +29,16 @@ class Span:
     """Span of a handoff, a model call or a tool call. This one is not exported."""
 
     def finished(self, result: HandoffResult) -> None:
-        """The handoff has this result, and it is in the journal."""
+        """Record the handoff's result, which is in the journal."""
 
     def dropped(self) -> None:
         """Note that no job needs the handoff any more, so it will have no result."""
 
     def replied(self, reply: ModelReply) -> None:
-        """The model call has this reply."""
+        """Record the reply of the model call."""
 
     def observed(self, result: ToolObserved) -> None:
-        """The tool call has this result."""
+        """Record the result of the tool call."""
 
 
 class Submissions:
@@ -53,7 +53,7 @@ class Submissions:
 
 
 class Telemetry:
-    """Every method is safe to call from several threads, and none raises."""
+    """The port. Every method is safe to call from several threads, and no method raises."""
 
     is_on = False
 
@@ -77,11 +77,15 @@ class Telemetry:
     def handoff(
         self, handoff: AgentHandoff, model: str | None, started_at: float | None
     ) -> AbstractContextManager[Span]:
-        """One claim of a handoff. `started_at`: of its first claim, Unix time in seconds."""
+        """Open the span of a claim.
+
+        Args:
+            started_at: time of the handoff's first claim, Unix time in seconds.
+        """
         return _NO_SPAN
 
     def chat(self, call: ModelCall) -> AbstractContextManager[Span]:
-        """A model call."""
+        """Open the span of a model call."""
         return _NO_SPAN
 
     def tool(self, call: Block, name: str) -> AbstractContextManager[Span]:
@@ -93,10 +97,10 @@ class Telemetry:
         return _NO_SPAN
 
     def job_ended(self, life: JobSpan) -> None:
-        """The journal says that a job has ended."""
+        """Record that a job has ended by its journal."""
 
     def ids(self) -> dict[str, str]:
-        """`trace_id` and `span_id` of what this thread does, for its log lines."""
+        """Return `trace_id` and `span_id` of this thread's span, for its log lines."""
         return {}
 
     def stop(self) -> None:
@@ -108,11 +112,11 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 _NO_SPAN: AbstractContextManager[Span] = nullcontext(Span())
 _OFF = Telemetry()
 _chosen: list[Telemetry] = []
-"""At most one: the form of this process, once that is decided."""
+"""The implementation of this process, if it is chosen; at most one."""
 
 
 def telemetry() -> Telemetry:
-    """The form that is in force in this process."""
+    """Return the implementation that is in force in this process."""
     return _chosen[0] if _chosen else _OFF
 
 
@@ -127,7 +131,7 @@ def is_chosen() -> bool:
 
 
 def is_wanted() -> bool:
-    """Whether the environment asks for spans, by the standard's own variables."""
+    """Return whether OpenTelemetry's own variables ask for spans."""
     is_off = (
         os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         or os.environ.get("OTEL_TRACES_EXPORTER") == "none"

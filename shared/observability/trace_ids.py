@@ -45,7 +45,7 @@ class TracePosition:
     span_id: int
     """The job's own."""
     parent_id: int | None
-    """None: the job is the root of its trace."""
+    """None if the job is the root of its trace."""
     is_sampled: bool | None
     """The sampler's decision; None before it."""
 
@@ -79,5 +79,5 @@ def traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
 
 
 def _derived(name: str, size: int) -> int:
-    """`size`: bytes. Never 0, which stands for none."""
+    """Return an id of `size` bytes. It is never 0, which means no id."""
     return int.from_bytes(sha256(name.encode()).digest()[:size]) or 1

@@ -1,1 +1,1 @@
-"""One attempt at a handoff, and the set-up of the process that runs it."""
+"""The run of one attempt at a handoff, and the set-up of its process."""

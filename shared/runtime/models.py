@@ -38,11 +38,11 @@ def provider_models(settings: Settings) -> MakeModel:
 
 @dataclass(slots=True)
 class Models:
-    """One client a process for each of: the provider's, the offline one."""
+    """The models of a process: one client for the provider, and one for the offline model."""
 
     settings: Settings
     make: MakeModel | None = None
-    """None: `provider_models`."""
+    """Function that makes a model; None: `provider_models`."""
     calls: ModelCallLog = field(default_factory=ModelCallLog)
     """The outcome of the newest calls of this process."""
     _made: dict[bool, Model] = field(default_factory=dict)

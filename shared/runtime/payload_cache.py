@@ -21,7 +21,7 @@ PAYLOAD_CHARS = 32_000_000
 DOCUMENT_CHARS = 64_000_000
 """Characters of each kind of payload that a process keeps in memory."""
 MANIFESTS = 16
-"""The same for manifests, which are kept parsed."""
+"""Number of cached manifests, which are kept parsed."""
 UNLIMITED_S = 3_600.0
 
 
@@ -95,14 +95,12 @@ class PayloadCache:
         return known | fetched
 
     def remember(self, texts: Iterable[str]) -> None:
-        """Payloads that this process has just written, or is about to: it will not have to
-        fetch them.
-        """
+        """Add payloads that this process writes itself, so that it need not fetch them."""
         for text in texts:
             self._payloads.put(text)
 
     def manifest(self, text: str) -> Manifest:
-        """Parsed once: a manifest may name 10,000 documents."""
+        """Return the manifest, parsed once: a manifest may name 10,000 documents."""
         digest = digest_of(text)
         with self._lock:
             manifest = self._manifests.get(digest)

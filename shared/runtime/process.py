@@ -1,5 +1,5 @@
-"""What every process of the system has, once: the store, its leases, its drain. Made when a
-worker starts, never on import.
+"""Resources of a process: the store, its leases, its drain. They are made when a worker starts,
+never on import.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ GENERATIONS = (YOUNG_OBJECTS, 10, 2)
 live longer than a call can hold its texts.
 """
 MOST_FILES = 65_536
-"""That a process may have open, where its system allows it. Most systems begin with 1,024, and
-each slot holds a connection to the model.
+"""Open files of a process, where the system allows it. The usual default is 1,024, and each slot
+holds a connection to the model.
 """
 
 

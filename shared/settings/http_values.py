@@ -25,13 +25,17 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
 _AFTER_ADDRESS = re.compile(r"\](:[0-9]*)?$")
-"""Nothing but a port may follow an IPv6 address."""
+"""End of an IPv6 address: only a port may follow."""
 _MOST_HOST_CHARS = 253
 """RFC 1035, section 2.3.4."""
 
 
 def check_header_value(value: str) -> None:
-    """Raises: ValueError: the text cannot be the value of an HTTP header."""
+    """Check a header value.
+
+    Raises:
+        ValueError: the text cannot be the value of an HTTP header.
+    """
     if value != value.strip():
         raise ValueError(
             "begins or ends with a space or a line break: remove it (a shell does: $(cat FILE))"
@@ -145,7 +149,7 @@ def _no_proxy(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_proxy(url: str, *, is_used: bool) -> None:
-    """HTTP clients take a proxy without a scheme as http."""
+    """Check the address of a proxy. HTTP clients take a proxy without a scheme as http."""
     if url != url.strip():
         raise ValueError("begins or ends with a space or a line break: remove it")
     if re.match(r"socks\w*://", url, re.IGNORECASE):

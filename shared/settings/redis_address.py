@@ -58,7 +58,7 @@ OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """One Redis, or the sentinels that know where it is."""
+    """Address of a Redis, or of the sentinels that know its address."""
 
     scheme: str
     """redis, rediss or sentinel."""
@@ -72,13 +72,12 @@ class RedisAddress:
     said. None: no TLS.
     """
     master_name: str | None = None
-    """None: there are no sentinels."""
+    """Name of the master; None without sentinels."""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
 
     prefix: str = ""
-    """In front of every key and of every control exchange; ends with a colon. Empty: there is none.
-    """
+    """Prefix of every key and of every control exchange, with a colon at its end; or empty."""
 
     @property
     def sentinel_options(self) -> dict[str, Any]:

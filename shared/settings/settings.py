@@ -1,8 +1,8 @@
-"""Every setting, from the environment (`HANDOFF_...`). Read once, in an `app.py` or the CLI,
-and handed on.
+"""Settings from the environment (`HANDOFF_...`). They are read once, in an `app.py` or the CLI, and
+passed on.
 
-Each has a type and, where it is a number, a lower and an upper bound. No error text holds a
-value: it may be a secret.
+Each setting has a type and, if it is a number, a lower and an upper bound. No error text holds a
+value, because it may be a secret.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class Settings(BaseSettings):
     anthropic_base_url: ServerUrl | None = Field(
         default=None, validation_alias="ANTHROPIC_BASE_URL", repr=False
     )
-    """Any server that speaks the Messages API. Not in `repr`: it may hold a password."""
+    """URL of any server that speaks the Messages API. It is not in `repr`, because it may hold a
+    password.
+    """
     price_as: Name | None = None
     """The model whose price applies to names that the price table does not know."""
     offline: bool | None = None
@@ -110,7 +112,7 @@ class Settings(BaseSettings):
     mode: Literal[Mode.AUTO, Mode.SINGLE, Mode.TEAM, Mode.ADAPTIVE] = Mode.AUTO
     """Mode of a job that names none."""
     max_depth: Depth = 2
-    """How deep sub-supervisors may go in a job that does not say so itself."""
+    """Levels of sub-supervisors in a job that sets no limit."""
 
     gates: PlainPath | None = None
     """A file of gates, for jobs that have no gates and whose workflow has none."""
@@ -125,14 +127,16 @@ class Settings(BaseSettings):
     """Full-text indexes; may be deleted at any time."""
 
     lease_s: Duration = Field(default=15.0, gt=0.2, le=DAY_S, allow_inf_nan=False)
-    """How long a claim lives without renewal: a dead worker's handoffs run elsewhere after this."""
+    """Seconds that a claim lives without renewal. A dead worker's handoffs run elsewhere after this
+    time.
+    """
     sweep_interval_s: Interval = 1.0
     retention_s: WholeSeconds = Field(default=7 * DAY_S, gt=60, le=10 * YEAR_S)
     """Seconds that an ended job and its documents are kept."""
     keep_turns: bool = False
-    """Whether the turns of a handoff that has ended stay as long as its job."""
+    """True if the turns of an ended handoff stay as long as its job."""
     drain_s: Duration = Field(default=30.0, ge=0, le=DAY_S, allow_inf_nan=False)
-    """At SIGTERM: how long running turns may go on before the rest is handed back."""
+    """Seconds after SIGTERM in which running turns may continue before they are handed back."""
     model_silence_s: Interval = 120.0
     """The longest silence on the wire of a model call."""
     model_progress_s: Interval = 300.0

@@ -29,7 +29,7 @@ class FrontMatter:
     body_line: int
 
     def line_of(self, field: str) -> int:
-        """Where a field stands; the first field's line for one whose key YAML rewrote (`yes`
+        """Return the line of a field, or the first field's line for a key that YAML changed (`yes`
         is true).
         """
         return self.lines.get(field, 2)
@@ -100,7 +100,7 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def _composed(text: str) -> tuple[yaml.Node | None, Any]:
-    """The tree, and its value."""
+    """Return the tree and its value."""
     loader: Any = PlainLoader(text)
     try:
         root = loader.get_single_node()

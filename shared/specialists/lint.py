@@ -40,8 +40,8 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LintWarning:
-    """One thing to mend, for one specialist (an overlap is reported once, for the first of the
-    two by name).
+    """A likely mistake in one specialist. An overlap of two specialists is reported once, for the
+    first by name.
     """
 
     specialist: str
@@ -53,7 +53,7 @@ class LintWarning:
 
 
 def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
-    """Everything worth mending in a set of specialists that serve together, by name."""
+    """Return all warnings about a set of specialists that serve together, by name."""
     ordered = sorted(specs, key=lambda spec: spec.name)
     found = [remark for spec in ordered for check in _CHECKS for remark in check(spec)]
     found += _overlaps(ordered)
@@ -75,7 +75,7 @@ def sections_of(instructions: str) -> dict[str, str]:
 
 
 def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
-    """Cosine of each pair's TF-IDF vectors, 0 to 1: words that few descriptions share weigh most."""
+    """Return the cosine of each pair's TF-IDF vectors, 0 to 1: rare words weigh most."""
     bags = [_words(_positive(text)) for text in descriptions]
     in_how_many = Counter(word for bag in bags for word in bag)
     rarity = {word: log((1 + len(bags)) / (1 + count)) + 1 for word, count in in_how_many.items()}
@@ -181,8 +181,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _stem(word: str) -> str:
-    """Crude on purpose: enough that `compares` meets `comparing`. With the stems of
-    `shared.text.words` another trade comes to 0.20 instead of 0.16, too near to OVERLAP.
+    """Return a rough stem, so that `compares` matches `comparing`. With the stems of
+    `shared.text.words` unrelated specialists reach 0.20 instead of 0.16, too near to OVERLAP.
     """
     for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:

@@ -96,7 +96,7 @@ def read_specialist(
 
 
 class _Wrong(NamedTuple):
-    """One thing that is wrong with a file."""
+    """A fault of a file."""
 
     line: int
     field: str
@@ -203,7 +203,9 @@ def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_W
 
 
 def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wrong]:
-    """Fields that do not go together: a specialist is an agent, or a task of the host's Celery app."""
+    """Yield faults of fields that exclude each other: a specialist is an agent, or a task of the
+    host's Celery app.
+    """
     if "celery_task" in values:
         for name in OF_AGENTS:
             if name in values:
@@ -223,7 +225,7 @@ def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wron
 def _wrong_values(
     parts: FrontMatter, error: ValidationError, told: Collection[str]
 ) -> Iterator[_Wrong]:
-    """What pydantic finds, but for fields of which something was said already."""
+    """Yield the faults that pydantic finds, except for fields with an earlier fault."""
     hints = {
         "name": " (lower-case letters, digits, - and _, a letter first)",
         "tier": " (capable or cheap)",

@@ -49,12 +49,11 @@ from handoff_queue.shared.types.presence import RateLimitWait, is_news
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
 
 BEAT_EVERY_S = 2.0
-"""So often does a sign of life leave the process: 500 running handoffs are 250 small round
-trips a second.
+"""Seconds between two heartbeats of a handoff: 500 running handoffs make 250 small round trips a
+second.
 """
 NEWS_EVERY_S = 0.4
-"""The same when there is something new to see: another thing that goes on, or more of the
-answer's text.
+"""Least seconds between two heartbeats with a change: another activity, or more text of the answer.
 """
 RESERVE_RETRY_S = 0.2
 """Between two tries while other reservations of the job are out."""
@@ -73,11 +72,11 @@ class ClaimVerdict(StrEnum):
     PARKED = "parked"
     """The handoff waits for its provider, and its message came too early."""
     PAUSED = "paused"
-    """Its role is: it waits until that is resumed."""
+    """The role is paused: the handoff waits until an operator resumes the role."""
     BUSY = "busy"
     """Another worker has it, and is alive."""
     DUPLICATE = "duplicate"
-    """It has ended, or is no longer wanted."""
+    """The handoff has ended, or no job needs it."""
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
     """The store has no such handoff with this content: forged, or deleted."""
@@ -85,8 +84,8 @@ class ClaimVerdict(StrEnum):
 
 @dataclass(slots=True)
 class Claim:
-    """One granted claim. Implements `shared.agent.checkpoint_store.CheckpointStore`. All methods raise
-    `Interrupted` once it no longer holds.
+    """A granted claim. Implements `shared.agent.checkpoint_store.CheckpointStore`. All methods
+    raise `Interrupted` after the claim is lost.
     """
 
     connection: Connection
@@ -101,7 +100,9 @@ class Claim:
     """Evaluation that continues when the handoff has finished: see `ClaimRequest`."""
     checkpoints: tuple[Checkpoint, ...] = ()
     unreadable: str | None = None
-    """Why the checkpoints of earlier claims cannot be read, so that it can only be ended."""
+    """Reason why the checkpoints of earlier claims cannot be read. The handoff can only be ended
+    then.
+    """
     reserved: bool = False
     """The first call's worst case was set aside with the claim."""
     drain: Drain = field(default_factory=Drain)
@@ -122,7 +123,7 @@ class Claim:
     _interrupted: Interrupted | None = None
     _beaten_at: float = field(default_factory=time.monotonic)
     held_at: float = field(default_factory=time.monotonic)
-    """When that was sent to which the store last said that the claim holds."""
+    """Send time of the latest message after which the store confirmed the claim (monotonic)."""
     _doing: str = "starting"
     _unsent_draft: str = ""
     _stored: int = field(init=False)
@@ -198,14 +199,18 @@ class Claim:
                 self.renew()
 
     def check(self) -> None:
-        """Raises `Interrupted` if it is known that the claim no longer holds."""
+        """Check the claim without a round trip.
+
+        Raises:
+            Interrupted: the claim is known to be lost.
+        """
         if self._interrupted is not None:
             raise self._interrupted
         if self.drain.over:
             raise Draining(f"{self.handoff_id} goes back to its queue")
 
     def renew(self) -> None:
-        """Prolong the lease, and learn whether the claim still holds."""
+        """Renew the lease, and check that the claim holds."""
         self.heed(self.connection.script("renew", *self.renewal()))
 
     def renewal(self) -> tuple[list[str], list[Any]]:
@@ -312,8 +317,12 @@ class Claim:
         expected: Expected | None = None,
         gets_further: bool = True,
     ) -> list[Any]:
-        """`gets_further`: with new checkpoints, the handoff has left behind what took down its
-        processes before, if something did.
+        """Run `turn.lua` and return its answer.
+
+        Args:
+            gets_further: True if new checkpoints are progress, so that earlier lost claims no
+                longer
+                count.
         """
         with self._lock:
             self._check_claim()

@@ -17,12 +17,12 @@ class ClaimEnd(StrEnum):
     THROTTLED = "throttled"
     """Given up until the rate limits of its provider allow a call."""
     HELD = "held"
-    """Its role was paused."""
+    """The role was paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastClaim:
-    """One claim. Times are Unix seconds."""
+    """A claim of the past. Times are Unix seconds."""
 
     worker: str
     began_at: float
@@ -32,7 +32,7 @@ class PastClaim:
     """See `ClaimEnd`; empty: it holds, or has ended with a result."""
 
     def lasted_s(self, now: float) -> float:
-        """So far."""
+        """Return the duration in seconds, up to `now` for an open claim."""
         return max(0.0, (self.ended_at if self.ended_at is not None else now) - self.began_at)
 
 

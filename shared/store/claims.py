@@ -1,5 +1,5 @@
-"""Where claims are made: of a handoff whose message came, or of one along with the commit that
-issues it.
+"""Makes claims: for a handoff whose message arrived, or together with the commit that issues the
+handoff.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_CLAIMS = 3
 instead of freezing the next one.
 """
 MAX_LOOKS = MAX_CLAIMS
-"""The same for a job, and the times that no supervisor's look at it came to its end (`looks.py`).
+"""Evaluations of a job that may fail to end (`evaluation_lease.py`), like lost claims of a handoff.
 """
 CLAIM_PATIENCE_S = 3.0
 """Seconds for which a claim is repeated while Redis does not answer. Most restarts take less, and a
@@ -148,8 +148,8 @@ class Claims:
         return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_one)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
-        """The claim that a child job has on the handoff that it does, since `Journal.commit`
-        made it: to end it with a result.
+        """Return the claim of a child job on its parent's handoff, which `Journal.commit` made, so
+        that the child can end the handoff with a result.
         """
         wanted = ClaimRequest(job_id, handoff_id, digest="", worker=child, fence=child)
         return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
@@ -234,8 +234,8 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 
 def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:
-    """The checkpoints, or none and why: another version may have written them, and a claim
-    that was granted must be ended all the same.
+    """Return the checkpoints and None, or no checkpoints and the reason why they cannot be read.
+    Another version may have written them, and a granted claim must be ended in any case.
     """
     try:
         return tuple(

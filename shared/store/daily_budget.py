@@ -76,7 +76,7 @@ class DaySpending:
         )
 
     def __str__(self) -> str:
-        """`$0.5 of $2, 1,200 tokens`: a figure without a cap stands for itself."""
+        """Return `$0.5 of $2, 1,200 tokens`: a figure without a cap stands alone."""
         return f"{self._money}, {self._tokens}"
 
     @property
@@ -127,10 +127,13 @@ class DailyBudgets:
         self._connection = connection
 
     def set_caps(self, caps: DailyCaps, since_ms: int | None = None) -> int:
-        """They hold at once, for all processes, until they are set again. Returns since when,
-        Unix ms by Redis's clock.
+        """Set the caps for all processes at once. Return the time of the valid caps, in Unix ms by
+        Redis's clock.
 
-        `since_ms`: they were set then, and are put back if Redis has nothing as new.
+        Args:
+            since_ms: time at which these caps were first set; they are restored if Redis has no
+                newer
+                caps.
         """
         given = [
             item for name, most in asdict(caps).items() if most is not None for item in (name, most)
@@ -147,8 +150,8 @@ class DailyBudgets:
         return TodaysBudgets(DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000)
 
     def spent_up(self, tenant: str) -> str | None:
-        """Which cap of today is spent, or has too little left to begin a job, and when there
-        is more, in one line; None: no cap has.
+        """Return in one line which cap of today is spent or leaves too little for a new job, and
+        when the next day begins; None if there is enough.
         """
         today = self.today(tenant)
         for spent, whose in (

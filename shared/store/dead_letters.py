@@ -55,11 +55,11 @@ MOST_BODY_CHARS = 65_536
 small. The store has the full text of a handoff.
 """
 _ID_CHARS = 8
-"""Of a digest: among 1,000 letters, one chance in 8,600 that any two share it."""
+"""Characters of a digest in an id. Among 1,000 letters the chance of a clash is 1 in 8,600."""
 
 
 class DeadLetter(Message):
-    """One message that was not taken."""
+    """A message that no process could read."""
 
     at: float
     """Unix time in seconds."""
@@ -86,8 +86,8 @@ class DeadLetters:
         self._add(self._letter(queue, reason, body))
 
     def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
-        """A message of this queue cannot be read here. Returns whether it is a dead letter; if
-        not, another version may take it.
+        """Record that this process cannot read a message of this queue. Return False if another
+        version may read it, and True if it is a dead letter now.
         """
         body = storable(body)
         if (named := handoff_in(body)) is None:
@@ -176,8 +176,8 @@ def storable(text: str) -> str:
 
 
 def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
-    """Whose handoff this is, and the handoff's own text: out of that text, or of a Celery
-    message around it. None: out of neither.
+    """Return job, handoff and the handoff's text, from that text or from a Celery message around
+    it; None if the body is neither.
     """
     try:
         value = json.loads(body)

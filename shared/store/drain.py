@@ -14,8 +14,8 @@ class Drain:
         self._over_at: float | None = None
 
     def begin(self, grace_s: float) -> None:
-        """From now on no handoff starts another turn; after `grace_s` seconds the turns that
-        still run are cut.
+        """Begin the drain: no handoff starts another turn, and after `grace_s` seconds the running
+        turns are cut.
         """
         if self._over_at is None:
             self._over_at = time.monotonic() + grace_s

@@ -54,7 +54,7 @@ next one is tried as soon.
 
 @dataclass(frozen=True, slots=True)
 class EvaluationLease:
-    """One look at a job, from its beginning to its end."""
+    """An evaluation of a job, from its beginning to its end."""
 
     connection: Connection
     journal: Journal
@@ -96,12 +96,12 @@ class EvaluationLease:
 
     @property
     def sign_of_life(self) -> ScriptCall:
-        """What says that it goes on, for `Leases`."""
+        """Return the heartbeat of the evaluation, for `Leases`."""
         return self._names, [self.name, "lives"]
 
     def interrupted(self) -> None:
-        """It ends through no fault of the job, and no other script says so; with Redis away,
-        nothing can be said.
+        """Remove the note of an evaluation that was interrupted through no fault of the job.
+        Without Redis this has no effect.
         """
         with suppress(StoreUnavailable):
             self._say("end")
@@ -124,5 +124,5 @@ class EvaluationLeases:
         self._lease_s = lease_s
 
     def at(self, job_id: JobId) -> EvaluationLease:
-        """A look that has not begun yet."""
+        """Return an evaluation that has not begun yet."""
         return EvaluationLease(self._connection, self._journal, self._lease_s, job_id)

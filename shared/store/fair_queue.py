@@ -43,7 +43,7 @@ def is_for(message: Mapping[str, Any]) -> str | None:
 
 
 def entry_of(message: Mapping[str, Any]) -> str | None:
-    """Its name in the order; None: it has no place there."""
+    """Return the name of a message in the order, or None if it has no place."""
     member = is_for(message)
     return member and f"{member} {message['properties']['delivery_tag']}"
 

@@ -38,7 +38,11 @@ class FinishRequest:
     """Keys and arguments of the script."""
 
     def finished(self, answer: Sequence[Any]) -> FinishReply:
-        """The script's answer, if that is no refusal."""
+        """Return the reply for the script's answer.
+
+        Raises:
+            Interrupted: the script refused the request.
+        """
         _, parts_left, version, at_ms, wakes = answer
         return FinishReply(
             int(parts_left),

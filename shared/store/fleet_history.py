@@ -1,5 +1,5 @@
-"""What this installation's handoffs cost and took, and how its quotes turned out: the newest
-of each, for the next quote.
+"""History of the installation: cost and duration of its newest handoffs, and accuracy of its newest
+quotes, as the basis of the next quote.
 """
 
 from __future__ import annotations
@@ -76,10 +76,18 @@ class History:
 
 
 def _read_sample(text: bytes) -> dict[str, Any]:
-    """Raises: ValueError: the text is no sample."""
+    """Parse a sample.
+
+    Raises:
+        ValueError: the text is no sample.
+    """
     return _Sample.model_validate_json(text).model_dump()
 
 
 def _read_score(text: bytes) -> dict[str, Any]:
-    """Raises: ValueError: the text is no score."""
+    """Parse a score.
+
+    Raises:
+        ValueError: the text is no score.
+    """
     return _Score.model_validate_json(text).model_dump()

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, Unus
 
 @dataclass(frozen=True, slots=True)
 class RedisFacts:
-    """What Redis says of itself."""
+    """Facts that Redis reports about itself."""
 
     version: tuple[int, ...]
     """(7, 0, 15); () where it does not say."""
@@ -31,7 +31,7 @@ class RedisFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """One queue to which handoffs were published."""
+    """Depth of a queue to which handoffs were published."""
 
     queue: str
     messages: int
@@ -48,10 +48,10 @@ class Health:
         self._connection = connection
 
     def facts(self) -> RedisFacts:
-        """Out of INFO; where CONFIG is allowed, its settings are preferred.
+        """Return the facts from INFO, and the settings from CONFIG where it is allowed.
 
         Raises:
-            StoreUnavailable: Redis cannot be reached, or refuses us.
+            StoreUnavailable: Redis cannot be reached, or refuses the client.
             UnusableRedis: it is a cluster.
         """
         with in_our_words():
@@ -78,11 +78,11 @@ class Health:
             _refuse_a_cluster(self._connection.redis.info("cluster"))
 
     def refusal(self) -> str | None:
-        """Why Redis takes no writes now, though it can be read: it is full, or a replica.
-        None: it takes them.
+        """Return why Redis refuses writes although it can be read (it is full, or a replica), or
+        None.
 
-        Asked with a write that every such Redis refuses and that changes nothing: no bytes, at
-        the beginning of a key that never is.
+        The check is a write that every such Redis refuses and that changes nothing: zero bytes to a
+        key that never exists.
         """
         try:
             with in_our_words():
@@ -116,7 +116,7 @@ class Health:
             return dict(zip(queues, map(int, pipe.execute()), strict=True))
 
     def depths(self) -> list[QueueDepth]:
-        """Of every queue to which a handoff was ever published, served or not, by name."""
+        """Return the depth of every queue to which a handoff was ever published, by name."""
         with in_our_words():
             queues = sorted(
                 name.decode(errors="replace") for name in self._connection.redis.hkeys(keys.QUEUES)
@@ -129,7 +129,7 @@ class Health:
         return [QueueDepth(*one) for one in zip(queues, counts[::2], counts[1::2], strict=True)]
 
     def _setting(self, name: str) -> str | None:
-        """None: a hosted Redis, or an ACL, keeps CONFIG to itself."""
+        """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""
         try:
             with in_our_words():
                 value = self._connection.redis.config_get(name).get(name)

@@ -29,12 +29,12 @@ TAIL_EVENTS = 100
 about 50 KB.
 """
 MOST_EVENT_BYTES = 16_000
-"""Of an event; a plan of thousands of steps has a megabyte, and is not read."""
+"""Bytes of an event that is read. The event of a plan of thousands of steps has a megabyte."""
 MOST_DUE = 5_000
 """Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's time.
 """
 MOST_AT_WORK = 500
-"""Of one job, whose state is asked: 1 ms."""
+"""Running handoffs of the job whose state is read: 1 ms of Redis's time."""
 
 _BOOKS = (
     "asked_last",
@@ -67,7 +67,7 @@ _SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
 
 @dataclass(frozen=True, slots=True)
 class HandoffTally:
-    """What became of a job's handoffs: `tallying.lua` counts them."""
+    """Numbers of a job's handoffs by state, as `tallying.lua` counts them."""
 
     issued: int
     ok: int
@@ -84,16 +84,16 @@ class HandoffTally:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """One job at one moment."""
+    """Summary of a job at one moment."""
 
     at: float
     """Unix time in seconds, by Redis's clock."""
     job: JobStanding
-    """Without its children."""
+    """Standing of the job, without its children."""
     tally: HandoffTally | None
-    """None: a version that does not count has written part of its journal."""
+    """None if an older version that does not count has written part of the journal."""
     plan: str
-    """What its plan comes to, as JSON; '': it is short, or not known."""
+    """Summary of a large plan as JSON; '' if the plan is small or unknown."""
     failed: tuple[HandoffId, ...]
     """The newest that failed, or needed something; the newest last."""
     dropped: tuple[HandoffId, ...]
@@ -102,14 +102,14 @@ class JobSummary:
     is_cut: bool
     """True if there may be more handoffs in the two lists."""
     first: Recorded
-    """Its submission."""
+    """The submission."""
     tail: tuple[Recorded, ...]
-    """Its last events, oldest first; without those longer than `MOST_EVENT_BYTES`."""
+    """The last events, oldest first, without events longer than `MOST_EVENT_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandoffBooks:
-    """One handoff's hash."""
+    """The hash of one handoff."""
 
     standing: HandoffStanding
     assigned_to: str
@@ -118,7 +118,7 @@ class HandoffBooks:
     result: str | None
     """Status of the handoff's HandoffResult, or None if there is no result."""
     status: str | None
-    """Of that; None, too, where a version that does not note it has finished it."""
+    """Status of the result, or None if there is no result yet."""
     group: str | None
     child: JobId | None
 
@@ -206,7 +206,7 @@ def _books(fields: dict[bytes, bytes]) -> HandoffBooks:
 
 
 def _tally(text: str, version: int) -> HandoffTally | None:
-    """It stands for the whole journal, or for nothing."""
+    """Return the tally if it covers the whole journal, else None."""
     counted_to, *counts = map(int, text.split()) if text else (-1,)
     return HandoffTally(*counts) if counted_to == version else None
 

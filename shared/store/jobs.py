@@ -30,19 +30,18 @@ LOST_AFTER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HandoffStanding:
-    """One handoff in the store, as `watch` and `decide` want it. Times are Unix seconds."""
+    """State of one handoff in the store. Times are Unix seconds."""
 
     state: str
     lease_until: float | None = None
     lost: bool = False
     held: bool = False
-    """It waits until its role is resumed, its dead letter tried again, or its time of being
-    parked over.
-    """
+    """True while its role is paused, its message is a dead letter, or it is deferred."""
     parked_until: float | None = None
-    """It waits for its provider, and `doing` says why; None: it does not."""
+    """Time until which it waits for its provider, with the reason in `doing`; None if it does not.
+    """
     queue: str = ""
-    """To which its message was sent; a role's has none while it is run in place."""
+    """Queue of its message; empty while the supervisor runs a role's handoff in its own process."""
     worker: str = ""
     claims: int = 0
     """Claims since the handoff last made progress."""
@@ -71,7 +70,7 @@ class HandoffStanding:
 
 @dataclass(frozen=True, slots=True)
 class JobStanding:
-    """One job's hash: its status and its books."""
+    """The hash of one job: its status and its usage."""
 
     job_id: JobIdField
     status: JobStatus
@@ -84,7 +83,7 @@ class JobStanding:
     cost_microusd: int | None
     cancelled: bool
     specialists: tuple[str, ...] = ()
-    """Only these may be used; empty: all."""
+    """Allowed specialists; empty: all."""
     cut_calls: int = 0
     cut_tokens: int = 0
     cut_microusd: int = 0
@@ -94,7 +93,7 @@ class JobStanding:
     approval: str = ""
     """Subject of the approval that the job waits for; empty if it does not wait."""
     asked_at: float | None = None
-    """Since when it waits for a person, in Unix seconds; None: it does not."""
+    """Time since which it waits for a person, in Unix seconds; None if it does not."""
     teams_lack: str = ""
     """Resource that the sub-teams of the plan get too little from; empty if there is enough."""
     parent: JobId | None = None
@@ -111,7 +110,7 @@ class JobStanding:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What jobs of the list have in common. A field that is not set matches every job."""
+    """Filter of the list of jobs. A field that is not set matches every job."""
 
     statuses: frozenset[JobStatus] = frozenset()
     """Empty: every status."""
@@ -132,7 +131,7 @@ class SweepResult:
     fresh: tuple[JobId, ...] = ()
     """Jobs that no supervisor has begun. They are announced again."""
     more: bool = False
-    """There may be more."""
+    """True if there may be more such jobs."""
 
 
 class Jobs:
@@ -221,8 +220,8 @@ class Jobs:
         return bool(self._connection.script("queue", [keys.job(job_id), keys.DUE], order))
 
     def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """These have left for their queues: the sweep does not find them any more, unless they
-        are lost again.
+        """Note that the handoffs were sent to their queues, so that the sweep does not find them
+        unless they are lost again.
         """
         self._connection.script("sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
 

@@ -54,8 +54,8 @@ class Commit:
     """The version that the decision was made on."""
     events: Sequence[Event]
     tip: float | None = None
-    """When its last event was written, Unix time in seconds: with the version it tells this
-    history from any other. None: not compared.
+    """Time of the last event, in Unix seconds. Together with the version it identifies the history
+    after a restore of Redis. None: not compared.
     """
     fields: Mapping[str, str | int] = field(default_factory=dict)
     """Fields of the job's hash: status, limits. One set to '' is removed."""
@@ -69,7 +69,7 @@ class Commit:
     """Unix time in seconds at which the sweeper must look at the job again; None: never."""
     creates: bool = False
     score: str | None = None
-    """How the job's quote turned out, as JSON: the next quotes are held against it."""
+    """Accuracy of the job's quote as JSON, which adjusts later quotes."""
     parent: tuple[JobId, HandoffId] | None = None
     """The handoff of another job that this one is there to do from now on. It is claimed with
     the commit, in this job's name.
@@ -79,8 +79,8 @@ class Commit:
     look: str = ""
     """The look that comes to its end with it; empty: none does."""
     insists: bool = False
-    """Where it ends the job, it does so without the results that have come since: in a job of
-    thousands of steps there always are some.
+    """True to end the job without the results that arrived since the decision. In a job of
+    thousands of steps there is always a newer result.
     """
 
 
@@ -138,7 +138,7 @@ class Journal:
     def _order(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
     ) -> tuple[list[str], list[Any]]:
-        """Keys and arguments of `commit.lua`."""
+        """Return keys and arguments of `commit.lua`."""
         issued = [event for event in commit.events if isinstance(event, HandoffIssued)]
         groups: dict[str, int] = {}
         for event in issued:
@@ -236,7 +236,7 @@ class Journal:
         return version
 
     def read(self, job_id: JobId, after: int = 0) -> list[Recorded]:
-        """The events after a version, oldest first."""
+        """Return the events after a version, oldest first."""
         found: list[Recorded] = []
         while True:
             with in_our_words():
@@ -262,7 +262,7 @@ class Journal:
         }
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
-        """Like `read`, but waits up to `wait_s` seconds for something to happen."""
+        """Return the events after a version, and wait up to `wait_s` seconds for the first one."""
         with in_our_words():
             answer = self._connection.waiting.xread(
                 {keys.log(job_id): f"{after}-0"},
@@ -309,9 +309,9 @@ class Journal:
         self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
 
     def stumble(self, job_id: JobId, look: str = "") -> int:
-        """Our own code could not carry the job on: the sweeper wakes it again, later each
-        time. Returns how often in a row, until something happens to it; 0: there is no such
-        job.
+        """Record a failed evaluation. The sweeper wakes the job again, with a growing delay.
+
+        Returns the number of failures in a row without a new event; 0 if the job does not exist.
         """
         return int(
             self._connection.script(
@@ -321,7 +321,7 @@ class Journal:
 
 
 def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
-    """The events of a commit in their places, by the script's answer.
+    """Return the events of a commit with their versions, by the script's answer.
 
     Raises:
         VersionConflict: see `Journal.commit`.
@@ -406,7 +406,7 @@ def _parsed(
 
 
 def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
-    """An entry of the stream: its id, and its fields."""
+    """Parse an entry of the stream: its id, and its fields."""
     entry_id, fields = entry
     return Recorded(
         version=int(entry_id.split(b"-")[0]),

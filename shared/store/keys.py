@@ -1,5 +1,5 @@
-"""Every Redis key of the store. `{job}` is a hash tag, so that all keys of one job would live
-on one shard.
+"""Every Redis key of the store. `{job}` is a hash tag, so that all keys of one job have the same
+slot.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DEAD = f"{PREFIX}dead"
 SCORES = f"{PREFIX}scores"
 """list: how quotes turned out, the newest first. `commit.lua` writes it."""
 NOTHING = f"{PREFIX}nothing"
-"""No key ever: nothing is written there, to see whether Redis would take it."""
+"""A key that never exists: zero bytes are written to it to see whether Redis takes writes."""
 
 
 def job(job_id: JobId) -> str:
@@ -84,7 +84,7 @@ def blobs(job_id: JobId) -> str:
 
 
 def draft(handoff_id: HandoffId) -> str:
-    """The field of `blobs` that holds a handoff's draft; `renew.lua`, `finish.lua` and
+    """Return the field of `blobs` with a handoff's draft; `renew.lua`, `finish.lua` and
     `commit.lua` write and remove it.
     """
     return f"draft:{handoff_id}"
@@ -112,8 +112,8 @@ LANES = f"{PREFIX}lanes"
 
 
 def day(number: int | str, tenant: str | None = None) -> str:
-    """hash: the books of a day, counted from 1970 in UTC, of all jobs or of one tenant's, like
-    a job's. `scripts/books.lua` keeps them.
+    """hash: usage of a day, counted from 1970 in UTC, of all jobs or of one tenant's jobs.
+    `scripts/books.lua` keeps it.
     """
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 
@@ -129,7 +129,7 @@ def supervisor(worker_id: str) -> str:
 
 
 def history(role: str) -> str:
-    """list: what handoffs of a specialist or a role cost and took, the newest first.
-    `finish.lua` writes it.
+    """list: cost and duration of a specialist's or role's handoffs, the newest first. `finish.lua`
+    writes it.
     """
     return f"{PREFIX}history:{role}"

@@ -1,5 +1,5 @@
-"""One thread that renews every lease of its process, and, by doing so, shows that the process
-is not frozen, nor are its looks at jobs.
+"""Renewal of leases: one thread renews every lease of its process. Its renewals show that the
+process and its evaluations of jobs are not frozen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def renews_every_s(lease_s: float) -> float:
 
 
 def retries_every_s(lease_s: float) -> float:
-    """Seconds until the next try where nothing came of one."""
+    """Return the seconds until the next try after a failed renewal."""
     return min(lease_s * RETRY_PER_LEASE, SIGN_EVERY_S)
 
 
@@ -48,15 +48,17 @@ class Leases:
     """
 
     def __init__(self, redis_url: str, lease_s: float, *, watchdog: bool) -> None:
-        """`watchdog`: end the process if it freezes (its parent starts it again)."""
+        """Start without leases.
+
+        Args:
+            watchdog: True to end the process if it freezes; its parent starts it again.
+        """
         self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
         self._lease_s = lease_s
         self._watchdog = watchdog
         self._held: dict[int, Claim] = {}
         self._shown: dict[int, tuple[ScriptCall, float]] = {}
-        """What says of a look that its process lives, and when (by the monotonic clock) the
-        look began.
-        """
+        """Heartbeats of evaluations, with the monotonic time at which each began."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew_for_ever, name="leases", daemon=True)

@@ -23,7 +23,7 @@ UNREADABLE = "when and why cannot be read"
 
 
 class Pause(Message):
-    """That a role is paused."""
+    """Pause of a role."""
 
     at: float
     """Unix time in seconds."""
@@ -51,13 +51,13 @@ class Pauses:
         return None if held < 0 else held
 
     def all(self) -> dict[str, Pause]:
-        """By role."""
+        """Return all pauses by role."""
         with in_our_words():
             found = self._connection.redis.hgetall(keys.PAUSED)
         return pauses_in(found)
 
     def roles(self) -> frozenset[str]:
-        """Their names alone."""
+        """Return the names of the paused roles."""
         with in_our_words():
             roles = self._connection.redis.hkeys(keys.PAUSED)
         return frozenset(role.decode(errors="replace") for role in roles)

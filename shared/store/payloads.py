@@ -22,8 +22,8 @@ COMPRESS_FROM = 1_000
 """Bytes. For a shorter handoff or result, zlib saves 0.2 KB and takes 20 microseconds."""
 SMALL_BYTES = 32_000
 SMALL_WINDOW, SMALL_MEMORY = 13, 6
-"""With these values zlib allocates 64 KB for a payload. Its defaults allocate 256 KB and save only
-a few bytes. That allocation takes ten times as long as the compression of a small payload.
+"""zlib's window and memory level for small payloads. They need 64 KB for each payload; the defaults
+need 256 KB and save a few bytes. Their allocation takes ten times as long as the compression.
 """
 MOST_BYTES = 256_000_000
 """The longest payload that is decompressed. The longest documents have 20 MB by default, see
@@ -36,7 +36,7 @@ UPLOAD_CHARS = 4_000_000
 
 
 def pack(text: str) -> bytes:
-    """A first byte says how the rest is stored."""
+    """Pack a text for storage. The first byte says how the rest is stored."""
     raw = text.encode()
     if len(raw) < COMPRESS_FROM:
         return b"=" + raw
@@ -93,7 +93,7 @@ def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
 
 
 def payload_arguments(texts: Iterable[str]) -> list[str | bytes]:
-    """Pairs of digest and compressed payload, as the scripts take them."""
+    """Return pairs of digest and compressed payload, in the form of the scripts."""
     return [
         item
         for text in texts

@@ -49,7 +49,7 @@ class LiveProcess:
     kind: Literal["worker", "supervisor"]
     name: str
     node: Node | None
-    """None: this version cannot read its announcement."""
+    """None if this version cannot read the announcement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Presence:
     the name of that role.
     """
     paused: Mapping[str, Pause] = field(default_factory=dict)
-    """By role."""
+    """Pauses by role."""
 
 
 class PresenceStore:
@@ -105,7 +105,7 @@ class PresenceStore:
             pipe.execute()
 
     def withdraw(self, announcement: Announcement) -> None:
-        """This worker takes nothing any more."""
+        """Withdraw the announcement of a worker that takes no more messages."""
         with in_our_words():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.delete(keys.worker(announcement.worker))

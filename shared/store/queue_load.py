@@ -33,7 +33,7 @@ class RunningHandoff:
     since: float
     """Time of the first claim, in Unix seconds by Redis's clock, like all times here."""
     parked_until: float | None
-    """None: it has a slot."""
+    """End of the deferral; None if the handoff has a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,17 @@ class QueueBacklog:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitBucket:
-    """One model under one account, as its provider counts calls."""
+    """A rate-limit bucket: one model under one account, as its provider counts calls."""
 
     account: str
     """A digest."""
     model: str
     limits: Mapping[str, Allowance]
-    """By name: requests, input, output (tokens), each in a window; empty: the provider names none.
+    """Limits by name: requests, input, output (tokens), each in a window; empty: the provider names
+    none.
     """
     refused_until: float | None
-    """It takes no call before this; None: it does."""
+    """Time before which the provider takes no call; None if it takes calls."""
     why: str
     waiting: int
     """Calls that stand in its line."""
@@ -70,7 +71,7 @@ class RateLimitBucket:
 
 @dataclass(frozen=True, slots=True)
 class FleetLoad:
-    """One moment of the whole fleet."""
+    """Load of the whole fleet at one moment."""
 
     at: float
     open_jobs: int

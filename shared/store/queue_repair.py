@@ -33,8 +33,8 @@ class QueueRepair:
         self._roles = roles
         self._name = new_word()
         self._passed: dict[str, int] = {}
-        """Of each queue that was not gone through to its end: how many were looked at and
-        left, from where messages are taken.
+        """Number of messages, counted from the head, that were checked and kept, for each queue
+        whose check is not complete.
         """
 
     @property

@@ -116,8 +116,8 @@ class RateLimiter:
         )
 
     def heard(self, limits: RateLimits) -> None:
-        """The provider takes the call. Told to the others where they wait for it, or where
-        there are limits.
+        """Record that the provider takes the call, with its limits. It is stored if other calls
+        wait for it, or if there are limits.
         """
         told = _limits(limits)
         if self.taken is not None and (self.taken.goes_ahead or told):

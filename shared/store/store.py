@@ -26,7 +26,7 @@ from handoff_queue.shared.store.traces import Traces
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Everything about jobs in Redis."""
+    """The store: all data of jobs in Redis."""
 
     connection: Connection
     journal: Journal
@@ -53,8 +53,11 @@ def open_store(
     drain: Drain | None = None,
     timeout_s: float = SOCKET_TIMEOUT_S,
 ) -> Store:
-    """Nothing is sent until something is asked. `drain`: set when this process is shutting
-    down. `timeout_s`: how long Redis may be silent.
+    """Return the store without sending anything yet.
+
+    Args:
+        drain: set when this process shuts down.
+        timeout_s: seconds that Redis may be silent.
     """
     connection = Connection(redis_url, timeout_s=timeout_s)
     keep_s, presence = settings.retention_s, PresenceStore(connection)

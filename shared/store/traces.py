@@ -15,7 +15,11 @@ class Traces:
         self._connection = connection
 
     def kept(self, job_id: JobId) -> StoredTrace:
-        """Raises: StoreUnavailable."""
+        """Return the stored trace of a job.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
         with in_our_words():
             traceparent, parent = self._connection.redis.hmget(
                 keys.job(job_id), "traceparent", "parent"

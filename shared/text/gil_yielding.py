@@ -9,7 +9,9 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 AT_A_TIME = 8
-"""Some milliseconds of work, where an item is a handoff that is prepared or sent."""
+"""Items between two yields. If an item is a handoff to prepare or send, this is some milliseconds
+of work.
+"""
 PAUSE_S = 0.0002
 """Seconds that give another thread time to wake up. Otherwise Python lets that thread wait for
 `process.SWITCH_EVERY_S` after each of its calls to Redis, and a small job makes dozens.

@@ -10,7 +10,7 @@ import snowballstemmer
 
 
 def count_of(count: int, word: str) -> str:
-    """`1 turn`, `2,310 tokens`, `3 processes`."""
+    """Return `1 turn`, `2,310 tokens`, `3 processes`."""
     plural = f"{word}es" if word.endswith("s") else f"{word}s"
     return f"{count:,} {word if count == 1 else plural}"
 

@@ -10,7 +10,9 @@ import yaml
 
 
 class YamlRefused(yaml.MarkedYAMLError):
-    """What YAML allows and we do not: `problem`, where (`line`), and `mend`."""
+    """A feature of YAML that is not supported: `problem`, its place (`line`), and the correction
+    (`mend`).
+    """
 
     def __init__(self, problem: str, mark: yaml.Mark, mend: str) -> None:
         super().__init__(problem=problem, problem_mark=mark)

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.message import Message
 
 
 class NumberedCitation(Message):
-    """One source of the answer: `[n]` in its text."""
+    """A source of the answer: `[n]` in its text."""
 
     n: PositiveInt
     claim: str

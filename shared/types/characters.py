@@ -24,8 +24,8 @@ def has_half_a_character(text: str) -> bool:
 
 
 def in_whole_characters(text: str) -> str:
-    """The text with halves that stand side by side made one, as where a stream was cut between
-    them, and the others replaced (U+FFFD).
+    """Return the text with two adjacent surrogates joined, as after a cut in a stream, and other
+    lone surrogates replaced (U+FFFD).
     """
     if not has_half_a_character(text):
         return text

@@ -45,7 +45,7 @@ class ToolObserved(Message):
 
 
 class AgentPrompted(Message):
-    """What our own code told the model between turns: what to repair, that the last turn has come."""
+    """A message from our own code to the model between turns: a fault to fix, or the last turn."""
 
     kind: Literal["prompted"] = "prompted"
     text: str
@@ -82,4 +82,4 @@ class WorstCase:
     input_tokens: int
     output_tokens: int
     microusd: int | None
-    """None: the price is not known."""
+    """None if the price is unknown."""

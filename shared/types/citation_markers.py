@@ -10,13 +10,13 @@ from handoff_queue.shared.types.ids import StepId
 
 _NAME = r"(?:[a-z][a-z0-9_-]{0,47}\.)?c[0-9]{1,4}"
 MARKER = re.compile(rf"\[({_NAME}(?:\s*[,;]\s*{_NAME})*)\]")
-"""One or several ids in brackets: `[c1]`, `[find.c2, c3]`."""
+"""Claim ids in brackets: `[c1]`, `[find.c2, c3]`."""
 _ID = re.compile(rf"^\[?({_NAME}|[0-9]{{1,4}})\]?$")
 
 
 def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
-    """The id with its step in front: `c1` -> `step.c1`. None if it is no id. A bare number
-    counts as one.
+    """Return the id with its step in front: `c1` -> `step.c1`, or None if it is not an id. A bare
+    number counts as an id.
     """
     match = _ID.match(claim_id.strip())
     if match is None:
@@ -30,10 +30,10 @@ def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
 def qualify_markers(
     output: Any, step: StepId, known: Collection[str], dangling: list[str]
 ) -> tuple[Any, list[str]]:
-    """The output with every marker qualified, one id per bracket, and the ids that it points
-    to in the order of their first use.
+    """Return the output with every marker qualified, one id per bracket, and the ids in the order
+    of their first use.
 
-    Markers that point to nothing are taken out, and their names are added to `dangling`.
+    Markers without a claim are removed, and their names are added to `dangling`.
     """
     used: dict[str, None] = {}
 
@@ -52,7 +52,7 @@ def qualify_markers(
 
 
 def in_every_text(value: Any, replaced: Callable[[str], str]) -> Any:
-    """A JSON value with every text in it, keys apart, replaced."""
+    """Return a JSON value with each text replaced, except keys."""
     if isinstance(value, str):
         return replaced(value)
     if isinstance(value, list):

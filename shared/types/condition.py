@@ -23,7 +23,8 @@ from handoff_queue.shared.types.message import Message
 
 MOST_CHARS = 1_000
 MOST_NODES = 200
-"""Of the tree: this bounds the time of an evaluation, and the depth of the recursion."""
+"""Nodes of the tree. The number bounds the time of an evaluation, and the depth of the recursion.
+"""
 FIELDS: Final = ("output", "status", "confidence")
 """The fields of a step that a condition can name."""
 ITEM: Final = "item"
@@ -86,7 +87,7 @@ class When(Message):
     steps: dict[str, StepIdField] = Field(default_factory=dict)
     """The steps that the text names, and their ids in the plan."""
     item: str | dict[str, str] | None = None
-    """Of a repeated step: the line or the path, or the fields of the row that the text names."""
+    """Item of a repeated step: the line, the path, or the fields of the row that the text names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,11 @@ def condition_of(text: str) -> Condition:
 
 
 def _parsed(text: str) -> ast.expr:
-    """Raises: InvalidCondition: the text is too long, or no expression."""
+    """Parse the text.
+
+    Raises:
+        InvalidCondition: the text is too long, or not an expression.
+    """
     if len(text) > MOST_CHARS:
         raise InvalidCondition(f"it has more than {MOST_CHARS:,} characters; make it shorter")
     bare = _QUOTED.sub('""', text)
@@ -169,7 +174,11 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _check(node: ast.AST) -> None:
-    """Raises: InvalidCondition: a condition may not have this node."""
+    """Check a node.
+
+    Raises:
+        InvalidCondition: a condition may not have this node.
+    """
     match node:
         case ast.BinOp():
             raise InvalidCondition(

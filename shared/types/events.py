@@ -99,11 +99,11 @@ class Approved(Message):
     steps: tuple[StepIdField, ...] = ()
     """The steps that may begin. Empty: all that were asked about."""
     plan: PlanMade | None = None
-    """It takes the place of the plan that was asked about."""
+    """Plan that replaces the plan in question."""
 
 
 class Rejected(Message):
-    """It may not go on like this."""
+    """A person rejected the job's question."""
 
     type: Literal["rejected"] = "rejected"
     asked: PositiveInt
@@ -136,7 +136,11 @@ class Recorded:
 
 
 def parse_event(text: str | bytes) -> Event:
-    """Raises: MalformedMessage."""
+    """Parse an event.
+
+    Raises:
+        MalformedMessage: the text is not an event.
+    """
     try:
         return _adapter.validate_json(text)
     except ValidationError as error:

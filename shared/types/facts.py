@@ -7,7 +7,7 @@ from handoff_queue.shared.types.message import Message
 
 
 class KnownFact(Message):
-    """One row: subject, attribute and value, with the same parts as a claim."""
+    """A known fact: subject, attribute and value, with the same parts as a claim."""
 
     subject: Fact
     attribute: Fact

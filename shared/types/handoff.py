@@ -32,7 +32,7 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 
 class Document(Message):
-    """One document. Its text lies in the store under its digest."""
+    """A document. Its text is in the store under its digest."""
 
     path: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
     """Path relative to the given folder, with forward slashes. For a fetched page: its URL."""
@@ -101,7 +101,7 @@ class Artifact(Message):
 
 
 class AgentHandoff(Message):
-    """One attempt at one step. The specialist sees nothing else of the job."""
+    """An attempt at one step. The specialist sees nothing else of the job."""
 
     schema_version: Literal[1] = 1
     handoff_id: HandoffIdField
@@ -202,11 +202,11 @@ Fact = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
 class Claim(Message):
-    """One statement of fact. The text of an output refers to the claim as `[id]`, and other
-    steps as `[step.id]`.
+    """A statement of fact. The text of an output refers to the claim as `[id]`, and other steps as
+    `[step.id]`.
 
-    A claim with a value also states the parts of the value, so that code can compare claims.
-    Each part is stored as the model wrote it.
+    A claim with a value also states the parts of the value, so that code can compare claims. Each
+    part is stored as the model wrote it.
     """
 
     id: ClaimId
@@ -333,7 +333,7 @@ def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
 
 
 class Given(Message):
-    """One result of an earlier job, copied into the payloads of this job."""
+    """A result of an earlier job, copied into the payloads of this job."""
 
     step: StepIdField
     """The step of the earlier job. No step of this job has this id."""

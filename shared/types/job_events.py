@@ -68,7 +68,7 @@ class JobSubmitted(Message):
     on_end: Annotated[BlobRef | None, Unsaid] = None
     """The `shared.types.job_options.EndTask` that is sent when the job has ended, as JSON."""
     specialists: tuple[NameField, ...] = ()
-    """Only these may be used; empty: all that live workers announce."""
+    """Allowed specialists; empty: all that live workers announce."""
     mode: Mode = Mode.TEAM
     """The requested mode. Journals from before there were modes have no value, and mean this one.
     """
@@ -95,7 +95,7 @@ class JobSubmitted(Message):
     """Criteria of the assessor in every mode; None: the default criteria, where there is a review.
     """
     parent: Parent | None = None
-    """None: it is a user's."""
+    """The parent of a child job; None for a user's job."""
     depth: NonNegativeInt = 0
     """Number of jobs above this one."""
 
@@ -106,7 +106,7 @@ class JobSubmitted(Message):
 
 
 class Routed(Message):
-    """It was decided who does a job of mode `auto`."""
+    """The router decided about a job of mode `auto`."""
 
     type: Literal["routed"] = "routed"
     mode: Mode
@@ -145,7 +145,7 @@ class CancelRequested(Message):
 
     type: Literal["cancel_requested"] = "cancel_requested"
     by: str = "user"
-    """Or the job whose child it is."""
+    """The user, or the job whose child it is."""
 
 
 class TakenUp(Message):
@@ -176,7 +176,7 @@ class RetryRequested(NewLimits):
     repeats all dependents.
     """
     taken_up: Annotated[TakenUp | None, Unsaid] = None
-    """None: a user has asked for it."""
+    """None if a user asked for it."""
 
 
 class DecisionAsked(Message):

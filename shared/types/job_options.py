@@ -13,7 +13,7 @@ from handoff_queue.shared.types.message import Message
 
 
 class Mode(StrEnum):
-    """How a job is supervised."""
+    """Mode of a job's supervision."""
 
     AUTO = "auto"
     """A router decides with one cheap call between one specialist and a team."""

@@ -63,4 +63,6 @@ class _StrictDecoder(json.JSONDecoder):
 
 
 STRICT = _StrictDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
-"""Its methods raise ValueError: the text is not JSON, or its value could not be read again."""
+"""A strict decoder. Its methods raise ValueError if the text is not JSON, or if its value could not
+be read again.
+"""

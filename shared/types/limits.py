@@ -60,7 +60,7 @@ class HandoffLimits(Message):
 
 
 class OnLimit(StrEnum):
-    """What happens when the budget of the job or of the day is spent."""
+    """Action when the budget of the job or of the day is spent."""
 
     STOP = "stop"
     """The job ends at once with its results so far. Running calls are cut off."""

@@ -86,7 +86,7 @@ NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
 
 
 REMEMBERED_CHARS = 20_000
-"""Most characters of a text whose digest the process caches, with some hundred others."""
+"""Most characters of a text whose digest the process caches. The cache has some hundred texts."""
 
 
 def digest_of(text: str | bytes) -> str:

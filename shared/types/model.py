@@ -15,10 +15,13 @@ from handoff_queue.shared.types.rate_limits import NOTHING_SAID, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 PULSE_EVERY_S, SELDOM_S = 0.25, 2.0
-"""How often who waits for a reply pulses while nothing arrives, with few others and with thousands.
+"""Seconds between two pulses of a waiting call while no piece arrives: with few calls, and with
+thousands.
 """
 MOST_PULSES_A_S = 500
-"""Of all that wait in one process: more take the processor from those whose replies have come."""
+"""Pulses a second of all waiting calls of a process. More would slow down the calls whose replies
+arrive.
+"""
 Block = dict[str, Any]
 """A content block as the Messages API writes it: {"type": "text", ...}, {"type": "tool_use",
 ...}, ...
@@ -29,8 +32,8 @@ MessageParam = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One request. `max_output_tokens` is tokens, `timeout_s` the longest silence on the wire
-    in seconds.
+    """A request. `max_output_tokens` is tokens, `timeout_s` the longest silence on the wire in
+    seconds.
     """
 
     model: str
@@ -54,7 +57,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """One reply, whole."""
+    """A complete reply."""
 
     content: tuple[Block, ...]
     stop_reason: str
@@ -81,8 +84,7 @@ class Pulse:
     usage: Usage = field(default=NOTHING_USED)
     """Usage that the server has reported so far."""
     is_usage_final: bool = False
-    """Whether it will report no more: the reply has ended, and only its last event may be missing.
-    """
+    """True if the reply has ended, so that only its last event may be missing."""
     limits: RateLimits | None = None
     """Rate limits that the server reported with its answer; None before the answer."""
 

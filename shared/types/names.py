@@ -1,4 +1,4 @@
-"""Every Celery task and queue name. A specialist's queue is its name."""
+"""Names of Celery tasks and queues. A specialist's queue has the specialist's name."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def match_cost(pattern: str, text: str) -> int:
 
 
 def first_of(pattern: str, text: str) -> str | None:
-    """The first words that it stands for; None: it stands nowhere.
+    """Return the first match of the pattern, or None.
 
     Raises:
         UnusablePattern: see `matches`.

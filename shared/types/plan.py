@@ -31,13 +31,13 @@ from handoff_queue.shared.types.message import Message, Unsaid
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
 
 MOST_RESULTS = 1_000_000
-"""More than any plan has steps."""
+"""Larger than the number of steps of any plan."""
 MOST_WITHIN_S = 30 * 86_400
 """Longer than jobs are kept: a job's own time ends it before."""
 
 
 def _typed(value: object) -> object:
-    """A plan that a person has edited holds texts."""
+    """Convert a text to a number. A plan that a person has edited holds texts."""
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
@@ -52,7 +52,7 @@ class Join(Message):
     enough: _Count | None = None
     """Number of usable results that start the step at once. None: all."""
     at_least: _Count = 1
-    """With fewer than these it does not go on; where fewer can come, it is given up."""
+    """Least number of usable results. If fewer are possible, the step is abandoned."""
     within_s: (
         Annotated[int, Field(ge=1, le=MOST_WITHIN_S), BeforeValidator(whole_seconds_in)] | None
     ) = None
@@ -66,7 +66,7 @@ class Join(Message):
 
 
 def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
-    """What makes no sense about it, each in one clause."""
+    """Return the faults of a join, each in one clause."""
     if join is None:
         return []
     if not waits_for:
@@ -98,16 +98,16 @@ AFTER_REVIEW: Final = "review"
 
 
 class OnFailure(StrEnum):
-    """What becomes of a step whose specialist has failed."""
+    """Action after the specialist of a step has failed."""
 
     DROP = "drop"
     """The job goes on without it, and its gap is named."""
     RETRY = "retry"
-    """It is tried again with the error in its context, then by another that declares the same
-    capability, then by the generalist, then dropped.
+    """Try again with the error in the context, then another specialist of the same capability, then
+    the generalist. Then drop the step.
     """
     ASK = "ask"
-    """The same, but before it is dropped a person is asked."""
+    """Like `retry`, but ask a person before the step is dropped."""
 
 
 def _on_one_line(title: str) -> str:
@@ -136,19 +136,19 @@ class ItemRef(Message):
 
 
 class Step(Message):
-    """One piece of work for one specialist. It becomes an AgentHandoff when everything in
-    `depends_on` is done.
+    """A piece of work for one specialist. It becomes an AgentHandoff when all steps in `depends_on`
+    are done.
     """
 
     id: StepIdField
     specialist: NameField
     task: Text
-    """All that the specialist is told, apart from the results of `depends_on`: objective,
-    output, boundaries.
+    """The whole task for the specialist, apart from the results of `depends_on`: objective, output,
+    boundaries.
     """
     depends_on: tuple[StepIdField, ...] = ()
     fallback: Annotated[str, StringConstraints(min_length=1, max_length=4_000)] = DEFAULT_FALLBACK
-    """What to do when the task cannot be done as it is put."""
+    """Instruction for a task that cannot be done as stated."""
     on_failure: OnFailure = OnFailure.DROP
     """Plans from before there was a choice say nothing, and mean this."""
     after: Annotated[Literal["review"] | None, Unsaid] = None
@@ -158,7 +158,7 @@ class Step(Message):
     when: Annotated[When | None, Unsaid] = None
     """The condition on which the step begins. None: it begins in any case."""
     row: Annotated[ItemRef | None, Unsaid] = None
-    """None: the step is not repeated."""
+    """Item of a repeated step; None for other steps."""
     contract_of: Annotated[NameField | None, Unsaid] = None
     """The specialist that the step was first planned for. Any other specialist that does the step
     answers in that specialist's output schema, within its limits. None: `specialist` itself.
@@ -224,8 +224,8 @@ class Plan(Message):
 
 
 def count_problems(steps: Sequence[Step], max_steps: int) -> list[str]:
-    """More steps than the job may have. They need not make a plan yet, so that a planner hears
-    of everything in one turn.
+    """Return a problem if there are more steps than the job may have. The steps need not be a valid
+    plan, so that a planner gets all problems in one turn.
     """
     return (
         [f"{len(steps)} steps, at most {max_steps} are allowed: merge or drop some"]
@@ -246,8 +246,10 @@ def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[s
 
 
 def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[str]:
-    """Everything that keeps these steps from being a DAG, each in one clause. `given`: results
-    that are there already.
+    """Return every problem that keeps these steps from being a DAG, each in one clause.
+
+    Args:
+        given: ids of results that exist already.
     """
     return [problem.said for problem in problems_by_step(steps, given)]
 
@@ -260,7 +262,7 @@ class StepProblem(NamedTuple):
 
 
 def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[StepProblem]:
-    """The same, each with the step to look at."""
+    """Return the same problems, each with its step."""
     known = Counter(step.id for step in steps)
     taken = [
         (one, f"step id {one} is the name of a result that is there already: choose another")
@@ -333,8 +335,8 @@ def last_join_problems(steps: Sequence[Step], join: Join | None) -> list[str]:
 
 
 def _cycles(steps: Sequence[Step]) -> list[list[StepId]]:
-    """Cycles without a common step, each as `a, b, a` (a before b before a). One is broken up
-    before the next is looked for.
+    """Return cycles without a common step, each as `a, b, a` (a before b before a). A found cycle
+    is broken before the search continues.
     """
     graph = {step.id: set(step.depends_on) for step in steps if step.depends_on}
     found: list[list[StepId]] = []
@@ -379,7 +381,7 @@ class Patch(Message):
 
 
 class Resolution(Message):
-    """One step's. Neither `answer` nor `by`: it is given up."""
+    """Resolution of one step's question. Without `answer` and `by` the step is abandoned."""
 
     step: StepIdField
     answer: str | None = None
@@ -388,6 +390,6 @@ class Resolution(Message):
 
 
 class Resolutions(Message):
-    """One for each step that asked, in the order in which they were named."""
+    """A resolution for each step with a question, in the order of the questions."""
 
     resolutions: tuple[Resolution, ...]

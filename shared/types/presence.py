@@ -50,8 +50,7 @@ def is_news(doing: str, before: str) -> bool:
 
 
 MOST_WORDS = 300
-"""Most characters of an announced error. `shared.providers.anthropic.errors` has the same
-bound.
+"""Most characters of an announced error, the same bound as in `shared.providers.anthropic.errors`.
 """
 MOST_MODELS = 8
 """Most models whose newest calls a process announces."""
@@ -74,7 +73,7 @@ class ModelCalls(Message):
     error: Line = ""
     """The reason of the newest failure, with the words of the model's server."""
     is_busy: bool = False
-    """Whether the server refused the call for a rate limit or an overload, which passes."""
+    """True if the server refused the call for a rate limit or an overload, which passes."""
     failing_since: Moment | None = None
     failed_at: Moment | None = None
     succeeded_at: Moment | None = None
@@ -91,7 +90,7 @@ class Node(Message):
     model_config = ConfigDict(extra="ignore")
 
     node: Line = ""
-    """Its name in Celery: `name@host`."""
+    """Name in Celery: `name@host`."""
     broker: Line = ""
     """The URL that its Celery app takes messages from, without a password."""
     version: Line = ""

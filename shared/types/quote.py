@@ -16,16 +16,14 @@ class Estimate(Message):
     most: NonNegativeFloat
     drawn_likely: NonNegativeFloat
     drawn_most: NonNegativeFloat
-    """As they were drawn from the plan, before they were held against how earlier quotes
-    turned out.
-    """
+    """Simulated values, before they were scaled by the accuracy of earlier quotes."""
 
 
 class Quote(Message):
     """Quote of a whole job, including its spending before the quote."""
 
     microusd: Estimate | None = None
-    """None: nothing is known to go by, or a price is not."""
+    """None if there is no earlier handoff, or a price is unknown."""
     seconds: Estimate | None = None
     handoffs: NonNegativeInt = 0
     """Number of earlier handoffs of this installation that the quote is based on."""

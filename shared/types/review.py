@@ -21,7 +21,7 @@ Why = Annotated[str, StringConstraints(max_length=1_000)]
 
 
 class Criterion(Message):
-    """One question that work is held against."""
+    """A criterion that work is judged by."""
 
     name: NameField
     means: Meaning
@@ -29,7 +29,7 @@ class Criterion(Message):
 
 
 class Rubric(Message):
-    """Each criterion is scored by itself."""
+    """A list of criteria, each with its own score."""
 
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
 
@@ -90,7 +90,7 @@ class Decision(StrEnum):
 
 
 class Revision(Message):
-    """One step to do again."""
+    """A step to run again."""
 
     step: StepIdField
     problem: Point
@@ -152,7 +152,7 @@ class Settlement(Message):
 
 
 class Settlements(Message):
-    """One for each conflict that the judge was shown."""
+    """A settlement for each conflict that the judge saw."""
 
     settlements: tuple[Settlement, ...] = ()
 
@@ -177,6 +177,6 @@ class Ruling(Message):
 
 
 class Rulings(Message):
-    """One for each point that the judge was shown."""
+    """A ruling for each point that the judge saw."""
 
     rulings: tuple[Ruling, ...] = ()

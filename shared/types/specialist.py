@@ -28,10 +28,10 @@ TaskName = Annotated[
 
 
 class SpecialistSpec(Message):
-    """One specialist, or one of the supervisor's own roles."""
+    """A specialist, or one of the supervisor's roles."""
 
     name: NameField
-    """Also its queue; its Celery task is `specialist.<name>`."""
+    """Name of the specialist and of its queue; its Celery task is `specialist.<name>`."""
     description: Annotated[str, StringConstraints(min_length=10, max_length=400)]
     """One line for the planner: the work that the specialist is for, and the work that it is not
     for.

@@ -70,9 +70,9 @@ class CheckVerdict(StrEnum):
     PASS = "PASS"  # noqa: S105 (not a password)
     """The fact-checker found no wrong statement."""
     VETO = "VETO"
-    """Those in `wrong` are."""
+    """The fact-checker found the statements in `wrong`."""
     CANNOT_SAY = "CANNOT_SAY"
-    """There is nothing to check it against."""
+    """There is no evidence to check the answer against."""
 
 
 class WrongStatement(Message):
@@ -142,7 +142,7 @@ class HandoffIssued(Message):
     group: str | None = None
     """The chord that it is part of; None: a role, run by a supervisor, or a child job."""
     index: NonNegativeInt = 0
-    """Its place in the chord."""
+    """Position in the chord."""
     group_size: NonNegativeInt = 0
     """Number of handoffs in the chord; 0: the handoff is in no chord. Only supervisors of the
     previous version read it.
@@ -159,7 +159,7 @@ class HandoffIssued(Message):
     among others.
     """
     child: Child | None = None
-    """None: one agent does it."""
+    """The child job that does the step; None: one agent does it."""
     acts: Annotated[bool | None, Unsaid] = None
     """True if the specialist has a tool with effects."""
 
@@ -187,7 +187,7 @@ class HandoffFinished(Message):
     confidence: float
     claims: NonNegativeInt = 0
     comparable: NonNegativeInt = 0
-    """Those among them that code can hold against others."""
+    """Number of claims that code can compare with other claims."""
     model: str | None = None
     worker: str = ""
     to_finish_microusd: Annotated[NonNegativeInt | None, Unsaid] = None
@@ -214,7 +214,7 @@ class StepOutline(Message):
     approve: Annotated[bool | None, Unsaid] = None
     """True if a person must approve before the step begins."""
     acts: Annotated[bool | None, Unsaid] = None
-    """Whether the specialist had a tool with effects when the plan was made."""
+    """True if the specialist had a tool with effects when the plan was made."""
     when: Annotated[bool | None, Unsaid] = None
     """True if the plan has a condition for the step."""
     helpers: tuple[StepIdField, ...] = ()
@@ -254,12 +254,12 @@ class PlanPatched(Message):
     result: BlobRef
     """The replanner's HandoffResult; its output is a `shared.types.plan.Patch`, which says why."""
     plan: BlobRef | None = None
-    """All of the plan as it is now; None: unchanged."""
+    """The whole changed plan; None: unchanged."""
     added: tuple[StepOutline, ...] = ()
     changed: tuple[StepOutline, ...] = ()
     dropped: tuple[StepIdField, ...] = ()
     too_late: tuple[StepIdField, ...] = ()
-    """These were to be changed or dropped, and had begun by then."""
+    """Steps that the patch wanted to change or drop, but that had begun."""
     repeats: tuple[Repeat, ...] = ()
     """Steps that were asked for again, and are not run."""
     nothing_new: tuple[StepIdField, ...] = ()
@@ -292,7 +292,7 @@ class NeedsResolved(Message):
     added: tuple[StepOutline, ...] = ()
     """Added steps that answer the questions of other steps."""
     changed: tuple[StepOutline, ...] = ()
-    """Those in need that wait for them."""
+    """Steps with a question that wait for the added steps."""
 
 
 class Reviewed(Message):
@@ -315,7 +315,9 @@ class Reviewed(Message):
 
     @property
     def goes_in_circles(self) -> bool:
-        """All that it sends back was sent back before for the same: another round would not help."""
+        """Return whether every revision repeats an earlier one, so that another round would not
+        help.
+        """
         return bool(self.steps) and {*self.steps} <= {*self.repeats}
 
 
@@ -355,7 +357,7 @@ class SecondChance(Message):
 
 
 class StepsTriedAgain(Message):
-    """These failed, and get another attempt that is told why."""
+    """Failed steps that get another attempt with the reason."""
 
     type: Literal["steps_tried_again"] = "steps_tried_again"
     steps: tuple[SecondChance, ...]
@@ -371,7 +373,7 @@ class AnswerMethod(StrEnum):
     SYNTHESIZED = "synthesized"
     """A synthesizer call."""
     NONE = "none"
-    """No step has anything usable."""
+    """No step has a usable result."""
 
     @property
     def in_words(self) -> str:

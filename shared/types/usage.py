@@ -45,7 +45,7 @@ class Usage(Message):
     cache_write_tokens: NonNegativeInt = 0
     """The part of input_tokens that was written to the provider's prompt cache."""
     cost_microusd: NonNegativeInt | None = 0
-    """None: the price of the model is not known. Never zero for unknown."""
+    """None if the price of the model is unknown. An unknown cost is never zero."""
     cut_calls: NonNegativeInt = 0
     """Calls that ended without a report of their usage. They count at their upper bound, so any
     such call makes all figures upper bounds.

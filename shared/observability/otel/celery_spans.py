@@ -38,8 +38,8 @@ class CelerySpans(CeleryInstrumentor):
         self._traceparent_of = traceparent_of
 
     def _trace_prerun(self, *args: Any, **kwargs: Any) -> None:
-        """A message that says nothing of a trace (a process without telemetry has sent it)
-        belongs to its job's all the same.
+        """Start the span. A message without a trace, from a process without telemetry, belongs to
+        its job's trace.
         """
         if not _is_ours(kwargs.get("task")):
             return
@@ -94,6 +94,6 @@ def _of_this_copy(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_first(sent: dict[str, Any]) -> re.Match[str] | None:
-    """`supervisor.advance` has a job's id as its first argument."""
+    """Match the job's id, which is the first argument of `supervisor.advance`."""
     arguments = sent.get("args") or ("",)
     return _JOB.fullmatch(arguments[0]) if isinstance(arguments[0], str) else None

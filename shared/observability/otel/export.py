@@ -28,7 +28,7 @@ _SAYS_WHAT_IS_WRONG = BatchSpanProcessor.__module__
 END_WITHIN_S = 10.0
 """Seconds that a stopping process waits at most to send its last spans."""
 _SAYS_WHICH_HEADER = parse_env_headers.__module__
-"""Its logger that quotes a header that it cannot read."""
+"""Logger of OpenTelemetry that quotes an unreadable header."""
 _NO_HEADER = "OTEL_EXPORTER_OTLP_HEADERS, or its TRACES_HEADERS, is not understood, and a part is left out: write name=value,name=value"
 _NOT_SENT = "the OpenTelemetry collector did not take this command's spans; the command itself is not touched by that"
 
@@ -49,9 +49,7 @@ class SpanIds(RandomIdGenerator):
 
     @contextmanager
     def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:
-        """A span that this thread starts here has this id; and its trace that one, where it is
-        a root.
-        """
+        """Give the next span of this thread this id, and its trace that id if the span is a root."""
         self._asked.for_span, self._asked.for_trace = span_id, trace_id
         try:
             yield
@@ -116,7 +114,7 @@ class Redacting(_Before):
 
 
 class FirstWarning:
-    """Of all warnings about spans that were not sent, a command shows the first only."""
+    """Filter for a command: passes only the first warning about unsent spans."""
 
     def __init__(self) -> None:
         self._is_free = threading.Lock()
@@ -127,8 +125,8 @@ class FirstWarning:
 
 
 class WarnOnceExporter(_Before):
-    """Where a person waits: the SDK says nothing, and the first batch that could not be sent
-    is one line.
+    """Exporter for a command that a person waits for: one line about the first batch that was not
+    sent, and no lines of the SDK.
     """
 
     def __init__(self, exporter: SpanExporter, line: FirstWarning) -> None:
@@ -145,9 +143,7 @@ class WarnOnceExporter(_Before):
 
 
 class RateLimitFilter(logging.Filter):
-    """Of a service, whose batches go on to fail as long as it works: each thing that the SDK
-    says of that once a minute.
-    """
+    """Filter for a service: passes each message of the SDK about failed batches once a minute."""
 
     EVERY_S = 60.0
 
@@ -174,7 +170,7 @@ class NoTracebackFilter(logging.Filter):
 
 
 class RewordFilter(logging.Filter):
-    """Of headers that cannot be read the SDK quotes each, and a key may be in it."""
+    """Replaces the SDK's quotes of unreadable headers, which may contain a key."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = _NO_HEADER, ()

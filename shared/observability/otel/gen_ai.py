@@ -152,7 +152,7 @@ def content_of_observed(result: ToolObserved) -> Attributes:
 
 
 def _used(input_tokens: int, output_tokens: int, cache_read: int, cache_write: int) -> Attributes:
-    """Input counts cached tokens, as the conventions want it."""
+    """Return the usage. Input includes cached tokens, as the conventions require."""
     return {
         "gen_ai.usage.input_tokens": input_tokens,
         "gen_ai.usage.output_tokens": output_tokens,

@@ -122,7 +122,7 @@ class _Submitted(Submissions):
 
 
 class OpenTelemetry(Telemetry):
-    """One in a process."""
+    """The implementation that exports spans; one in a process."""
 
     is_on = True
 
@@ -142,7 +142,7 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def submitting(self, job_id: JobId) -> Iterator[str | None]:
-        """The root, or part of the trace that the caller is in."""
+        """Open the root span, or a part of the caller's trace."""
         with self._working("submit", SpanKind.PRODUCER, {"handoff.job.id": job_id}) as span:
             yield _kept_of(span)
 

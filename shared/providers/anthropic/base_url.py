@@ -7,11 +7,11 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 
 def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
-    """`https://user:password@host/path` as an address that may be shown, and the header that
-    says the rest (RFC 7617).
+    """Return the address of `https://user:password@host/path` without its credentials, and the
+    header with the credentials (RFC 7617).
 
-    aiohttp sends no request whose URL has them where there is such a header, too, which the
-    SDK sets.
+    aiohttp sends no request with both credentials in the URL and such a header, and the SDK sets
+    the header.
     """
     try:
         parts = urlsplit(base_url)

@@ -37,7 +37,7 @@ _EXTRAS = {"bedrock": ("botocore", "bedrock"), "vertex": ("google.auth", "vertex
 
 
 def model_from(settings: Settings) -> Model:
-    """The model of this process.
+    """Return the model of this process.
 
     Raises:
         UserError: no key, or a provider whose extra packages or settings are missing.
@@ -131,7 +131,7 @@ def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
 
 
 def _of_provider(name: str, build: Callable[[], Client]) -> Client:
-    """A cloud's client; its packages are looked for now, not at the first call."""
+    """Return a cloud's client. Its packages are imported now, and not at the first call."""
     module, extra = _EXTRAS.get(name, ("anthropic", name))
     try:
         __import__(module)

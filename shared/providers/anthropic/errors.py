@@ -36,8 +36,9 @@ _PREFIX = "anthropic-ratelimit-"
 
 
 def limits_of(headers: Mapping[str, str]) -> RateLimits:
-    """`anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`. The
-    `-reset` headers are not needed: the provider refills its buckets all the time, by their
+    """Read `anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`.
+
+    The `-reset` headers are not needed: the provider refills its buckets continuously, by their
     limit per window.
     """
     return RateLimits(
@@ -70,8 +71,8 @@ _MAY_PASS = re.compile(
     r"api_error|overload|rate_?limit|time_?d?_?out|unavailable|server|internal|busy|capacity|^(408|409|429|5\d\d)$",
     re.IGNORECASE,
 )
-"""In the type or code of an error that may not come again: those of the provider, of OpenAI's
-protocol and of llama.cpp.
+"""Types or codes of errors that a retry may avoid: the provider's, and those in OpenAI's protocol
+and in llama.cpp.
 """
 _WORDS = ("message", "detail", "msg")
 """Fields of an error that servers use for their message."""
@@ -222,7 +223,7 @@ def _said(body: Any) -> str:
 
 
 def redact(text: str) -> str:
-    """The text without anything that looks like a key, or like a password."""
+    """Return the text without anything that looks like a key or a password."""
     return _KEY.sub(HIDDEN, without_credentials(text))
 
 

@@ -17,8 +17,8 @@ END_WITHIN_S = 5.0
 
 
 BREATH_S = 0.0004
-"""After each connection that had something: of 500 that stream, each is read five times a
-second, and not for each of its words.
+"""Delay in seconds for each connection that had data. With 500 streams, each is read five times a
+second, and not for each word.
 """
 LONGEST_BREATH_S = 0.2
 """Longest delay of a reply in seconds. Words are shown no more often than that."""
@@ -65,7 +65,11 @@ class EventLoop:
     """
 
     def __init__(self, name: str) -> None:
-        """`name`: the thread's."""
+        """Start the thread.
+
+        Args:
+            name: name of the thread.
+        """
         self._name = name
         self._lock = threading.Lock()
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None

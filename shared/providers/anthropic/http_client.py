@@ -16,7 +16,8 @@ class RequestProgress:
     """The requests of one asyncio task."""
 
     has_begun: bool = False
-    """Whether a connection to the server was open, and the first bytes of a request went into it.
+    """True if a connection to the server was open, and the first bytes of a request were written to
+    it.
     """
 
 

@@ -59,8 +59,8 @@ Client = (
 
 
 class AnthropicModel:
-    """One client, shared by all threads of a process, because a client costs tens of megabytes, a
-    connection pool and a TLS context.
+    """The model behind one client, which all threads of a process share: a client costs tens of
+    megabytes, a connection pool and a TLS context.
 
     One event loop reads all replies, while each caller's thread pulses. A reader thread for every
     stream, woken by every word, costs several times as much, and a blocked read cannot be
@@ -107,8 +107,8 @@ class AnthropicModel:
                 READING.run(self._client.close()).result(CLOSE_WITHIN_S)
 
     def _open(self) -> None:
-        """Once there are connections, they are given back when the process ends: before what
-        reads them does.
+        """Open the client, and close its connections at the end of the process, before the event
+        loop ends.
         """
         if not self._is_open:
             self._is_open = True
@@ -116,7 +116,7 @@ class AnthropicModel:
 
 
 class _Exchange:
-    """One request and its answer: read in the event loop, waited for in the caller's thread."""
+    """A request and its answer. The event loop reads the answer, and the caller's thread waits."""
 
     def __init__(self, call: ModelCall, request: dict[str, Any]) -> None:
         self._timeout = anthropic.Timeout(

@@ -30,8 +30,10 @@ _LOOSE = (
 
 
 def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:
-    """The request. `plainly`: without strictness, for servers that refuse `output_config` or
-    `strict`.
+    """Return the request.
+
+    Args:
+        plainly: True to omit strictness, for servers that refuse `output_config` or `strict`.
     """
     request: dict[str, Any] = {
         "model": call.model,
@@ -54,15 +56,15 @@ def request_of(call: ModelCall, *, plainly: bool = False) -> dict[str, Any]:
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The schema as the provider enforces it, None if enforcing would change its meaning (an
-    object with free keys).
+    """Return the schema as the provider enforces it, or None if enforcement would change its
+    meaning (an object with free keys).
     """
     return _strict(json.dumps(schema))
 
 
 @lru_cache(maxsize=256)
 def _strict(schema: str) -> dict[str, Any] | None:
-    """Cached: the same few schemas go out with every turn."""
+    """Return the cached strict schema: each turn sends the same few schemas."""
     try:
         return anthropic.transform_schema(_prepared(json.loads(schema)))
     except (ValueError, TypeError, AssertionError, AttributeError, RecursionError):
@@ -70,7 +72,11 @@ def _strict(schema: str) -> dict[str, Any] | None:
 
 
 def _prepared(node: Any) -> dict[str, Any]:
-    """Lists of types spelled as anyOf.  Raises ValueError where strictness would lose something."""
+    """Return the schema with lists of types as anyOf.
+
+    Raises:
+        ValueError: strictness would lose a part of the schema.
+    """
     if not isinstance(node, dict) or any(key in node for key in _LOOSE):
         raise ValueError("not a strict schema")
     if isinstance(node.get("type"), list):
@@ -123,8 +129,8 @@ def _tool(marked: tuple[dict[str, Any], bool], plainly: bool) -> dict[str, Any]:
 
 
 def _with_cached_end(messages: tuple[MessageParam, ...]) -> list[MessageParam]:
-    """The last block marked as a cache breakpoint: the next turn of the loop repeats
-    everything up to here.
+    """Return the messages with the last block as a cache breakpoint: the next turn of the loop
+    repeats everything up to it.
     """
     if not messages:
         return []

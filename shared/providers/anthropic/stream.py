@@ -139,7 +139,11 @@ class PartialReply:
                 pass
 
     def take_whole(self, message: dict[str, Any]) -> None:
-        """A reply that came as one JSON object although a stream was asked for. Raises: as `take`."""
+        """Take a reply that came as one JSON object although a stream was requested.
+
+        Raises:
+            LookupError, TypeError, ValueError: the reply is not valid.
+        """
         with self._lock:
             self.taken += 1
             self.has_started = self.is_over = True
@@ -223,8 +227,8 @@ class PartialReply:
 
 
 def usage_of(reported: dict[str, Any]) -> Usage:
-    """Our usage out of the provider's: there the cached parts are apart, here they are parts
-    of the input. Absent fields count as none.
+    """Convert the provider's usage. The provider counts cached parts separately; here they are
+    parts of the input. Absent fields count as zero.
     """
     read, written = (
         _count(reported, "cache_read_input_tokens"),
@@ -285,7 +289,9 @@ def _check_blocks(content: tuple[Block, ...]) -> None:
 
 
 def _known(usage: object) -> dict[str, Any]:
-    """Counts in a later event are totals; those left out must not erase the earlier ones."""
+    """Return the fields that a later event contains. They are totals; absent fields keep the
+    earlier values.
+    """
     return (
         {name: value for name, value in usage.items() if value is not None}
         if isinstance(usage, dict)

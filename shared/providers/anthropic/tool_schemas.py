@@ -37,7 +37,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NOT_AT_THE_TOP = ("allOf", "anyOf", "oneOf")
 """Keywords that the Messages API does not take at the top of a tool's schema."""
 MOST_DEFINITION_CHARS = 30_000
-"""Of a tool's description and schema: some 8,000 tokens, paid in each turn."""
+"""Characters of a tool's description and schema: about 8,000 tokens, paid in each turn."""
 _CONTEXT: ContextVar[CallContext] = ContextVar("call")
 """Context of the call that this thread runs."""
 
@@ -97,7 +97,11 @@ class _Signature:
 
     @classmethod
     def of(cls, function: Callable[..., Any], name: str) -> _Signature:
-        """Raises: InvalidTool."""
+        """Read a function's parameters.
+
+        Raises:
+            InvalidTool: a parameter cannot be used.
+        """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidTool(f"tool {name}: must return its result, and not be a generator")
         described, fixed = _described(function)
@@ -164,8 +168,8 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], nam
 
 
 def _is_context(hint: Any) -> bool:
-    """Whether a parameter of this type is filled in by the worker: `CallContext`, or
-    `CallContext | None`.
+    """Return whether the worker fills in a parameter of this type: `CallContext`, or `CallContext |
+    None`.
     """
     if get_origin(hint) is Union or isinstance(hint, type(int | None)):
         return CallContext in get_args(hint)
@@ -215,7 +219,11 @@ def _check_definition(name: str, description: str, schema: Mapping[str, Any]) ->
 def _run(
     call: Callable[[object], Any], name: str, arguments: dict[str, Any], context: ToolContext | None
 ) -> ToolOutput:
-    """`context`: None if the function does not ask for it, for it costs a question to the store."""
+    """Call the function and return its output.
+
+    Args:
+        context: None if the function does not ask for it, because it costs a read of the store.
+    """
     if context is not None:
         _CONTEXT.set(_call_context(name, arguments, context))
     try:

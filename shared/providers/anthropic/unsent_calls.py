@@ -1,6 +1,6 @@
-"""Why a model call was never sent, in one line that names the setting to change.
+"""Reasons why a model call was never sent, in one line that names the setting to change.
 
-No message quotes the text of an exception: it may hold a key, or the password of a proxy.
+No message quotes the text of an exception, which may hold a key or the password of a proxy.
 """
 
 from __future__ import annotations

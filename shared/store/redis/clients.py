@@ -74,7 +74,7 @@ def _client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
 
 
 def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.Redis:
-    """Each new connection asks them for the primary."""
+    """Return a client whose new connections ask the sentinels for the primary."""
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
     secure, name = address.tls is not None, address.master_name
     options["connection_class"] = ManagedTlsConnection if secure else ManagedConnection

@@ -85,7 +85,7 @@ CODES = (
     ("MISCONF", "Redis cannot save to its disk: see its log"),
     (r"\b(BUSY|NOREPLICAS|MASTERDOWN|TRYAGAIN|UNKILLABLE)\b", NOT_NOW),
 )
-"""The same for Redis's own codes."""
+"""Redis's error codes, and their meaning for a user."""
 CLUSTER = "this is a Redis Cluster, which is not supported: name a single primary in HANDOFF_REDIS_URL, or its sentinels"
 OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
 """Errors that only Redis in cluster mode sends: before its slots are assigned, for commands with
@@ -108,23 +108,25 @@ TLS = (
         "what answers there speaks no TLS, or is silent: check scheme, host and port in HANDOFF_REDIS_URL",
     ),
 )
-"""The same for OpenSSL's words, in an error of a connection or in what led to it."""
+"""Words of OpenSSL in an error of a connection or its cause, and their meaning for a user."""
 
 
 class Connection:
     """A pool of connections, shared by all threads of a process."""
 
     def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
-        """`timeout_s`: how long Redis may be silent."""
+        """Make the clients without a connection.
+
+        Args:
+            timeout_s: seconds that Redis may be silent.
+        """
         self.url = url
         self.redis: Any = client_for(url, timeout_s, MAX_CONNECTIONS)
         """redis-py's client; Any, because its types are unions over protocols and versions
         that we do not use.
         """
         self.waiting: Any = client_for(url, timeout_s, None)
-        """The same for calls that wait for news: each holds a connection all the while, so
-        these are as many as are needed.
-        """
+        """Client for blocking reads. Each holds a connection all the time, so there is no limit."""
         self.prefix = read_address(url).prefix
         """Prefix of each key in Redis. Callers name keys without it."""
         self._clock_offset: float | None = None
@@ -172,8 +174,8 @@ class Connection:
         ]
 
     def now(self) -> float:
-        """Unix time in seconds by Redis's clock: asked once a minute, in between this host's
-        monotonic clock carries it on.
+        """Return Unix time in seconds by Redis's clock. Redis is asked once a minute; between two
+        answers this host's monotonic clock is used.
         """
         asked_at = time.monotonic()
         if asked_at >= self._clock_until:
@@ -209,7 +211,7 @@ class Connection:
         return offset
 
     def close(self) -> None:
-        """Of all sockets: a client that was given its pool leaves that open."""
+        """Close all sockets. A client leaves a pool that it was given open."""
         for client in (self.redis, self.waiting):
             client.close()
             client.connection_pool.disconnect()

@@ -44,7 +44,7 @@ class _Patient:
 
 
 class DirectConnection(_Patient, redis.Connection):
-    """To the server that the address names; one with TLS stays redis-py's."""
+    """Connection to the server of the address, without TLS."""
 
 
 class _NamedBySentinels(SentinelManagedConnection):
@@ -62,7 +62,7 @@ class ManagedConnection(_Patient, _NamedBySentinels):
 
 
 class ManagedTlsConnection(_NamedBySentinels, SentinelManagedSSLConnection):
-    """The same with TLS."""
+    """Connection with TLS to the server that Sentinel names."""
 
 
 class DirectClient(redis.Redis):
@@ -88,7 +88,7 @@ class DirectClient(redis.Redis):
 
 
 def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
-    """Raises redis-py's errors; of a connection that broke nothing is left."""
+    """Read the answer. Raises redis-py's errors; a broken connection is closed."""
     interval = connection.health_check_interval
     is_due = connection._sock is None or (
         interval and health_check_clock() > connection.next_health_check

@@ -28,7 +28,7 @@ class KernelTimeoutSocket(socket.socket):
     """Seconds that the other end may be silent; None: no limit."""
 
     def settimeout(self, seconds: float | None) -> None:
-        """As ever: None is for ever, 0 not at all."""
+        """Set the timeout: None means no limit, 0 means no wait."""
         super().settimeout(seconds)
         self._seconds = seconds
         if seconds != 0:
@@ -36,8 +36,10 @@ class KernelTimeoutSocket(socket.socket):
             super().settimeout(None)
 
     def recv_into(self, *where: Any) -> int:
-        """Raises:
-        TimeoutError: nothing came in time.
+        """Receive data.
+
+        Raises:
+            TimeoutError: no data came in time.
         """
         try:
             return super().recv_into(*where)
@@ -89,7 +91,9 @@ def patient(plain: socket.socket) -> socket.socket:
 
 
 def _let_the_system_keep(one: socket.socket, seconds: float | None) -> None:
-    """For reads. No shorter than the system's shortest, for 0 is for ever there."""
+    """Set the kernel's timeout for reads. It is at least the kernel's smallest timeout, because 0
+    means no limit there.
+    """
     micros = 0 if seconds is None else max(1, round(seconds * 1e6))
     one.setsockopt(
         socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *divmod(micros, 1_000_000))

@@ -37,7 +37,7 @@ DEFINED = re.compile(r"local (?:function )?([\w, ]+)")
 
 
 def source_of(name: str) -> str:
-    """The whole of a script, as Redis gets it."""
+    """Return the full text of a script as Redis gets it."""
     code = _code_of(name)
     wanted, used = set(WORD.findall(code)), list[str]()
     for names, text in reversed(_definitions()):
@@ -49,7 +49,7 @@ def source_of(name: str) -> str:
 
 @cache
 def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
-    """All of the parts: names, and the text."""
+    """Return all parts: the names that each defines, and its text."""
     texts = [
         one
         for part in PARTS
@@ -64,7 +64,7 @@ def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
 
 
 def _code_of(name: str) -> str:
-    """Without its comments."""
+    """Return the text without its comments."""
     return COMMENT.sub(
         "", (files("handoff_queue.shared.store") / "lua" / f"{name}.lua").read_text()
     )
@@ -102,8 +102,11 @@ class Script:
     """
 
     def __init__(self, text: str, prefix: str = "") -> None:
-        """`prefix`: in front of every key that the script uses. Letters, digits and `.:_-`: it
-        becomes part of Lua's text.
+        """Make a script from its text.
+
+        Args:
+            prefix: prefix of every key that the script uses. Letters, digits and `.:_-`, because it
+                becomes part of Lua's text.
         """
         header = _HEADER % {"prefix": prefix, "length": len(prefix)} if prefix else ""
         self._plain = text
@@ -145,11 +148,11 @@ class Script:
             return _asked(connection, "EVALSHA", self.digest, *self._real(order))
 
     def say(self, connection: Any, order: Sequence[Any]) -> None:
-        """Over such a connection, and its answer is heard later."""
+        """Send the call over such a connection; `heard` reads its answer later."""
         connection.send_command("EVALSHA", self.digest, *self._real(order))
 
     def heard(self, read: Callable[[], Any], connection: Any) -> Any:
-        """That answer; None: the server did not know the script, and does now."""
+        """Return the answer; None if the server did not know the script, which is loaded now."""
         try:
             return read()
         except NoScriptError:
