@@ -48,15 +48,19 @@ class CostForecast:
     def __init__(
         self, models: Models, prices: Prices, fact_checker: Callable[[JobState], SpecialistSpec]
     ) -> None:
-        """`fact_checker`: of a job that has one."""
+        """Make a forecast.
+
+        Args:
+            fact_checker: returns the spec of a job's fact-checker.
+        """
         self._models = models
         self._prices = prices
         self._fact_checker = fact_checker
         self._specs = {role: read_role(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
 
     def fields(self, state: JobState) -> dict[str, str | int]:
-        """Of the job's hash: what steps may not use of its budget, and of what its sub-teams
-        get too little. What calls can cost is asked only where something limits it.
+        """Return fields of the job's hash: the reserve that steps may not use, and the resource
+        that its sub-teams lack. Costs of calls are computed only if a limit needs them.
         """
         limits = state.submitted.limits
         kept = reserved_budget(
@@ -66,14 +70,14 @@ class CostForecast:
         return {"teams_lack": lacks, **kept}
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
-        """The most that each of the calls can use which are to come when all steps are done."""
+        """Return the upper bound of each call after the end of all steps."""
         roles = closers(state)
         read = _read(state) if roles else 0
         return [self._most(role, state, read) for role in roles]
 
     def first_of_a_team(self, state: JobState) -> WorstCase:
-        """The most that the planner of a sub-team can use in its first call, but for the texts
-        of its step: no team does with less.
+        """Return the upper bound of the first call of a sub-team's planner, without the texts of
+        its step. Every team needs at least that.
         """
         return self._most("planner", state, HIDDEN_TOKENS)
 

@@ -100,8 +100,8 @@ from handoff_queue.supervisor.roles.outcomes import make_plan_event
 def pin_spec(
     state: JobState, name: str, library: PayloadCache, roles: PresenceStore
 ) -> tuple[SpecialistSpec, str, str | None]:
-    """The spec that the job started with, or, the first time, what workers announce now (and
-    its text, to be stored), and its digest.
+    """Return spec, digest and text. The spec is the one that the job started with. The first time
+    it is the one that workers announce now, and its text must be stored.
     """
     pinned = state.specialists.get(name)
     if pinned:
@@ -132,7 +132,7 @@ class DecisionRecorder:
         self._loading = PayloadLoader(library)
         self.briefing = RoleBriefs(store, self._loading)
         self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
-        """Each with its text."""
+        """Specs of the roles, with their texts."""
 
     def record(self, state: JobState, command: Command, into: PendingWrites) -> None:  # noqa: PLR0912 (one case a command)
         """Add the events and writes of a command, and the actions after the commit."""
@@ -405,7 +405,7 @@ class DecisionRecorder:
         )
 
     def _answer(self, state: JobState, status: JobStatus, into: PendingWrites) -> BlobRef | None:
-        """None: there is nothing to make one of."""
+        """Store the answer and return its reference; None if there is no answer."""
         parts = parts_of(state)
         if not parts:
             return None
@@ -422,7 +422,7 @@ class DecisionRecorder:
         )
 
     def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[OutgoingHandoff]:
-        """Handoffs that are already in the journal, to be published again to the byte."""
+        """Return handoffs of the journal, to publish them again byte for byte."""
         issued = [state.open[handoff_id] for handoff_id in handoff_ids if handoff_id in state.open]
         texts = self._library.payloads(state.job_id, [event.handoff.digest for event in issued])
         return [

@@ -48,7 +48,7 @@ from handoff_queue.supervisor.quoting.quote_history import score_in
 log = log_of(__name__)
 
 MOST_DECISIONS = 100
-"""That follow from one another without anything from outside: a job has five phases."""
+"""Decisions in a row without any outside event. A job has five phases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Decision:
 
     before: JobState
     state: JobState
-    """With it."""
+    """State after the decision."""
     prepared: PendingWrites
     due_at: float | None
     """Time of the next look by the sweeper. None: no look is needed."""
@@ -217,8 +217,10 @@ class DecisionMaker:
         )
 
     def _commit(self, decision: Decision, stands: JobState, look: EvaluationLease) -> Commit:
-        """`stands`: the state that the journal tells, which may lack the result that was
-        decided on.
+        """Return the commit of a decision.
+
+        Args:
+            stands: state by the journal, which may lack the result that the decision is about.
         """
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._library.remember(prepared.texts.values())

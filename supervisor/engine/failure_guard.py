@@ -1,5 +1,5 @@
-"""When our own code cannot carry a job on: it fails at it, look after look, or it freezes, and
-no look ever comes to its end.
+"""Failure guard: ends a job that the supervisor's own code cannot continue, because each evaluation
+fails, or freezes its process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_STUMBLES = 8
 about four minutes.
 """
 MOST_CONFLICTS = 5
-"""In a row: others write to the job between the look at it and its end."""
+"""Conflicts in a row, because other processes write to the job between its reading and its end."""
 FROZE = f"whatever supervisor looked at it froze or died, {MAX_LOOKS} times in a row"
 
 log = log_of(__name__)
@@ -44,9 +44,11 @@ class FailureGuard:
         self._states = states
 
     def stumbled(self, look: EvaluationLease, error: Exception) -> None:
-        """A journal or a payload that this version cannot read, or a defect of ours: looked at
-        again, later each time. What cannot be read another version may be able to, until the
-        job's time is over. A defect ends the job after `MOST_STUMBLES`, with that reason.
+        """Record a failed evaluation. The job is evaluated again, with a growing delay.
+
+        Another version may be able to read a journal or payload that this version cannot read, so
+        such a job waits until its time is over. An internal error ends the job after
+        `MOST_STUMBLES` failures, with that reason.
 
         Raises:
             StoreUnavailable: the sweeper tries again.
@@ -78,11 +80,12 @@ class FailureGuard:
             log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
 
     def froze(self, look: EvaluationLease) -> None:
-        """Looks at it never come to their end. Where that is so of an ended job, nobody looks
-        at it again. One that cannot be ended is looked at again, later each time.
+        """End a job whose evaluations never end. An ended job is not evaluated again. A job that
+        cannot be ended is evaluated again, with a growing delay.
 
         Raises:
-            StoreUnavailable: the look stays noted, and another may try when it is given up.
+            StoreUnavailable: the evaluation stays noted, and another process may try when it is
+                given up.
         """
         log.error("looks at a job never end", job_id=look.job_id)
         try:

@@ -193,7 +193,7 @@ class JobLoop:
     def _carried_out(
         self, made: CommittedDecision, look: EvaluationLease, place: WakeUpTicket
     ) -> list[Sequence[Recorded] | None]:
-        """What entered the journal by it."""
+        """Execute the effects of a committed decision, and return the new events of the journal."""
         self._publish(made.state.job_id, made.prepared)
         place.over()
         if made.dropped:
@@ -240,7 +240,7 @@ class JobLoop:
     def _do(
         self, state: JobState, effect: Command, look: EvaluationLease
     ) -> Sequence[Recorded] | None:
-        """What entered the journal by it; None: nothing did."""
+        """Execute one effect. Return the new events of the journal, or None if there are none."""
         match effect:
             case PublishAgain():
                 log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)

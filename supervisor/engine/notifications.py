@@ -29,7 +29,8 @@ from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 TIMEOUT_S = 10.0
-"""For all of a try; a receiver that sends a byte now and then would hold a slot for ever otherwise.
+"""Seconds for a whole try. Otherwise a receiver that sends a byte now and then would hold a slot
+forever.
 """
 SIGNATURE_HEADER = "X-Handoff-Signature"
 """`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under HANDOFF_WEBHOOK_SECRET.
@@ -62,7 +63,7 @@ class _Http(HTTPHandler):
 
 
 class _Https(HTTPSHandler):
-    """The same, encrypted."""
+    """HTTPS connections that can be cut."""
 
     def __init__(self, made: list[HTTPConnection]) -> None:
         super().__init__()
@@ -127,8 +128,8 @@ class Webhooks:
         )
 
     def ask(self, state: JobState) -> None:
-        """The job waits for an approval. Told once: where that is not heard, the next reminder
-        says it again.
+        """Report that the job waits for an approval, with one try. The next reminder repeats a lost
+        report.
         """
         if state.submitted.webhook_url is None or state.question is None:
             return
@@ -193,8 +194,12 @@ class EndTasks:
         url: str | None,
         allowed: Sequence[str],
     ) -> None:
-        """`app`: ours, which only builds the message. `url`: of the host's broker. `allowed`:
-        patterns of the names of tasks that may be sent.
+        """Set up the sender of host tasks.
+
+        Args:
+            app: an app of this project, which only builds the message.
+            url: URL of the host's broker.
+            allowed: patterns of the names of tasks that may be sent.
 
         Raises:
             UserError: kombu has no transport for the URL.

@@ -1,4 +1,4 @@
-"""One decision, ready to be committed and then carried out."""
+"""The writes of one decision, ready for the commit, and its effects after the commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RoleHandoff:
 
 @dataclass(slots=True)
 class PendingWrites:
-    """One decision, ready to be committed and then carried out."""
+    """Events, payloads and effects of one decision."""
 
     events: list[Event] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
@@ -30,13 +30,13 @@ class PendingWrites:
     effects: list[Command] = field(default_factory=list)
     """Commands that run after the commit and are not recorded."""
     role: RoleHandoff | None = None
-    """At most one role at a time is at work on a job."""
+    """Handoff of a role. At most one role at a time works on a job."""
     unreadable: set[str] = field(default_factory=set)
     """Digests of stored results that were needed and cannot be read."""
 
     @property
     def is_full(self) -> bool:
-        """As much is handed out as is published at once: there may be more."""
+        """Return whether the slice is full. There may be more handoffs to issue."""
         return sum(map(len, self.groups)) >= MOST_IN_A_SLICE
 
     def ref(self, text: str) -> BlobRef:
@@ -56,7 +56,11 @@ def issued_event(
     *,
     closes: bool = False,
 ) -> HandoffIssued:
-    """The event of a handoff that is in these payloads. `size`: of its group."""
+    """Return the event of a handoff in these payloads.
+
+    Args:
+        size: size of its group.
+    """
     return HandoffIssued(
         handoff_id=handoff.handoff_id,
         step_id=handoff.step_id,

@@ -29,8 +29,11 @@ def record_question(
     draft: BlobRef | None,
     into: PendingWrites,
 ) -> None:
-    """`wait_s`: the longest that the job waits for an answer; `draft`: of the answer that is
-    asked about.
+    """Record a question, a reminder or a default answer.
+
+    Args:
+        wait_s: the longest time that the job waits for an answer.
+        draft: the answer in question.
     """
     match command:
         case AskUser():
@@ -54,8 +57,8 @@ def record_question(
 
 
 def keep_documents_for(state: JobState, blobs: PayloadStore, library: PayloadCache) -> None:
-    """The texts that a job is made from stay while it waits, and then for its time; its own
-    payloads do with the event.
+    """Keep the documents of a job while it waits, and then for its time. The event keeps its own
+    payloads.
     """
     digests = [document.digest for document in blobs.fetched(state.job_id)]
     if (manifest := state.submitted.manifest) is not None:

@@ -59,7 +59,11 @@ class PlanCache:
         self._lock = threading.Lock()
 
     def get(self, digest: str, text: Callable[[], str]) -> Plan:
-        """`text`: of the plan, where it is not known yet."""
+        """Return the plan of a digest.
+
+        Args:
+            text: returns the text of the plan, if it is not cached.
+        """
         with self._lock:
             if digest in self._known:
                 self._known.move_to_end(digest)
@@ -124,14 +128,14 @@ class RoleBriefs:
         return {name: one for name, one in served.items() if name in allowed} if allowed else served
 
     def _candidates(self, state: JobState) -> list[Candidate]:
-        """The same, as planners see them."""
+        """Return the served specialists as planners see them."""
         return [
             Candidate(name, one.spec.description, one.spec.tools, one.queued)
             for name, one in self.there(state).items()
         ]
 
     def _with_a_team(self, state: JobState) -> list[Candidate]:
-        """The same, and a sub-supervisor where there may be one."""
+        """Return the served specialists and, where allowed, a sub-supervisor."""
         return self._candidates(state) + ([SUB_TEAM] if may_have_children(state.submitted) else [])
 
     def brief(  # noqa: PLR0911

@@ -53,7 +53,11 @@ class RoleRunner:
         *,
         slot_wait_s: float = SLOT_WAIT_S,
     ) -> None:
-        """`on_change`: called when the last slot was taken, and when one is free again."""
+        """Make a runner.
+
+        Args:
+            on_change: called when the last slot is taken, and when a slot is free again.
+        """
         self._attempts = attempts
         self._free = max(1, slots)
         self._changing = threading.Condition()
@@ -66,7 +70,7 @@ class RoleRunner:
 
     @contextmanager
     def slot(self, *, wanted: bool = True) -> Iterator[bool]:
-        """Whether a role may run in this process: half of a supervisor's slots stay free for
+        """Yield whether a role may run in this process: half of a supervisor's slots stay free for
         decisions.
         """
         with self._changing:
@@ -105,7 +109,7 @@ class RoleRunner:
     def ready(
         self, state: JobState, handoff: AgentHandoff, text: str, look: str = ""
     ) -> PreparedAttempt:
-        """The role's handoff as it can be claimed and run here."""
+        """Prepare the role's handoff, so that this process can claim and run it."""
         role = handoff.assigned_to
 
         def fit(

@@ -1,5 +1,5 @@
-"""Where supervisors get a job's state from: folded on from the last version that this process
-knows, never from the beginning again.
+"""Cache of job states. A state is updated from the last version that this process knows, and never
+computed from the beginning again.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class StateCache:
         return self.remember(state, last)
 
     def fold_on(self, state: JobState, events: Sequence[Recorded]) -> JobState | None:
-        """The state after events that this process has just written; None: something else came
-        between, so it must be read.
+        """Return the state after events that this process has just written; None if another process
+        wrote in between, so that the journal must be read.
         """
         if not events or events[0].version != state.version + 1:
             return None

@@ -32,7 +32,7 @@ log = log_of(__name__)
 
 
 class Sweeper:
-    """One thread, one Redis round trip per interval when nothing is due."""
+    """A thread with one Redis round trip per interval when no job is due."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ consistent.
 
 @dataclass(slots=True)
 class _Line:
-    """Those of one job."""
+    """Wake-ups of one job."""
 
     looking: threading.Lock = field(default_factory=threading.Lock)
     waiting: dict[HandoffId, None] | None = None
@@ -60,7 +60,7 @@ class WakeUpTicket:
 
 
 class WakeUpCoalescer:
-    """Those of one process."""
+    """Coalesces the wake-ups of one process."""
 
     def __init__(self, most_s: float = MOST_S) -> None:
         self._most_s = most_s
@@ -99,7 +99,7 @@ class WakeUpCoalescer:
             place.over()
 
     def go_on(self, job_id: JobId, line: _Line) -> None:
-        """Whoever waits."""
+        """Wake the waiting thread."""
         with self._lock:
             if line.waiting is None:
                 del self._lines[job_id]

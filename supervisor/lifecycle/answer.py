@@ -1,5 +1,5 @@
-"""How results become the answer: by code wherever nothing has to be reconciled, with gaps
-named and sources numbered.
+"""The answer from the results of steps: made by code wherever nothing must be reconciled, with
+named gaps and numbered sources.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def choose_method(state: JobState) -> AnswerMethod:
 
 
 def parts_of(state: JobState) -> tuple[BlobRef, ...]:
-    """The results that the answer is made of."""
+    """Return the results that are the parts of the answer."""
     return tuple(sources_of_answer(state).values())
 
 
@@ -118,7 +118,7 @@ class AnswerContent:
     """Content of an answer, without the notes that code adds."""
 
     body: str
-    """What its results say, with their own markers; '' of a form."""
+    """Text of the parts with their own markers; '' for a form."""
     text: str
     value: JsonValue
     citations: tuple[NumberedCitation, ...]
@@ -128,7 +128,11 @@ class AnswerContent:
 
 
 def content_of(state: JobState, words: ResultTexts) -> AnswerContent:
-    """`words`: of `parts_of(state)`."""
+    """Return the content of the answer.
+
+    Args:
+        words: texts of `parts_of(state)`.
+    """
     parts = [words.result(ref) for ref in parts_of(state)]
     claims = {claim.id: claim for part in parts for claim in part.claims}
     has_the_form = (
@@ -193,8 +197,11 @@ def assemble(state: JobState, status: JobStatus, words: ResultTexts, label: str 
 def number_citations(
     text: str, claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...] = ()
 ) -> tuple[str, tuple[NumberedCitation, ...]]:
-    """`[step.c1]` becomes `[n]`, one number for each place in a document, counted in the order
-    of the text. `before`: of the text above.
+    """Replace `[step.c1]` by `[n]`, with one number for each place in a document, in the order of
+    the text.
+
+    Args:
+        before: citations of the text above.
     """
     numbers: _Numbers = {
         (one.citation.digest, one.citation.start, one.citation.end): one for one in before
@@ -207,8 +214,8 @@ def number_citations(
 def _numbered(
     form: JsonValue, claims: Mapping[str, Claim]
 ) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
-    """The same for all texts of a form; after the sources that they point to come those of its
-    figures, which have no marker.
+    """Number the citations in all texts of a form. Sources of its figures, which have no marker,
+    follow.
     """
     numbers: _Numbers = {}
 

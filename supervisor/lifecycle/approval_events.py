@@ -34,7 +34,7 @@ ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
 
 
 def apply_plan(made: PlanMade) -> dict[str, Any]:
-    """A plan, and its steps before their first attempt."""
+    """Return a plan, and its steps before their first attempt."""
     return {
         "plan": made,
         "steps": {outline.id: StepState(outline=outline) for outline in made.steps},
@@ -52,8 +52,8 @@ def clear_approvals(state: JobState) -> dict[str, Any]:
 
 
 def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str, Any]:
-    """Asked, reminded, answered. What speaks of a question that does not stand any more
-    changes nothing.
+    """Return the changes of a question, a reminder or an answer. An event about a question that is
+    no longer open changes nothing.
     """
     question = state.question
     if isinstance(event, ApprovalAsked):
@@ -92,7 +92,11 @@ def heard(state: JobState, event: ApprovalEvent, recorded: Recorded) -> dict[str
 
 
 def _rejected(state: JobState, question: Question, event: Rejected, at: float) -> dict[str, Any]:
-    """`state`: with the wait added to its time."""
+    """Return the changes of a rejection.
+
+    Args:
+        state: state with the waiting time added.
+    """
     is_last, what = state.spent is not None or at >= state.deadline, question.what
     match what:
         case ApprovalOf.PLAN if not is_last and can_plan_again(state) and state.plan:
@@ -130,7 +134,7 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
 
 
 def can_plan_again(state: JobState) -> bool:
-    """By a planner, that is: of what code plans, it would make the same."""
+    """Return whether a planner can plan again. Code would make the same plan again."""
     is_planners = state.mode in (Mode.TEAM, Mode.ADAPTIVE) or state.routed is not None
     return is_planners and len(state.rejected_plans) < state.submitted.limits.max_rounds
 

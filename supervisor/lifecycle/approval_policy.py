@@ -34,7 +34,7 @@ from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
 def ask_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:
-    """The commands, or the question that stands before them."""
+    """Return the commands, or the question that must be answered first."""
     wanted = {*state.submitted.approvals.what} - {*state.approved}
     if _is_dear(state):
         wanted.add(ApprovalOf.COST)
@@ -69,8 +69,8 @@ def _of(command: Command) -> tuple[ApprovalOf, ...]:
 
 
 def _of_the_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
-    """Research that a person has rejected stands in where no time was left to mend it: it does
-    not leave unasked.
+    """Return the approvals of the end. Rejected research that could not be improved in time is part
+    of the answer only with approval.
     """
     if not isinstance(command, EndJob) or command.status not in (JobStatus.OK, JobStatus.PARTIAL):
         return ()
@@ -84,8 +84,8 @@ def _of_the_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
 
 
 def release_question(state: JobState, commands: Sequence[Command]) -> tuple[Command, ...]:
-    """The same where there is no time, or no money, left for anything but the end: then only
-    the answer is asked about, and research that was rejected.
+    """Return the commands for a job without time or money for anything but its end. Then only the
+    answer and rejected research need approval.
     """
     return tuple(
         asked if isinstance(command, EndJob) else command
@@ -122,7 +122,7 @@ def _why(state: JobState, what: ApprovalOf) -> str:
 
 
 def decide_while_asked(state: JobState, question: Question, now: float) -> tuple[Command, ...]:
-    """What time brings to a job that waits."""
+    """Return the commands for a waiting job that follow from the time."""
     approvals = state.submitted.approvals
     if now >= question.until and question.what is ApprovalOf.STEP:
         why = f"nobody has approved it within {approvals.wait_s} s"

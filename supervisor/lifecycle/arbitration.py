@@ -29,7 +29,7 @@ def quarrels(state: JobState) -> tuple[StepId, ...]:
 
 
 def may_quarrel(state: JobState) -> bool:
-    """Whether the judge may still have to be asked: something was sent back."""
+    """Return whether the judge may still be needed, because work was sent back."""
     return state.is_reviewed and state.reworks > 0 and state.arbitrated is None
 
 
@@ -48,13 +48,13 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
 
 
 def settled_disputes(state: JobState) -> frozenset[StepId]:
-    """Those of `quarrels` that the judge has settled for the writer."""
+    """Return the disagreements that the judge settled for the writer."""
     return frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*quarrels(state)}
 
 
 def is_accepted(state: JobState) -> bool:
-    """Whether the last review leaves nothing to be done again: it says so, or the judge says
-    so of all that it names.
+    """Return whether the last review accepts all work: by its verdict, or by the judge's rulings on
+    all of its points.
     """
     last = state.last_round
     return last is not None and (
@@ -118,7 +118,7 @@ def _without_judge(state: JobState) -> dict[HandoffId, HandoffIssued]:
 
 
 def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
-    """The payloads that `rulings_of` reads."""
+    """Return the payloads that `rulings_of` reads."""
     return (
         (state.arbitrated.result,) if state.arbitrated and state.arbitrated.problem is None else ()
     )

@@ -22,7 +22,7 @@ class AttemptFeedback(Message):
     ruling: BlobRef | None = None
     """The judge's HandoffResult that says the same."""
     follows: bool = False
-    """It is done again only because a step that it depends on is."""
+    """True if the step runs again only because a dependency does."""
     helper: StepId | None = None
     """The step that was added to answer this step's question."""
 

@@ -47,7 +47,7 @@ def reason_for_decision(state: JobState) -> str:
 
 
 def amount(name: str, value: int) -> str:
-    """Of a limit that is called so: `12 turns`, `$0.5`."""
+    """Return the amount of a limit of this name: `12 turns`, `$0.5`."""
     return (
         f"${cost_usd(value):.6g}"
         if name == "max_microusd"
@@ -84,10 +84,11 @@ def closers(state: JobState) -> tuple[str, ...]:
 
 
 def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
-    """What steps may not use of the job's budget: `keep_turns`, `keep_tokens`, `keep_usd` of
-    its hash, which `books.lua` reads.
+    """Return the reserve that steps may not use: the fields `keep_turns`, `keep_tokens`, `keep_usd`
+    of the job's hash, which `books.lua` reads.
 
-    `foreseen`: the most that a call of each of the `closers` can use.
+    Args:
+        foreseen: upper bound of a call of each of the `closers`.
     """
     limits, turns = state.submitted.limits, len(closers(state))
     if limits.on_limit is not OnLimit.WRAP_UP or not turns:

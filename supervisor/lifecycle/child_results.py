@@ -154,7 +154,7 @@ def _stop_reason(state: JobState, so_far: ChildUsage) -> StopReason:
 
 
 def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
-    """The one of which the greatest part is used."""
+    """Return the limit with the largest used part."""
     limits = state.submitted.limits
     parts = {
         StopReason.MAX_TURNS: so_far.turns / (limits.max_turns or float("inf")),

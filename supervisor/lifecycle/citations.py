@@ -25,7 +25,7 @@ _NO_WORDS = re.compile(r"`[^`]*`|<[^<>]*>|\[\d{1,4}\]\(|https?://[^\s)]+")
 _CLOSED = re.compile(
     r"[.!?][\"'”’)*_]*((?: ?\[(?:\d{1,4}|no source)\])*) (?=[\"'“‘(*_]*(?:[^\W\d_]|\d|[$€£¥]))"
 )
-"""Where a sentence may end; what points to its sources may stand behind the full stop."""
+"""Possible end of a sentence; markers of its sources may follow the full stop."""
 _SHORT = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|e\.g|i\.e|u\.s|etc|vs|cf|ca|approx|dr|mr|mrs|ms|prof|no|nr|fig|st|al|incl|excl|max|min|avg|est|inc|ltd|co|corp"
     r"|z\.b|bzw)$",
@@ -84,8 +84,11 @@ _TITLE = re.compile(r"(?:\*\*|__)[^*_]*[^*_.!](?:\*\*|__):?")
 def find_uncited_sentences(
     text: str, sources: int, claims: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """The sentences, in their order, white space folded. `sources`: how many there are to
-    point to; `claims`: what its own say.
+    """Return the sentences in their order, with white space folded.
+
+    Args:
+        sources: number of sources.
+        claims: texts of the answer's own claims.
     """
     found, proven = list[str](), set[str]()
     known = {_bare(claim) for claim in claims} - {""}
@@ -170,7 +173,7 @@ def _has_a_figure(sentence: str) -> bool:
 
 
 def _stated(sentence: str) -> Iterator[str]:
-    """Its clauses that do not say that something is not known."""
+    """Yield the clauses that do not say that something is unknown."""
     for clause in (*_ASIDE.findall(sentence), *_NEXT.split(_ASIDE.sub(",", sentence))):
         first, *others = _AND.split(clause)
         parts = [first, *others] if _A_VERB.search(first) else [clause]

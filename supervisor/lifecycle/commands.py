@@ -1,4 +1,4 @@
-"""What `decide` can order: imperative, plain values. `supervisor.advance` records and does them."""
+"""Commands of `decide`: imperative, plain values. `supervisor.advance` records and executes them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class TakeFactCheck:
     """Apply a fact-checker's result to the answer."""
 
     result: BlobRef
-    """Its HandoffResult."""
+    """The fact-checker's HandoffResult."""
     may_send_back: bool
 
 
@@ -191,7 +191,7 @@ class ApproveBySilence:
 
 @dataclass(frozen=True, slots=True)
 class PublishAgain:
-    """These messages were lost, or their workers were."""
+    """Publish handoffs again whose messages or workers were lost."""
 
     handoffs: tuple[HandoffId, ...]
 

@@ -62,7 +62,11 @@ def make_skip_event(
 
 
 def _decided(state: JobState, step: Step, words: ResultTexts) -> tuple[bool, str]:
-    """Raises: Undecided."""
+    """Return whether the condition is met, and why.
+
+    Raises:
+        Undecided: a needed result is missing.
+    """
     when = step.when
     if when is None:
         return True, ""

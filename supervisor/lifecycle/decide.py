@@ -69,7 +69,7 @@ from handoff_queue.supervisor.lifecycle.step_failure import (
 from handoff_queue.supervisor.lifecycle.teams import for_children
 
 MOST_NEEDS_ANSWERED = 2
-"""How often the planner answers one step's needs before the step is given up."""
+"""Times that the planner answers the questions of one step before the step is abandoned."""
 MOST_FRUITLESS = 3
 """Results of roles in a row that nothing followed from. The next one would be paid for, and
 come to nothing, too.
@@ -259,7 +259,7 @@ def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
 
 
 def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
-    """All steps are settled."""
+    """Return the commands after all steps are settled."""
     if answer_stands(state):
         return (leave(state, may_send_back=False),)
     first = look_into(state, now)
@@ -273,7 +273,7 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
 
 
 def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Command]:
-    """Ready steps that the same steps wait for meet in one chord: unequal branches never wait
+    """Return chords of ready steps with the same dependents, so that unequal branches never wait
     for each other.
     """
     if not ready:

@@ -1,5 +1,5 @@
-"""What becomes of claims that contradict each other: looked for when all steps are settled,
-judged once, told in the answer.
+"""Disputes: claims that contradict each other. They are searched when all steps are settled, judged
+once, and reported in the answer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def look_into(state: JobState, now: float) -> tuple[Command, ...] | None:
 
 
 def results_in(state: JobState) -> tuple[BlobRef, ...]:
-    """The results whose claims are held against each other."""
+    """Return the results whose claims are compared."""
     return tuple(
         step.result
         for step in state.steps.values()
@@ -54,8 +54,10 @@ def results_in(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound, str | None]:
-    """The event of looking for conflicts, and the ledger that it refers to. `words`: of
-    `results_in`.
+    """Return the event with the found conflicts, and the payload that it refers to.
+
+    Args:
+        words: texts of `results_in`.
     """
     found, left_out = conflicts_in(
         claim for result in results_in(state) for claim in words.result(result).claims
@@ -68,8 +70,8 @@ def find_conflicts(state: JobState, words: ResultTexts) -> tuple[ConflictsFound,
 
 
 def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str, Any]:
-    """What such an event changes. The same conflicts, found again after another round, are not
-    judged again.
+    """Return the changes of such an event. Conflicts that another round finds again are not judged
+    again.
     """
     if isinstance(event, Judged):
         return {"judged": event, "fruitless": 0}
@@ -87,7 +89,7 @@ def keep_good_judgement(state: JobState) -> Judged | None:
 
 
 def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
-    """The payloads that `disputes_of` reads."""
+    """Return the payloads that `disputes_of` reads."""
     found, judged = state.conflicts, state.judged
     if found is None or found.ledger is None:
         return ()
@@ -155,7 +157,11 @@ class Dispute:
 
 
 def disputes_of(state: JobState, words: ResultTexts) -> tuple[Dispute, ...]:
-    """Every conflict among the results that the answer comes from. `words`: of `payloads_for_disputes`."""
+    """Return every conflict among the results of the answer.
+
+    Args:
+        words: texts of `payloads_for_disputes`.
+    """
     found, judged = state.conflicts, state.judged
     if found is None or found.ledger is None:
         return ()
@@ -195,7 +201,7 @@ def section(disputes: Collection[Dispute], body: str) -> str:
 
 
 def beside(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
-    """The same for an answer that is a form, as notes."""
+    """Return the disputes as notes, for an answer that is a form."""
     used = {claim.id for claim in form.claims}
     disputed = [f"Disputed: {one.line(marked=False)}" for one in _disputed(disputes)]
     return (

@@ -15,5 +15,4 @@ class FactChecks(Message):
     parts: tuple[BlobRef, ...] = ()
     """Parts of the checked answer. The same answer is not checked twice."""
     said: FactsChecked | None = None
-    """What that means for the answer that there would be; None: nothing has been said of this one.
-    """
+    """Effect on the current answer; None: there is no check of this answer."""

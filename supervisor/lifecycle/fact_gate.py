@@ -110,7 +110,9 @@ def apply_fact_check(state: JobState, command: TakeFactCheck, words: ResultTexts
 
 
 def check_came(state: JobState, event: HandoffFinished) -> dict[str, Any]:
-    """Where a budget stopped it and its user is asked for more, it is done again when there is."""
+    """Return the changes after a check. A check that a budget stopped runs again after the user has
+    raised the budget.
+    """
     is_nothing = event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK
     found = FactChecks() if is_nothing else FactChecks(result=event.result, parts=parts_of(state))
     return {

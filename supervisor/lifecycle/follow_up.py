@@ -40,7 +40,11 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
 
 
 def copy_results(state: JobState, words: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
-    """The same for a new job, and the payloads. `words`: of `results_to_give(state)`."""
+    """Return the results for a new job, and the payloads.
+
+    Args:
+        words: texts of `results_to_give(state)`.
+    """
     return results_as_given(state, results_to_give(state), parts_of(state), words)
 
 
@@ -89,8 +93,8 @@ def results_as_given(
 
 
 def earlier(step_id: StepId) -> StepId:
-    """Its name in a job that comes after: `find` -> `prev_find` -> `prev2_find`. Two names
-    stay two.
+    """Return the name in a later job: `find` -> `prev_find` -> `prev2_find`. Different names stay
+    different.
     """
     match = _BEFORE.fullmatch(step_id)
     name = f"prev{int(match[1] or 1) + 1}_{match[2]}" if match else f"prev_{step_id}"

@@ -79,8 +79,8 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """What steps with a usable result have cost on average, in micro-dollars. None: there are
-    none, or a price is not known.
+    """Mean costs of steps with a usable result, in micro-dollars. None: there are none, or a price
+    is unknown.
     """
 
     by_specialist: Mapping[str, int | None]

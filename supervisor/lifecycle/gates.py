@@ -1,4 +1,4 @@
-"""Whether an answer may leave: checks by code, which no model can talk round. Pure."""
+"""Gates: checks of an answer by code, which no model can influence. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def may_send_back(state: JobState, now: float) -> bool:
 
 
 def gates_want(state: JobState) -> tuple[BlobRef, ...]:
-    """The payloads that `check_gates` reads."""
+    """Return the payloads that `check_gates` reads."""
     facts = state.submitted.facts
     return (*parts_of(state), *((facts,) if facts else ()))
 
@@ -52,8 +52,10 @@ def gates_want(state: JobState) -> tuple[BlobRef, ...]:
 def check_gates(
     state: JobState, words: ResultTexts, *, may_send_back: bool
 ) -> tuple[GatesChecked, HandoffResult | None]:
-    """What code finds in the answer that there would be, and the result that says it. `words`:
-    of `gates_want(state)`.
+    """Return the event with the findings in the current answer, and the result with their texts.
+
+    Args:
+        words: texts of `gates_want(state)`.
     """
     gates = state.submitted.gates
     assert gates is not None

@@ -248,7 +248,7 @@ def _limits(
 
 
 def artifacts(state: JobState) -> tuple[Artifact, ...]:
-    """The job's documents."""
+    """Return the job's documents."""
     if state.submitted.manifest is None:
         return ()
     return (

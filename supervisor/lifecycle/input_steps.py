@@ -11,7 +11,7 @@ HANDOFFS_OF_A_NEED = 3
 
 
 def room(state: JobState) -> int:
-    """Steps that may be added. One agent alone has no team that could help it."""
+    """Return the number of steps that may be added. A single agent has no team that could help."""
     return (
         0
         if state.mode is Mode.SINGLE
@@ -29,5 +29,5 @@ def can_help(state: JobState) -> bool:
 
 
 def helpers_of(state: JobState) -> frozenset[StepId]:
-    """The steps that were added so. They get no helpers of their own."""
+    """Return the steps that were added as helpers. They get no helpers."""
     return frozenset(helper for step in state.steps.values() for helper in step.outline.helpers)

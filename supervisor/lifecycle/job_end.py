@@ -28,7 +28,7 @@ from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question, StepStatus
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)
-"""Before each try to deliver a webhook; after the last it is left."""
+"""Seconds before each try to deliver a webhook; after the last try it is given up."""
 WEBHOOK_GIVEN_UP_AFTER_S = 30.0
 """Seconds after which a webhook's try without an outcome counts as lost with its supervisor. It is
 longer than the timeout of the POST.
@@ -40,13 +40,13 @@ repeated report does no harm.
 NOTHING_USABLE = "no step has a usable result"
 NOTHING_MET = "every step was skipped: no condition was met"
 NOBODY_THERE_S = (2.0, 30.0)
-"""Until the next look when no worker announces any specialist: a quarter of the job's age,
-within these; 10,000 jobs: 333 a second.
+"""Bounds in seconds of the next evaluation while no worker announces any specialist: a quarter of
+the job's age. 10,000 such jobs need 333 evaluations a second.
 """
 
 
 def why_over(state: JobState) -> str:
-    """Which budget is spent, in words."""
+    """Return in words which budget is spent."""
     assert state.spent is not None
     return why_spent(state)
 
@@ -60,7 +60,7 @@ def why_cancelled(state: JobState) -> str:
 
 
 def leave(state: JobState, *, may_send_back: bool) -> Command:
-    """The answer goes to its user, past the gates if there are any."""
+    """Return the command that checks the gates, or delivers the answer if there are none."""
     is_unchecked = (
         state.submitted.gates is not None and state.gated is None and state.synthesised is not None
     )
@@ -68,7 +68,7 @@ def leave(state: JobState, *, may_send_back: bool) -> Command:
 
 
 def end(state: JobState) -> EndJob:
-    """With the answer that there is, or with the reason why there is none."""
+    """End the job with its answer, or with the reason why there is none."""
     if not any(step.usable for step in state.steps.values()):
         return _fail(state)
     planned = state.plan is not None and state.plan.degraded is None

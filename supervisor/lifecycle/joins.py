@@ -22,7 +22,7 @@ class JoinStanding(StrEnum):
     OPEN = "open"
     MET = "met"
     BROKEN = "broken"
-    """It never will be."""
+    """The join can never be satisfied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _lacks_only_skipped(state: JobState, fan_in: FanIn) -> bool:
 
 
 def ready(state: JobState, now: float) -> list[StepId]:
-    """Steps that can begin. None builds on a result that may yet have to be made again."""
+    """Return the steps that can begin. They depend on no result that may have to be made again."""
     doubtful = in_doubt(state)
     waiting = (
         step_id
@@ -192,7 +192,7 @@ def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Co
 
 
 def _joined(state: JobState) -> list[FanIn]:
-    """The fan-ins that still wait, and have a join."""
+    """Return the waiting fan-ins with a join."""
     if state.plan is None or state.waits_for_all:
         return []
     waiting = [

@@ -29,11 +29,13 @@ LEAST_SHINGLES = 12
 is no sign of anything.
 """
 WORDS_KNOWN_FROM = 0.6
-"""Of the words around known claims; below it, other conclusions are drawn from them."""
+"""Part of the words around known claims that must be known, too. Below it the text draws other
+conclusions.
+"""
 
 
 def results_for_novelty_check(state: JobState) -> tuple[BlobRef, ...]:
-    """What `nothing_new_in` reads: none where no result of an added step is looked at."""
+    """Return the results that `nothing_new_in` reads; empty if no added step has a result."""
     return (
         tuple(step.result for step in state.steps.values() if step.usable and step.result)
         if _to_be_judged(state)
@@ -122,7 +124,9 @@ def _to_be_judged(state: JobState) -> tuple[StepId, ...]:
 
 
 def _rounds(state: JobState) -> dict[StepId, int]:
-    """Which patch has added a step, from 1; those of the plan itself are in none."""
+    """Return the number of the patch that added each step, from 1. Steps of the plan itself are
+    left out.
+    """
     return {
         step.id: number
         for number, patch in enumerate(state.patches.made, start=1)

@@ -1,4 +1,4 @@
-"""What `decide` is told of the world outside the journal."""
+"""Observations for `decide`: facts from outside the journal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ class ObservedHandoff:
     lost: bool = False
     """Published, never claimed, and its message is no longer in its queue."""
     queued: bool = False
-    """Its message was sent to a queue. A role that was not is run where it was issued."""
+    """True if its message was sent to a queue. A role without a message runs in the supervisor that
+    issued it.
+    """
     held: bool = False
     """True if its role is paused, its message is a dead letter, or it waits for its provider. The
     end of that state makes the sweeper find it again.
@@ -51,9 +53,9 @@ class Observations:
     loads: Mapping[str, SpecialistLoad] = field(default_factory=dict)
     """Load of the specialists that another specialist could replace."""
     acting: frozenset[str] = frozenset()
-    """Those among them that have a tool with effects."""
+    """Handoffs whose specialist has a tool with effects."""
     is_fact_checker_away: bool = False
-    """No live worker announces the specialist that is to check the answer's facts."""
+    """True if no live worker announces the fact-checker."""
 
     def able(self, specialist: str) -> tuple[str, ...]:
         """Return the specialists with the same capability, the least busy first."""

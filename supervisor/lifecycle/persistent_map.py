@@ -75,7 +75,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         )
 
     def without(self, key: Key) -> PersistentMap[Key, Value]:
-        """These but for one, if it is there."""
+        """Return the items without a key, if it exists."""
         return (
             self._made(self._ground, self._top | {key: _GONE}, self._size - 1)
             if key in self
@@ -123,5 +123,5 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
 
 
 def layers(items: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
-    """The same, as it is if it is one."""
+    """Return the items as a PersistentMap; a PersistentMap is returned unchanged."""
     return items if isinstance(items, PersistentMap) else PersistentMap(items)

@@ -31,8 +31,8 @@ class PlanGraph:
 
 _lock = threading.Lock()
 _known: OrderedDict[int, tuple[tuple[StepOutline, ...], PlanGraph]] = OrderedDict()
-"""By the identity of a plan's steps, which are kept with it, so that no other object gets that
-identity.
+"""Graphs by the identity of a plan's steps. The steps are kept, so that no other object gets the
+same identity.
 """
 
 

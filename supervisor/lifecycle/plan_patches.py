@@ -110,8 +110,8 @@ class _Asked:
 
 
 def similarity_to_earlier_task(new: NormalizedTask, earlier: NormalizedTask) -> float:
-    """0: the new task asks for something else. Or how much of the earlier one it asks for
-    again; 1: all.
+    """Return 0 if the new task asks for something else, or else the part of the earlier task that
+    it repeats, up to 1.
     """
     ours, theirs = {*new.words}, {*earlier.words}
     if (
@@ -161,7 +161,7 @@ class PatchHistory(Message):
     """Results of steps that no patch speaks of yet, and the chords that they came with; '': none.
     """
     shown: tuple[HandoffId, ...] = ()
-    """Those among them that the replanner thinks about."""
+    """Handoffs that the replanner is thinking about."""
     proposal: BlobRef | None = None
     """The replanner's result before it is applied."""
     made: tuple[PlanPatched, ...] = ()
@@ -174,7 +174,7 @@ class PatchHistory(Message):
 
     @property
     def changes(self) -> int:
-        """How often the plan was changed since the submission or the latest retry."""
+        """Return the number of changes of the plan since the submission or the latest retry."""
         return sum(one.plan is not None for one in self.made_now)
 
     @property

@@ -48,8 +48,8 @@ def _changes(event: Event) -> bool:
 
 
 def in_short(steps: Sequence[StepOutline]) -> str:
-    """`{steps, parts: [{first, last, count, specialist}], other_steps}` as JSON; '' for one of
-    few steps.
+    """Return `{steps, parts: [{first, last, count, specialist}], other_steps}` as JSON; '' for a
+    small plan.
     """
     if len(steps) <= FEW_STEPS:
         return ""

@@ -97,7 +97,11 @@ def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
 
 
 def begin(job_id: JobId, recorded: Recorded) -> JobState:
-    """Raises: MalformedMessage: a journal that does not begin with the submission."""
+    """Return the first state.
+
+    Raises:
+        MalformedMessage: the journal does not begin with the submission.
+    """
     if not isinstance(recorded.event, JobSubmitted):
         raise MalformedMessage(f"the journal of {job_id} does not begin with job_submitted")
     submitted = recorded.event
@@ -340,7 +344,7 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
 
 
 def _without(state: JobState, role: str) -> dict[HandoffId, HandoffIssued]:
-    """The open handoffs, but for those of a role whose answer is no longer waited for."""
+    """Return the open handoffs without those of a role whose answer is no longer needed."""
     return {
         handoff_id: handoff
         for handoff_id, handoff in state.open.items()

@@ -60,7 +60,7 @@ def has_news(state: JobState) -> bool:
 
 
 def room(state: JobState) -> int:
-    """Steps that a patch may add."""
+    """Return the number of steps that a patch may add."""
     limits, waiting = (
         state.submitted.limits,
         sum(step.status is StepStatus.WAITING for step in state.steps.values()),
@@ -74,7 +74,7 @@ def room(state: JobState) -> int:
 
 
 def unbegun_of(state: JobState) -> tuple[StepId, ...]:
-    """The steps that can still be changed or dropped."""
+    """Return the steps that can still be changed or dropped."""
     return tuple(
         step_id
         for step_id, step in state.steps.items()
@@ -83,7 +83,7 @@ def unbegun_of(state: JobState) -> tuple[StepId, ...]:
 
 
 def why_no_more(state: JobState) -> str | None:
-    """Which limit keeps the plan as it is, in words of our own."""
+    """Return in fixed words which limit forbids a patch; None: there is none."""
     limits = state.submitted.limits
     if state.patches.changes >= limits.max_rounds:
         return f"its limit of {limits.max_rounds} rounds is reached"
@@ -124,7 +124,7 @@ class PatchedPlan:
 def apply_patch(
     plan: Plan, patch: Patch, unbegun: Sequence[StepId], most_steps: int
 ) -> PatchedPlan:
-    """The plan with everything in the patch that is still possible."""
+    """Return the plan with every change of the patch that is still possible."""
     held = {
         one for step in plan.steps if step.id not in unbegun for one in step.depends_on
     }  # by fan-ins that did not wait for them

@@ -48,7 +48,7 @@ from handoff_queue.supervisor.text.markdown import title_of
 def result_by_code(
     job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason
 ) -> HandoffResult:
-    """It stands where a result is looked for, and says why there is none."""
+    """Return a failed result in place of a missing one, with the reason."""
     return HandoffResult(
         handoff_id=handoff_id(step_id, attempt),
         job_id=job_id,
@@ -77,7 +77,7 @@ STOPPED_BY = {
     StopReason.CANCELLED: "it was cancelled",
     StopReason.DEFECT: "it failed because of an internal error",
 }
-"""Why an agent stopped, in words, where its result does not say more. All reasons but FINISHED."""
+"""Stop reasons in words, for results without a text. All reasons except FINISHED."""
 UNEXPLAINED = "the specialist calls its result partial, and does not say what is missing"
 TRY_AGAIN = "Try again."
 BY_CODE = "code, which takes no excuse"
@@ -92,8 +92,8 @@ BRING_UP_TO_DATE = "A step that you depend on was done again: its new result is 
 
 
 def sources_of_words(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an event)
-    """The HandoffResults, or the user's note, whose words belong to an event; none: the event
-    says all that there is to say.
+    """Return the HandoffResults or the user's note with the texts of an event; empty if the event
+    is complete.
     """
     ref: BlobRef | None = None
     match event:
@@ -131,7 +131,7 @@ def sources_of_words(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one
 
 
 def remarks_want(step: StepState) -> tuple[BlobRef, ...]:
-    """The payloads that `ResultTexts.feedback` reads for the remarks on a step."""
+    """Return the payloads that `ResultTexts.feedback` reads for the remarks on a step."""
     return tuple(ref for remark in step.remarks for ref in (remark.result, remark.ruling) if ref)
 
 
@@ -161,7 +161,7 @@ class ResultTexts:
         return self._results[ref.digest]
 
     def conflicts(self, ref: BlobRef) -> Conflicts:
-        """A conflict ledger."""
+        """Return the conflicts of a payload."""
         return Conflicts.from_json(self.texts[ref.digest])
 
     def facts(self, ref: BlobRef) -> FactTable:
@@ -169,7 +169,7 @@ class ResultTexts:
         return FactTable.from_json(self.texts[ref.digest])
 
     def vetoes(self, look: GatesChecked | None) -> tuple[str, ...]:
-        """What code has found in an answer, a sentence each."""
+        """Return the findings of the gates, one sentence each."""
         return self.objections(look.result) if look and look.result else ()
 
     def fact_check(self, ref: BlobRef) -> FactCheck | None:
@@ -179,7 +179,7 @@ class ResultTexts:
         return None
 
     def objections(self, ref: BlobRef) -> tuple[str, ...]:
-        """Why an answer was turned down, by code or by a fact-checker: a sentence each."""
+        """Return why code or a fact-checker rejected an answer, one sentence each."""
         result = self.result(ref)
         if result.step_id != FACT_GATE:
             return tuple((result.error or "").splitlines())
@@ -222,7 +222,7 @@ class ResultTexts:
         return None
 
     def verdict(self, review: Reviewed) -> Verdict | None:
-        """None: there is none."""
+        """Return the verdict, or None if there is none."""
         if review.decision is None or review.result is None:
             return None
         return (
@@ -232,7 +232,7 @@ class ResultTexts:
         )
 
     def feedback(self, step_id: StepId, remark: AttemptFeedback) -> Feedback:
-        """A remark as the step's next attempt is told it."""
+        """Return a remark in the form that the step's next attempt gets."""
         return Feedback(
             author=remark.author, text=self._text(step_id, remark), previous=remark.previous
         )

@@ -37,7 +37,7 @@ USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
 
 def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:
-    """Of a job that has ended, or waits for a decision; of any other nothing."""
+    """Return the changes for a job that has ended, or waits for a decision; none for other jobs."""
     if not state.ended:
         return _gone_on(state, event) if state.asked_at is not None else {}
     roots = _roots(state, event)
@@ -121,8 +121,8 @@ def drop_held_answer(
 
 
 def in_doubt(state: JobState) -> frozenset[StepId]:
-    """The held steps that may yet have to be done again: something that they build on,
-    directly or not, has not ended.
+    """Return the held steps that may have to run again, because a direct or indirect dependency has
+    not ended.
     """
     if not state.held.steps:
         return frozenset()
@@ -157,7 +157,7 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
 
 
 def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
-    """With more to spend a team gets back what its slice was too small for."""
+    """Return the step as untried if the retry raises the budget that was too small for its team."""
     has_more = event.max_turns or event.max_tokens or event.max_microusd
     to_the_team = (
         {"given_to": None} if has_more and step.outline.specialist == SUB_SUPERVISOR else {}
@@ -194,7 +194,7 @@ def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
 
 
 def _answered_anew(state: JobState) -> dict[str, Any]:
-    """Nothing of the answer before counts."""
+    """Return the changes that discard the earlier answer."""
     kept = {
         "rounds_before": len(state.rounds),
         "judged": keep_good_judgement(state),

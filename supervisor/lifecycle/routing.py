@@ -20,7 +20,9 @@ WHOLE = StepId("answer")
 
 
 def route(state: JobState, seen: Observations) -> tuple[Command, ...]:
-    """One specialist or a team: a router decides, at the price of one cheap call."""
+    """Return the command that chooses one specialist or a team: a router decides, with one cheap
+    call.
+    """
     if state.has_open("router") or not seen.roles:
         return ()
     if len(seen.roles) == 1:  # a call could not choose otherwise
@@ -29,7 +31,9 @@ def route(state: JobState, seen: Observations) -> tuple[Command, ...]:
 
 
 def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
-    """A team's plan is a planner's; every other is made by code."""
+    """Return the command that plans the job. A planner plans for a team; code makes every other
+    plan.
+    """
     if state.has_open("planner") or not seen.roles:
         return ()
     match state.mode:
@@ -64,5 +68,5 @@ def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] 
 
 
 def ask_role(state: JobState, role: str) -> IssueRole:
-    """The next attempt of one of the supervisor's roles."""
+    """Issue the next attempt of a role."""
     return IssueRole(role, state.role_attempts.get(role, 0) + 1)

@@ -64,9 +64,9 @@ class Held(Message):
     """Results that a retry holds until their dependencies have ended."""
 
     steps: tuple[StepId, ...] = ()
-    """Their results stand until a step that they build on has another one."""
+    """Steps whose results stand until a dependency has a different result."""
     answer: bool = False
-    """So does the answer, with its review, until any step has another result."""
+    """True if the answer and its review stand until any step has a different result."""
     is_known_above: bool = False
     """The parent of this job has that answer."""
 
@@ -80,8 +80,8 @@ NOTHING_HELD = Held()
 
 @dataclass(frozen=True)
 class StepIndex:
-    """Of thousands of steps, most have been handed out, or have a result that nothing more
-    follows from: these are the others.
+    """Index of the steps that may need a decision. Of thousands of steps, most are running, or have
+    a result without further consequences.
     """
 
     next: tuple[StepId, ...] = ()
@@ -135,13 +135,13 @@ class StepStatus(StrEnum):
     RUNNING = "running"
     """A handoff is out."""
     IN_NEED = "in_need"
-    """Its specialist asked for something that it needs; the planner is to answer."""
+    """The specialist asked a question, which the planner must answer."""
     SETTLED = "settled"
     """The step has a result: its own, or a failed one that replaces it."""
 
 
 class StepState(Message):
-    """One step of the plan."""
+    """State of one step of the plan."""
 
     outline: StepOutline
     status: StepStatus = StepStatus.WAITING
@@ -150,8 +150,8 @@ class StepState(Message):
     cost_microusd: NonNegativeInt | None = None
     """Cost of the latest ended handoff; None: there is none, or its price is unknown."""
     to_finish_microusd: NonNegativeInt | None = None
-    """What its team says that filling its gaps alone would likely cost; None: it says nothing,
-    or no team has it.
+    """Likely cost of filling only the team's gaps, as the team reported it; None: no report, or no
+    team.
     """
     began_at: float = 0.0
     """Issue time of the latest handoff. Unix time in seconds."""
@@ -178,11 +178,11 @@ class StepState(Message):
     is_let_go: bool = False
     """A person has said that the job goes on without it."""
     is_met: bool = False
-    """Its condition was found to be met, since it was last begun or sent back."""
+    """True if its condition was met since it last began or was sent back."""
     is_approved: bool | None = None
     """A person's decision about its beginning. None: no decision yet."""
     acted: bool = False
-    """It may have acted on the world: only a person who names it has it done again."""
+    """True if it may have acted on the world: it only runs again if a person names it."""
     remarks: tuple[AttemptFeedback, ...] = ()
     """Feedback for the next attempt, oldest first."""
     sent_back: BlobRef | None = None
@@ -192,7 +192,7 @@ class StepState(Message):
     team: PreviousTeam | None = None
     """The child job that did the step last; None: no child job did."""
     gaps_only: bool = False
-    """Its next attempt need only do what that one lacks."""
+    """True if its next attempt only needs to fill that team's gaps."""
 
     @property
     def specialist(self) -> str:
@@ -237,7 +237,7 @@ class Delivery(Message):
 
 
 class JobState(Message):
-    """Everything that `decide` needs to know of a job's past."""
+    """State of a job: everything that `decide` needs from the journal."""
 
     job_id: JobId
     version: NonNegativeInt
@@ -288,7 +288,7 @@ class JobState(Message):
     """The judge's ruling between writer and reviewer since the submission or the latest retry."""
     synthesised: Synthesised | None = None
     gated: GatesChecked | None = None
-    """What code has found in the answer that this would be."""
+    """Findings of the gates in the current answer."""
     fact_checks: FactChecks = FactChecks()
     gate_rounds: NonNegativeInt = 0
     """Answers that a veto has sent back, since the submission or the latest retry."""
@@ -302,9 +302,9 @@ class JobState(Message):
     spent_its_own: bool = False
     """A call did not fit the job's own, first or not: it needs more to go on."""
     asked_at: float | None = None
-    """Since when it waits for a decision, in Unix seconds; None: it does not."""
+    """Time since which it waits for a decision, in Unix seconds; None: it does not wait."""
     question: Question | None = None
-    """It waits for an approval."""
+    """Open question for an approval."""
     approved: tuple[ApprovalOf, ...] = ()
     rejected: ApprovalOf | None = None
     """Subject that was rejected and cannot be made again."""
@@ -313,15 +313,15 @@ class JobState(Message):
     """Time at which work was last sent back. Unix time in seconds."""
     retries: NonNegativeInt = 0
     waits_for_all: bool = False
-    """Its user wants the gaps filled: no join ends a wait."""
+    """True if its user wants the gaps filled: no join ends a wait."""
     held: Held = NOTHING_HELD
     """Results that stand until their dependencies end differently."""
     reworks: NonNegativeInt = 0
-    """How often work was sent back since the submission or the latest retry, by a review or by
-    a person.
-    """
+    """Times that a review or a person sent work back since the submission or the latest retry."""
     waited_s: float = 0.0
-    """For answers of a person, since the submission or the latest retry: no part of its time."""
+    """Seconds of waiting for a person since the submission or the latest retry. They do not count
+    as the job's time.
+    """
     cancelled_by: str | None = None
     parent_told: bool = False
     usage: Usage = NOTHING_USED
@@ -369,8 +369,8 @@ class JobState(Message):
 
     @property
     def role_deadline(self) -> float:
-        """The same for the supervisor's own roles, which make that answer: a draft that came
-        with the job's end would come too late.
+        """Return the deadline of the supervisor's roles, which make that answer. A draft at the
+        job's end would be too late.
         """
         return self.deadline - HAND_IN_SHARE * (self.deadline - self.working_deadline)
 
@@ -386,8 +386,8 @@ class JobState(Message):
 
     @property
     def is_withheld(self) -> bool:
-        """Whether a person was to approve of the answer, and has not; or has rejected the
-        research, or is still asked about that.
+        """Return whether the answer still lacks a person's approval, or the research was rejected
+        or waits for its approval.
         """
         unanswered = self.question.what if self.question else None
         is_unapproved = (
@@ -415,7 +415,7 @@ class JobState(Message):
 
     @property
     def handed_over(self) -> tuple[HandoffId, ...]:
-        """Every handoff of the roles, and of the steps of its plan."""
+        """Return every handoff of the roles, and of the steps of its plan."""
         attempts: dict[StepId, int] = {
             step_id: step.attempt for step_id, step in self.steps.items()
         }

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepSt
 
 
 def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-    """Messages that are published again, roles that are run again, child jobs that have not begun."""
+    """Return the commands that publish lost messages, run lost roles and begin child jobs again."""
     again: list[HandoffId] = []
     commands: list[Command] = []
     for handoff_id, found in seen.handoffs.items():
@@ -54,7 +54,7 @@ team, and the job has more than the slice.
 
 
 def second_chances(state: JobState, seen: Observations, now: float) -> tuple[SecondChance, ...]:
-    """Steps that get another attempt now."""
+    """Return the steps that get another attempt now."""
     if state.spent is not None or now >= state.working_deadline:
         return ()
     unusable = ((step_id, state.steps[step_id]) for step_id in state.overview.unusable)
@@ -87,7 +87,9 @@ def has_failed(step: StepState) -> bool:
 
 
 def had_too_small_a_slice(step: StepState) -> bool:
-    """A team did it last, and its slice ended that: with the same slice it would again."""
+    """Return whether a team did the step last, and its slice of the budget ended it. The same slice
+    would end it again.
+    """
     return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICES
 
 

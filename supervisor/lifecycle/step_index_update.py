@@ -16,7 +16,7 @@ Steps = Mapping[StepId, StepState]
 
 
 def overview_of(state: JobState) -> StepIndex:
-    """Looked for in all steps."""
+    """Return the step index, computed from all steps."""
     steps = state.steps
     waits_for = PersistentMap({step_id: _waits_for(step, steps) for step_id, step in steps.items()})
     results = [step.result.size for step in steps.values() if step.result]
@@ -85,7 +85,7 @@ def _moved(
     belongs: Callable[[StepId], bool],
     shape: PlanGraph,
 ) -> tuple[StepId, ...]:
-    """The members, after some steps have changed."""
+    """Return the members after some steps have changed."""
     if not touched:
         return members
     known = {*members}

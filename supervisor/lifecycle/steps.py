@@ -95,7 +95,7 @@ def again(step: StepState, remark: AttemptFeedback | None, *, is_named: bool = F
 
 
 def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
-    """The steps that were in need, and with helpers the plan."""
+    """Return the steps whose questions were answered and, with helpers, the plan."""
     steps = dict(state.steps)
     asked = {step_id: step for step_id, step in steps.items() if step.status is StepStatus.IN_NEED}
     for step_id in asked.keys() & {*event.answered}:
@@ -203,7 +203,7 @@ def keep_open_question(
 
 
 def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
-    """These steps, before their next attempt."""
+    """Return the steps of the event before their next attempt."""
     steps: dict[StepId, StepState] = {}
     for item in event.steps:
         step = state.steps[item.step]
@@ -221,8 +221,8 @@ def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepSta
 def send_back_answer(
     state: JobState, look: GatesChecked | FactsChecked, at: float
 ) -> dict[str, Any]:
-    """An answer was turned down: the steps that it was made of are done again, or else the
-    synthesizer writes again.
+    """Return the changes after an answer was rejected: the steps of the answer run again, or else
+    the synthesizer does.
     """
     changes = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
     if not look.steps:

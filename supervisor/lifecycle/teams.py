@@ -26,13 +26,11 @@ from handoff_queue.supervisor.lifecycle.plan_graph import shape_of
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState
 
 SHARES_OF_A_CHILD = 4
-"""Of its parent's budget, where a step of one agent has one: the least that a team calls is a
+"""Shares of a child in its parent's budget; a step of one agent has one. A team calls at least a
 planner, two steps and an assessor.
 """
 LEFT_PART = 0.05
-"""Of the time that its parent has left, at its end, and `LAST_CHANCE_S` at most: by then it
-has ended.
-"""
+"""Last part of the parent's remaining time, at most `LAST_CHANCE_S`. The child ends before it."""
 SPEC = SpecialistSpec(
     name=SUB_SUPERVISOR,
     description="Takes a part that is itself a job for several specialists, and plans and supervises it as a team of its own. Dear. "
@@ -50,7 +48,9 @@ def may_have_children(submitted: JobSubmitted) -> bool:
 
 
 def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId], list[Command]]:
-    """The steps that one agent does, and what begins the others."""
+    """Return the steps that one agent does, and the commands that begin the child jobs of the
+    others.
+    """
     agents = [step_id for step_id in ready if state.steps[step_id].specialist != SUB_SUPERVISOR]
     return agents, [
         IssueToChild(step_id)
@@ -178,10 +178,11 @@ def has_teams(state: JobState) -> bool:
 
 
 def lacking(state: JobState, first: WorstCase) -> str:
-    """Of what its sub-teams get too little to do anything, as far as that is known before they
-    run; '': of nothing, or there are none.
+    """Return the resource that sub-teams get too little from to do anything, as far as it is known
+    before they run; '' if there is enough, or there are no sub-teams.
 
-    `first`: the most that a team's first call can use.
+    Args:
+        first: upper bound of a team's first call.
     """
     if not has_teams(state):
         return ""

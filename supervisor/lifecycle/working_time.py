@@ -13,8 +13,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 def working_seconds(job_id: JobId, journal: Iterable[Recorded]) -> float:
-    """Seconds to its end, or to its last event. Waits for a person, and the time between an
-    end and a retry, are left out.
+    """Return the seconds to its end, or to its last event, without waits for a person and without
+    the time between an end and a retry.
     """
     earlier, latest = 0.0, 0.0
     state: JobState | None = None
@@ -29,8 +29,8 @@ def working_seconds(job_id: JobId, journal: Iterable[Recorded]) -> float:
 
 
 def _worked_s(state: JobState, before: JobState | None) -> float:
-    """Since the submission or the latest retry. While a question stands open, and where it did
-    at the end: until it was asked.
+    """Return the seconds since the submission or the latest retry. An open question ends the count,
+    also at the end of the job.
     """
     question = state.question or (before.question if before and state.ended else None)
     return question.at - state.started_at - state.waited_s if question else state.worked_s
