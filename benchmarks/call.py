@@ -10,16 +10,16 @@ from typing import Self
 
 
 class Way(StrEnum):
-    """How a call is made, and how its reply arrives."""
+    """Ways to make a call and to receive its reply."""
 
     FUNCTION = "function"
     """A function that waits, in the calling process: the rest of the time is the cost of the queue.
     """
     STREAMED = "streamed"
-    """With the provider's SDK, over HTTP, from a server on loopback that streams the reply."""
+    """The provider's SDK over HTTP, with a server on loopback that streams the reply."""
     WHOLE = "whole"
-    """The same, but peers ask for the reply in one piece: cheaper, and silent until it is
-    there. This project streams all the same.
+    """Like `streamed`, but peers ask for the reply in one piece, which is cheaper and shows no
+    progress. This project streams in any case.
     """
 
 
@@ -32,7 +32,11 @@ class Call:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """Raises: argparse.ArgumentTypeError."""
+        """Parse the argument.
+
+        Raises:
+            argparse.ArgumentTypeError: the text is not a call.
+        """
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\w+))?", text)
         if (
             not found

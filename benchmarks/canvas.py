@@ -1,8 +1,8 @@
-"""The same shape as Celery's own documentation writes it: plan | chord of 3 | review |
-synthesis, with the result read by the client.
+"""The same job as in Celery's own documentation: plan | chord of 3 | review | synthesis, and the
+client reads the result.
 
-Celery's defaults, on the same pool and the same Redis: results are stored, because a canvas
-hands them on and its user waits for them.
+It uses Celery's defaults, on the same pool and the same Redis. Results are stored, because a canvas
+passes them on and its user waits for them.
 """
 
 from __future__ import annotations
@@ -67,5 +67,5 @@ def nothing() -> None:
 
 
 def job_of(name: str) -> Any:
-    """One job, to be sent with `apply_async`."""
+    """Return one job, to send with `apply_async`."""
     return chain(plan.s(name), group(work.s(n) for n in range(STEPS)), review.s(), synthesis.s())

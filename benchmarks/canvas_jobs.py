@@ -58,6 +58,6 @@ def _wait_for(result: Any) -> None:
 
 
 def _utc(when: datetime | str) -> float:
-    """Celery gives the one or the other."""
+    """Return Unix seconds of Celery's time, which may be a datetime or a text."""
     moment = datetime.fromisoformat(when) if isinstance(when, str) else when
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

@@ -43,7 +43,7 @@ class Walked:
 def walked(
     folder: Path, numbers: Sequence[int], shortest_s: float, longest_s: float
 ) -> Iterator[Walked]:
-    """One after the other, on processes of their own."""
+    """Run the jobs one after the other, on separate processes."""
     with private_redis(folder / "redis") as (url, _):
         environment = {
             **environment_of(url, 0.0, Synthesis.RECONCILE),

@@ -34,14 +34,14 @@ class Part:
     app: str
     queues: str
     waiting_slots: int
-    """Where calls take time: of all its processes together, so that 500 jobs at once wait for
-    nothing but calls.
+    """Slots of all its processes together if calls take time, so that 500 jobs at once only wait
+    for calls.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way of running the jobs."""
+    """A row of the table: one system that runs the jobs."""
 
     name: str
     driver: str
@@ -70,12 +70,12 @@ ROWS = (BARE_CANVAS, LANGGRAPH, LANGGRAPH_ASYNC, THIS, THIS_TWICE)
 
 
 def rows_here() -> tuple[Row, ...]:
-    """Those whose packages are installed."""
+    """Return the rows whose packages are installed."""
     return tuple(row for row in ROWS if BENCH.exists() or not row.is_peer)
 
 
 def environment_of(url: str, delay_s: float, synthesis: Synthesis) -> dict[str, str]:
-    """What all processes of a row are told."""
+    """Return the environment of a row's processes."""
     return {
         "HANDOFF_REDIS_URL": url,
         "HANDOFF_OFFLINE": "true",
@@ -94,8 +94,10 @@ def fleet(
     copies: int = 1,
     slots: int = 0,
 ) -> Iterator[dict[str, int]]:
-    """Celery processes, until the block ends. Gives the process id of each. `slots`: 0: those
-    of each part, by `waiting_slots`.
+    """Run Celery processes until the block ends. Gives the process ids.
+
+    Args:
+        slots: slots of each process; 0 means `waiting_slots` of each part.
     """
     with Processes(folder) as processes:
         for part in parts:
@@ -123,14 +125,16 @@ def fleet(
 
 @contextmanager
 def private_redis(folder: Path) -> Iterator[tuple[str, int]]:
-    """Its URL, and its process id."""
+    """Run a private Redis. Gives its URL and its process id."""
     with Processes(folder) as processes:
         yield PrivateRedis(processes, folder, append_only=False).start(), processes.pids()["redis"]
 
 
 @contextmanager
 def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
-    """A provider on loopback, `benchmarks.streaming_server` with these arguments. Gives its URL."""
+    """Run a provider on loopback, `benchmarks.streaming_server` with these arguments. Gives its
+    URL.
+    """
     with Processes(folder) as processes:
         command = [sys.executable, "-m", "benchmarks.streaming_server", *arguments]
 

@@ -51,9 +51,9 @@ class Held:
     calls: int
     """Calls of all handoffs."""
     most: int
-    """At once, as the server saw it."""
+    """Maximum at once, counted by the server."""
     mean: float
-    """In flight, from the first call to the moment when fewer waited than there are slots."""
+    """Mean in flight, from the first call until fewer calls wait than there are slots."""
     took_s: float
     cpu_s: float
     memory_mb: float
@@ -61,7 +61,11 @@ class Held:
 
 
 def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s: float) -> Held:
-    """`takes_s`: a call, in seconds."""
+    """Measure a pool.
+
+    Args:
+        takes_s: seconds of a call.
+    """
     calls = turns * handoffs
     real = {"HANDOFF_OFFLINE": "false", "ANTHROPIC_API_KEY": "none"}
     with (
@@ -126,8 +130,8 @@ def _start(system: RunningSystem, pool: str, slots: int) -> None:
 
 
 def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> list[JobId]:
-    """Jobs whose handoffs have all been published before the worker takes the first; or the
-    second: it may have asked for one already.
+    """Submit jobs, and wait until their handoffs are published before the worker takes the second
+    one.
     """
     _control(system, "cancel_consumer")
     ids = list(
@@ -221,14 +225,22 @@ def _memory_mb(pid: int) -> float:
 
 
 def one_or_more(text: str) -> int:
-    """Raises: argparse.ArgumentTypeError."""
+    """Parse a positive integer.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not one.
+    """
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """Raises: argparse.ArgumentTypeError."""
+    """Parse seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not a number of seconds.
+    """
     try:
         found = float(text)
     except ValueError:
@@ -239,7 +251,11 @@ def seconds(text: str) -> float:
 
 
 def pool_and_slots(text: str) -> tuple[str, int]:
-    """Raises: argparse.ArgumentTypeError."""
+    """Parse a pool and its slots.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is not POOL:SLOTS.
+    """
     pool, _, slots = text.partition(":")
     if pool not in ("threads", "prefork", "gevent") or not slots:
         raise argparse.ArgumentTypeError(

@@ -1,8 +1,8 @@
-"""The same jobs as LangGraph's documentation writes them, with its SQLite checkpointer: one
-process, no broker.
+"""The same jobs as in LangGraph's documentation, with its SQLite checkpointer: one process, no
+broker.
 
-LangGraph's defaults: a checkpoint after every step, written while the next one begins. Its
-packages are those of `requirements-bench.txt`.
+It uses LangGraph's defaults: a checkpoint after every step, written while the next step begins. The
+packages are in `requirements-bench.txt`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ OTHERS = "what all jobs share"
 
 
 def bytes_by_kind(client: Any) -> Counter[str]:
-    """MEMORY USAGE of every key."""
+    """Return the MEMORY USAGE of every key, by kind."""
     found: Counter[str] = Counter()
     for name in client.scan_iter(count=1_000):
         kind = next(

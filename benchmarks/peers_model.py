@@ -26,9 +26,9 @@ _ENOUGH = httpx2.Limits(max_connections=4_000, max_keepalive_connections=4_000)
 
 
 class SdkModel:
-    """One request, one reply. The clients are the SDK's; for an event loop the quicker of its
-    two, which its documentation has for many
-    calls at once. It finds the server as always: by ANTHROPIC_BASE_URL.
+    """A model behind the SDK with one request and one reply. An event loop uses the faster of the
+    SDK's two asynchronous clients, as its documentation advises for many calls at once. The
+    server comes from ANTHROPIC_BASE_URL.
     """
 
     def __init__(self, synthesis: Synthesis, *, is_streamed: bool) -> None:
@@ -63,7 +63,7 @@ class SdkModel:
 
 
 def _asked(call: ModelCall) -> dict[str, Any]:
-    """A short prompt, and which answer is wanted. Those of this project are 6 to 8 KB, with a
+    """Return a short prompt, with the wanted answer. Prompts of this project are 6 to 8 KB, with a
     specialist's instructions and schema.
     """
     schema = {"type": "object", "properties": (call.output_schema or {}).get("properties", {})}

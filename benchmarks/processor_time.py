@@ -10,7 +10,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds so far, in its own code and in the kernel."""
+    """Return the seconds so far, in the process and in the kernel."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / _TICKS_PER_S
 

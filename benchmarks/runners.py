@@ -13,21 +13,21 @@ FOLDER = "BENCH_FOLDER"
 
 
 class Runner(Protocol):
-    """One way of running jobs."""
+    """A system that runs jobs."""
 
     def warm_up(self) -> None:
-        """Returns when a job has been run: the first one has everything to load."""
+        """Run one job, because the first job imports everything."""
 
     def run(self, count: int) -> None:
         """Run this number of jobs at once, to the last answer."""
 
     def each_s(self) -> list[float]:
-        """Seconds from each job's submission to its answer: of the last `run`. Asked when the
-        clock has been stopped.
+        """Return the seconds from submission to answer for each job of the last `run`. It is called
+        after the clock has stopped.
         """
 
     def close(self) -> None:
-        """Nothing is run any more."""
+        """Stop the system."""
 
 
 def _ours() -> Runner:

@@ -109,7 +109,12 @@ class Server:
 
 
 def reply_of(text: str, events: int, *, calls: bool = False) -> Reply:
-    """`events`: deltas at most. `calls`: a call of the tool `now` behind the text."""
+    """Return a reply.
+
+    Args:
+        events: maximum number of deltas.
+        calls: True to call the tool `now` after the text.
+    """
     message: dict[str, Any] = {
         "id": "msg_bench",
         "type": "message",
@@ -150,7 +155,7 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def in_turns(turns: int) -> Choose:
-    """Answers of two hundred words, in 40 pieces."""
+    """Return answers of two hundred words, in 40 pieces."""
     from benchmarks.instant_model import answer_to
 
     text = json.dumps(

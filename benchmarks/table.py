@@ -13,7 +13,7 @@ from benchmarks.processor_time import cpu_s, forget_peak, peak_mb
 from handoff_queue.shared.types.plan import Synthesis
 
 JOBS_AT_LEAST = 20
-"""Of each measurement without waiting: fewer at once are run again and again."""
+"""Least number of jobs of each measurement without waiting calls; smaller batches are repeated."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,7 +30,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One row under one load, once."""
+    """A measurement of one row under one load."""
 
     jobs_per_s: float
     each_s: tuple[float, ...]
@@ -104,8 +104,8 @@ def measure(
 
 
 def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None:
-    """Jobs a second over those of the best of others: the median of the repeats' own. None:
-    there are none.
+    """Return the jobs a second relative to the best other row: the median of the repeats' ratios.
+    None: there is no other row.
     """
     others = [table[load, other] for other in to if (load, other) in table]
     if not others:
@@ -120,7 +120,7 @@ HEAD = "| call | at once | | jobs/s | p50 s | p95 s | CPU ms a job | MB | MB a j
 
 
 def lines(table: Table) -> Iterator[str]:
-    """As Markdown."""
+    """Yield the table as Markdown."""
     yield HEAD
     yield "|---" * (HEAD.count("|") - 1) + "|"
     for load in sorted({load for load, _ in table}):

@@ -62,8 +62,8 @@ COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one job, or one message: milliseconds of processor time by process, and what Redis
-    has counted.
+    """Cost of one job, or one message: milliseconds of processor time by process, and Redis's
+    counts.
     """
 
     cpu_ms: Mapping[str, float]
@@ -91,7 +91,7 @@ class Messages:
 
 
 def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:
-    """Processor seconds that each process has used so far."""
+    """Return the processor seconds of each process so far."""
     return {"client": time.process_time()} | {name: cpu_s(pid) for name, pid in pids.items()}
 
 

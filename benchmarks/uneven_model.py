@@ -29,7 +29,7 @@ _STEP = re.compile(r"Task number (\d+) of DAG number (\d+)")
 
 @dataclass(frozen=True)
 class Dag:
-    """One job: the seconds of each call, and the dependencies of each step."""
+    """A job: the seconds of each call, and the dependencies of each step."""
 
     number: int
     calls_s: Mapping[str, float]
@@ -71,7 +71,7 @@ class Dag:
 
 
 def dag_of(number: int, shortest_s: float, longest_s: float) -> Dag:
-    """The same for the same number."""
+    """Return the job of a number; the same number gives the same job."""
     draw = random.Random(number)
     names = [f"step_{n}" for n in range(draw.randint(*STEPS))]
     depends_on = {

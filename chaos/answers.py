@@ -78,7 +78,7 @@ def _of_the_planner(job: PlannedJob, key: CallKey, request: Json) -> Reply:
 
 
 def _resolution(job: PlannedJob, needy: str) -> Json:
-    """It answers itself, where no other step is there to find it out."""
+    """Return the resolution: an answer, or no answer if another step must find it."""
     for helper in job.steps:
         if helper.helps == needy:
             return {
@@ -92,7 +92,11 @@ def _resolution(job: PlannedJob, needy: str) -> Json:
 
 
 def _plan(job: PlannedJob, known: list[str]) -> Json:
-    """`known`: results that are there from the beginning, which its first steps are given."""
+    """Return the plan.
+
+    Args:
+        known: results that exist from the beginning, which its first steps get.
+    """
     planned = [step for step in job.steps if step.is_there_from_the_beginning]
     if job.shape is Shape.ALONE:  # the job has no router
         planned = [PlannedStep("a", job.steps[0].specialist)]
@@ -166,7 +170,7 @@ def _of_the_judge(job: PlannedJob, request: Json) -> Json:
 
 
 def _settled(conflict: Json) -> Json:
-    """The first of its claims stands."""
+    """Settle a conflict for its first claim."""
     return {
         "conflict": conflict["conflict"],
         "stands": [conflict["claims"][0]["id"]],

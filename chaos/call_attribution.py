@@ -41,8 +41,8 @@ class Asked:
     """Says of each request whose it is."""
 
     looks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    """By role and job's name: what its replanner, or its fact-checker, was asked, each once,
-    in order. Each look has other news.
+    """Requests to the replanner or the fact-checker by role and job's name, each once, in order.
+    Each request has other results.
     """
 
     def key_of(self, request: Json) -> CallKey:
@@ -82,7 +82,7 @@ class Asked:
         )
 
     def _look(self, who: str, name: str, said: str) -> int:
-        """Which look at this job it is, from 1."""
+        """Return the number of this request for this job, from 1."""
         looks = self.looks.setdefault((who, name), [])
         if said not in looks:
             looks.append(said)

@@ -52,8 +52,11 @@ CLOCK = {
 def make_control_app(
     redis_url: str, model: Callable[[], Model], *, deduplicates: bool = False
 ) -> Celery:
-    """An app with the three tasks. `model`: of this process. `deduplicates`: Celery's own
-    answer to a task that comes twice.
+    """Return an app with the three tasks.
+
+    Args:
+        model: returns the model of this process.
+        deduplicates: True to use Celery's own protection against repeated tasks.
     """
     app = Celery("control", broker=redis_url, backend=redis_url)
     app.conf.update(
@@ -98,8 +101,8 @@ def _register(app: Celery, model: Callable[[], Model]) -> None:
 
 
 def notes_of(name: str) -> str:
-    """The list in which a job's tasks note that they have come to their end: for the books,
-    nothing reads it on the way.
+    """Return the key of the list in which a job's tasks note their end. Only the invariants read
+    it.
     """
     return f"{NOTES}{name}"
 
@@ -119,7 +122,7 @@ def _plan(app: Celery, model: Model, name: str) -> None:
 
 
 def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
-    """One attempt at a step. Returns the step's id."""
+    """Make one attempt at a step, and return the step's id."""
     feedback = "\n\n<feedback author='assessor'>Mend it.</feedback>" if attempt > 1 else ""
     _converse(model, f"<task>Do {step} of {name}.</task>{feedback}", TEXTS)
     _note(app, name, f"{step}.{attempt}")
@@ -166,7 +169,11 @@ def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
 
 
 def _note(app: Celery, name: str, what: str) -> None:
-    """`what`: '' is the job's end."""
+    """Note an end.
+
+    Args:
+        what: id of the step; '' for the job.
+    """
     backend: Any = app.backend
     with backend.client.pipeline() as pipe:
         pipe.rpush(notes_of(name), json.dumps([what, time.time()]))

@@ -35,7 +35,7 @@ GIVEN_UP_AFTER_S = 60.0
 
 
 class Hole(StrEnum):
-    """As docs/reliability.md numbers them."""
+    """Gaps of Celery, as docs/reliability.md numbers them."""
 
     H1 = "H1: a pool's child is killed after it has stored its result, before the part is counted"
     H2 = "H2: the same to a whole worker that drops tasks which have succeeded before"
@@ -75,11 +75,15 @@ QUEUES = {
     Hole.H4: "researcher",
     Hole.H5: "coder",
 }
-"""Each hole's worker serves one specialist, and no other worker does."""
+"""Queue of each gap. One worker serves it, and no other worker does."""
 
 
 def _kind_of(kind: Kind[Made_co], app: str, on: Callable[[Fleet], Made_co]) -> Kind[Made_co]:
-    """A system with one worker for each hole. `app`: the workers'."""
+    """Return a system with one worker for each gap.
+
+    Args:
+        app: the workers' app.
+    """
     own = {Hole.H2: {DEDUPLICATES: "1"}}
     workers = [
         Member(
@@ -104,7 +108,7 @@ PLAIN_WITH_HOLES = _kind_of(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the two chords of one hole."""
+    """Outcomes of the two chords of one gap."""
 
     calm: bool
     """The one without a fault came to its end. If not, the other says nothing."""
@@ -115,8 +119,8 @@ class Outcome:
 
 
 def try_holes(on: Stage[System], tell: Tell) -> dict[Hole, Outcome]:
-    """Each hole's job of one step twice: without the fault, then with it. H5 first, and alone:
-    the others publish, too.
+    """Run each gap's job of one step twice: without the fault, then with it. H5 runs first and
+    alone, because the others publish, too.
     """
     for hole in Hole:
         _begin(on, hole, _calm(hole))
@@ -189,7 +193,7 @@ def _lose_a_message(on: Stage[System]) -> bool:
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
-    """At most as long as anything is waited for here."""
+    """Wait for a condition, up to the limit of this run."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while not is_so() and time.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
@@ -202,7 +206,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _is_nowhere(on: Stage[System], queue: str) -> bool:
-    """No message of this queue waits there, or is delivered and not acknowledged."""
+    """Return whether no message of this queue is queued or unacknowledged."""
     client = on.fleet.connection.redis
     return not client.llen(queue) and all(
         json.loads(entry)[2] != queue for entry in client.hvals(UNACKED)

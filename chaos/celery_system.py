@@ -29,8 +29,8 @@ from handoff_queue.shared.types.errors import ModelError, StoreUnavailable
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 16.0
-"""That no message of a job is queued, or delivered and not acknowledged. A process that is
-frozen holds one in its socket for fifteen.
+"""Seconds without a queued or unacknowledged message of a job. A frozen process may hold a message
+in its socket for fifteen.
 """
 PASSED = {
     (f"publish.{SUPERVISOR_QUEUE}", WORKER),
@@ -140,9 +140,7 @@ class Plain:
 
 
 def _arguments(message: bytes) -> str:
-    """Of a message as it is queued, or as it stands where it is not acknowledged: what Celery
-    shows of its arguments.
-    """
+    """Return the arguments that Celery shows for a queued or unacknowledged message."""
     value: Any = json.loads(message)
     headers = (value[0] if isinstance(value, list) else value)["headers"]
     return str(headers.get("argsrepr", ""))

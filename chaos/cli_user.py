@@ -54,8 +54,10 @@ class Errand:
     _unread: Named | None = None
 
     def go_on(self, *, is_tried: bool) -> bool:
-        """One step. `is_tried`: its failpoint was passed, or is given up. Returns whether all
-        is said and done.
+        """Make one step. Return whether the command is complete.
+
+        Args:
+            is_tried: True if its failpoint was reached or given up.
         """
         if self._command is None:
             if is_tried and self.job is None:
@@ -130,7 +132,7 @@ class Errand:
         return ["dead", "retry", letter.id]
 
     def _job_of(self, job_id: JobId) -> PlannedJob:
-        """That which a user has submitted: it, or one above it."""
+        """Return the job that a user submitted: this job or its ancestor."""
         ids = self.on.system.ids
         return next(
             job
@@ -155,7 +157,7 @@ class Errand:
         client.hset(keys.handoff(*named), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
 
     def _next(self) -> PlannedJob:
-        """Typed as `--mode team`, without a workflow."""
+        """Return the next job, for `--mode team` without a workflow."""
         return replace(
             next(job for job in self.jobs if job.shape is Shape.PARALLEL), mode=Mode.TEAM
         )
@@ -168,7 +170,7 @@ class Errand:
         return str(documents)
 
     def _type(self, *, is_tried: bool) -> subprocess.Popen[bytes]:
-        """`handoff WORDS`, with failpoints as long as there is one to be tried."""
+        """Run `handoff WORDS`, with failpoints until the case is tried."""
         points = {} if is_tried else {FAILPOINTS: str(points_in(self.on.fleet.folder, CLIENT))}
         environment = {
             **os.environ,

@@ -46,7 +46,7 @@ class PlannedHandoff:
     is_needed: bool = True
     """False: it may come to be left out, or given up, as time will have it."""
     instead_of: str = ""
-    """It is there only where this one has come to nothing."""
+    """Handoff that must fail before this one is issued."""
 
 
 def course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
@@ -62,8 +62,8 @@ def _course_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
 
 
 def needs_of(job: PlannedJob) -> Counter[CallKey]:
-    """The calls that the job cannot do without, its children's apart. A tight budget allows no
-    more than it does.
+    """Return the calls that the job needs, without its children's. A tight budget allows only the
+    calls that it made.
     """
     return Counter(
         {
@@ -76,7 +76,7 @@ def needs_of(job: PlannedJob) -> Counter[CallKey]:
 
 
 def keys_of(job: PlannedJob, one: PlannedHandoff) -> list[CallKey]:
-    """Its calls."""
+    """Return the calls of a handoff."""
     return [CallKey(job.name, one.id, turn) for turn in range(1, one.turns + 1)]
 
 
@@ -97,14 +97,14 @@ def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
 
 
 def _base(job: PlannedJob) -> frozenset[str]:
-    """What all steps are issued after."""
+    """Return the handoffs before all steps."""
     return frozenset(
         {last_plan_of(job)} if job.is_planned else {FIRST_ROUTE} if job.mode is Mode.AUTO else ()
     )
 
 
 def last_plan_of(job: PlannedJob) -> str:
-    """The handoff whose plan is carried out, where a planner makes it."""
+    """Return the handoff whose plan is executed, if a planner makes the plan."""
     return "planner.2" if job.shape is Shape.REJECTED_PLAN else FIRST_PLAN
 
 
@@ -145,8 +145,8 @@ def resolver_of(job: PlannedJob) -> str:
 
 
 def _looks(job: PlannedJob) -> Iterator[PlannedHandoff]:
-    """The replanner's: after each fan-in, but results that come in while it thinks are looked
-    at together.
+    """Yield the replanner's handoffs: one after each fan-in, but results that arrive while it
+    thinks are handled together.
     """
     if job.mode is Mode.ADAPTIVE:
         added = any(step.is_added for step in job.steps)
@@ -226,5 +226,5 @@ def hanging_on(job: PlannedJob, handoffs: Iterable[str]) -> set[str]:
 
 
 def step_of(job: PlannedJob, handoff: str) -> PlannedStep | None:
-    """The step that it is an attempt at; None: it is a role's."""
+    """Return the step of an attempt; None for a role's handoff."""
     return next((step for step in job.steps if step.id == handoff.rpartition(".")[0]), None)

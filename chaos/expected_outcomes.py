@@ -33,7 +33,7 @@ SPENT_ABOVE = "the budget of the job above is spent"
 SHARE_SPENT = "its share of the budget"
 CANCELLED_BY_USER = "cancelled by the user"
 NOT_WAITED_FOR = "does not wait for it any more"
-"""How the reason of a child ends whose step was given up, or whose parent has ended."""
+"""End of the reason of a child whose step was abandoned, or whose parent has ended."""
 _SPENT = frozenset(reason.value for reason in BUDGETS)
 
 
@@ -66,7 +66,7 @@ class Story:
         return {handoff for handoff, end in self.results.items() if end.stop_reason in whys}
 
     def has_come_to_nothing(self, handoff: str) -> bool:
-        """It has ended, and was neither whole nor a part."""
+        """Return whether the handoff ended without any result."""
         end = self.results.get(handoff)
         return end is not None and (
             end.status == "failed" or end.stop_reason in {TOO_MANY_CLAIMS, *_SPENT}
@@ -117,7 +117,7 @@ def wrong_end(job: PlannedJob, stories: Mapping[str, Story]) -> str:
 
 
 def _may_be_cancelled(job: PlannedJob, stories: Mapping[str, Story]) -> bool:
-    """A child whose parent has ended, or has given its step up."""
+    """Return whether the job is a child whose parent has ended, or has abandoned its step."""
     above = stories.get(job.parent, NO_STORY)
     return stories[job.name].reason.endswith(NOT_WAITED_FOR) and (
         bool(above.ended_at) or _handoff_above(job) in above.given_up_at
@@ -125,7 +125,7 @@ def _may_be_cancelled(job: PlannedJob, stories: Mapping[str, Story]) -> bool:
 
 
 def _handoff_above(job: PlannedJob) -> str:
-    """The handoff of its parent that a child does."""
+    """Return the parent's handoff that a child does."""
     return f"{job.name.removeprefix(job.parent)[1:]}.1"
 
 
@@ -135,7 +135,7 @@ def _may_be_spent(job: PlannedJob) -> bool:
 
 
 def _below(job: PlannedJob) -> dict[str, PlannedJob]:
-    """Handoff's id -> the child job that does it."""
+    """Return the child jobs by the handoff that they do."""
     return {step.last: step.team for step in job.steps if step.team}
 
 

@@ -22,7 +22,7 @@ CLIENT = "client"
 
 
 class Blow(StrEnum):
-    """What happens at a point."""
+    """Action at a point."""
 
     KILL = "kill"
     DROP = "drop"
@@ -66,7 +66,7 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Case:
-    """One failpoint to be tried."""
+    """A failpoint case."""
 
     kind: str
     point: str

@@ -32,7 +32,7 @@ JOBS_AT_ONCE = 8
 CROWD = 24
 """Jobs at once that use up the role slots of supervisors: three supervisors have two slots each."""
 OFTEN = 0.3
-"""Of a job's calls something is wrong with, where the provider is to turn many away."""
+"""Share of a job's calls that the provider refuses, to test many refusals."""
 GIVEN_UP_AFTER_S = 120.0
 """Seconds until an armed point is given up, on a busy machine."""
 STOPPED_LEASES = 1.6
@@ -65,7 +65,7 @@ class Trial:
     tell: Tell
     draw: Draw
     here: Stage[Ours] | None = None
-    """The same, where it is of this system: commands can be typed, and messages forged."""
+    """The test bed of this system, on which commands can be typed and messages forged."""
     strikes: list[Strike] = field(default_factory=list)
     not_reached: list[Case] = field(default_factory=list)
     _armed: list[Armed] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Trial:
         return self.here
 
     def _submit(self) -> None:
-        """The same job again, if it is not known whether it is there."""
+        """Submit the job again if it is unknown whether it exists."""
         share = OFTEN if self._needs(Need.REFUSED) else TROUBLE_SHARE
         self._next_job = self._next_job or replace(next(self._jobs), trouble_share=share)
         if self.on.submit(self._next_job):

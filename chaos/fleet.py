@@ -27,7 +27,7 @@ RETENTION_S = 3_600
 RATE_WAIT_S = 0.1
 """Short, so that a handoff frees its slot after a short refusal, too."""
 READY_WITHIN_S = 120.0
-"""Of all processes together, on a machine that has other things to do."""
+"""Seconds until all processes are ready, on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Fleet:
     """The killer's, and the books'."""
 
     def look(self) -> dict[str, int]:
-        """The processes that run now: name -> pid."""
+        """Return the running processes: name -> pid."""
         return self.processes.pids()
 
     def name_of(self, pid: int) -> str:
@@ -67,7 +67,7 @@ class Fleet:
         return self.processes.is_ready(name)
 
     def ready(self, kind: str) -> dict[str, int]:
-        """Those of a kind that take work."""
+        """Return the processes of a kind that take work."""
         return {
             name: pid
             for name, pid in self.look().items()
@@ -75,7 +75,7 @@ class Fleet:
         }
 
     def signal(self, name: str, number: signal.Signals) -> bool:
-        """False: it is gone already."""
+        """Send a signal. Return False if the process has ended."""
         pid = self.look().get(name)
         if pid is None:
             return False
@@ -104,7 +104,7 @@ def arm(points: Path, point: str, order: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One Celery process. `kind`: whose failpoints it has."""
+    """A Celery process. `kind`: the kind of its failpoints."""
 
     name: str
     kind: str
@@ -117,10 +117,10 @@ class Member:
 def running_fleet(
     folder: Path, size: Size, model_url: str, members: Sequence[Member]
 ) -> Iterator[Fleet]:
-    """Ready when it begins, gone when it ends.
+    """Run a fleet, which is ready when the block begins, and ends with the block.
 
     Raises:
-        UserError: something does not start.
+        UserError: a process does not start.
     """
     with ExitStack() as parts:
         nursery = nursery_of_celery()  # forked: a killed process is back in half a second

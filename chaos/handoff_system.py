@@ -139,7 +139,7 @@ class Ours:
         }
 
     def stuck(self, _names: Collection[str]) -> set[str]:
-        """None: its sweeper carries on what no message does."""
+        """Return an empty set: the sweeper continues every job."""
         return set()
 
     def stored(self, names: Collection[str], called: Collection[CallKey]) -> set[CallKey]:
@@ -215,7 +215,7 @@ class Ours:
         )
 
     def _unfinished(self, job_id: JobId, handoffs: Sequence[HandoffId]) -> tuple[str, ...]:
-        """What keeps a job that has not ended."""
+        """Return the reasons why a job has not ended."""
         found = self.client.store.jobs.handoffs(job_id, handoffs)
         return tuple(
             f"{id_} {'held' if one.held else one.state}"
@@ -231,8 +231,8 @@ class Ours:
 
 
 def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
-    """Whether a step of a child has made its call, which takes long enough to be cancelled; or
-    it has come to have no children.
+    """Return whether a step of a child has made its call, which takes long enough to be cancelled,
+    or the job has no children.
     """
     below = {one.name for one in job.family} - {job.name}
     steps = {
@@ -242,7 +242,9 @@ def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
 
 
 def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
-    """Handoff's id -> when it was given up: the newest of its step, if that has not ended."""
+    """Return the time of abandonment by handoff's id: for the newest handoff of each abandoned
+    step.
+    """
     newest: dict[str, str] = {}
     found: dict[str, float] = {}
     for one in events:
@@ -272,7 +274,7 @@ def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Even
 
 
 def members_of(size: Size) -> list[Member]:
-    """Supervisors, and workers of which each serves every specialist."""
+    """Return the members: supervisors, and workers that each serve every specialist."""
     kinds = (
         (SUPERVISOR, "handoff_queue.supervisor.app", size.supervisors),
         (WORKER, "handoff_queue.workers.app", size.workers),

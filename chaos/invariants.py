@@ -41,7 +41,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Books:
-    """Everything that was written down."""
+    """Records of a run."""
 
     jobs: Sequence[PlannedJob]
     """Jobs that users submitted; `everyone` adds their children."""
@@ -129,9 +129,7 @@ class Books:
         return {name: f"{what} ({self.stories[name].why})" for name, what in wrong.items() if what}
 
     def _given_up_for_nothing(self, name: str) -> str:
-        """A handoff, or a job, that was given up although it was not struck as often as that
-        takes; empty: there is none.
-        """
+        """Return a handoff or job that was given up with too few strikes; '' if there is none."""
         if (
             self.stories[name].is_not_looked_at_any_more
             and (struck := self._struck_looks(name)) < MAX_LOOKS
@@ -274,8 +272,8 @@ class Books:
         )
 
     def _settled(self, key: CallKey) -> list[float]:
-        """When the store had the reply: it was seen there, it was gone on from, or its
-        handoff had finished.
+        """Return the times at which the store had the reply: it was seen, the handoff continued
+        from it, or it had finished.
         """
         stored = [self.stored_at[key]] if key in self.stored_at else []
         later = [
@@ -310,8 +308,8 @@ class Books:
 
     @cached_property
     def recoveries(self) -> list[Recovery]:
-        """Of every handoff that was hit: until it calls again, has finished, or its job has
-        ended without it.
+        """Return the recovery of every struck handoff: until its next call, its end, or the end of
+        its job.
         """
         found = []
         for strike in self.strikes:

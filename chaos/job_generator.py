@@ -79,8 +79,8 @@ NOT_ALL_ROUND = ("analyst", "writer")
 """Specialists for jobs in which the generalist replaces another specialist."""
 TIGHT_SPECIALIST = "writer"
 TIGHT_STEPS = "abcdefghjklm"
-"""Without an i, which is a word that says as little as a: the planner would be told that it
-asks for the same twice.
+"""Names of tight steps, without i: the word says as little as a, and the planner would be told that
+the steps repeat each other.
 """
 LINES = 3
 """Lines that a step is repeated over."""
@@ -105,7 +105,7 @@ def only(modes: Collection[Mode]) -> Draw:
 
 
 def jobs_of(seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING) -> list[PlannedJob]:
-    """`count` jobs, every shape in turn, from the one with this number on."""
+    """Return `count` jobs, every shape in turn, from the given number on."""
     shapes = list(draw.shapes)
     random.Random(f"{seed} shapes").shuffle(shapes)  # noqa: S311 - a seed is the point
     return [
@@ -145,7 +145,7 @@ class _Drawing:
         *steps: PlannedStep,
         takes_from: tuple[float, ...] | None = None,
     ) -> PlannedStep:
-        """A step of the job `of` that is a child job."""
+        """Return a step of the job `of` that is a child job."""
         name = f"{of}-{id_}"
         child = PlannedJob(name, shape, steps or self.steps(shape, name), self.seed, parent=of)
         if takes_from:
@@ -188,7 +188,7 @@ class _Drawing:
                 return (self.step("a"), self.step("b"), self.step("c"))
 
     def _of_trees(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
-        """Those with child jobs; none: it has none."""
+        """Return the steps that are child jobs; empty if the shape has none."""
         match shape:
             case Shape.JOINED:
                 late = self.step("c", turns=3)

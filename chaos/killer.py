@@ -48,12 +48,12 @@ class Next:
 
     fault: Fault
     pause_s: float
-    """Until the one after it."""
+    """Seconds until the next action."""
     dice: random.Random
 
 
 def order_of(seed: int) -> Iterator[Next]:
-    """The faults of a seed, without end."""
+    """Yield the actions of a seed, without end."""
     for number in count(1):
         dice = random.Random(f"{seed} fault {number}")  # noqa: S311 - a seed is the point
         yield Next(
@@ -83,7 +83,7 @@ class Killer:
         return sum(strike.fault.is_kill for strike in self.strikes)
 
     def go_on(self) -> None:
-        """One fault, if it is time for one."""
+        """Do one action, if it is time."""
         self._stops.wake(only_due=True)
         self._note_frozen()
         now = time.time()
@@ -94,7 +94,7 @@ class Killer:
         self._next_at = now + what.pause_s
 
     def rest(self) -> None:
-        """Nothing more happens by itself from here on."""
+        """Stop acting."""
         self._stops.wake()
         armed = self.fleet.points(WORKER) / self.frozen_at
         if armed.exists():
@@ -104,7 +104,7 @@ class Killer:
         self._note_frozen()
 
     def kill(self, name: str) -> bool:
-        """This one, now."""
+        """Kill this process now."""
         return self._signal(
             Fault.KILL_SUPERVISOR if name.startswith(SUPERVISOR) else Fault.KILL_WORKER,
             name,
@@ -112,8 +112,8 @@ class Killer:
         )
 
     def _is_enough_there(self) -> bool:
-        """A killer that never lets anything come up proves nothing: half of the workers, and
-        one supervisor.
+        """Return whether enough processes run to prove anything: half of the workers, and one
+        supervisor.
         """
         size = self.fleet.size
         workers, supervisors = self.fleet.ready(WORKER), self.fleet.ready(SUPERVISOR)
@@ -174,7 +174,7 @@ class Killer:
         self.strikes.append(Strike(fault, target, time.time()))
 
     def _note_frozen(self) -> None:
-        """A worker has come by where it was to freeze."""
+        """Note that a worker has reached its freeze point."""
         for taken in self.fleet.points(WORKER).glob(f"{self.frozen_at}@*"):
             name = self.fleet.name_of(int(taken.name.partition("@")[2]))
             self.strikes.append(Strike(Fault.FREEZE, name, taken.stat().st_ctime, self.frozen_at))

@@ -72,7 +72,9 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
 
 
 def _reserved(client: Any, names: Iterable[str]) -> list[str]:
-    """At every level of the books: handoffs, jobs, the days of tenants and of the installation."""
+    """Return the reservations at every level: handoffs, jobs, days of tenants and of the
+    installation.
+    """
     found = []
     for name in names:
         if re.fullmatch(r"handoff:(\{[^}]+\}|day:.+)", name):

@@ -92,7 +92,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault. `at`: Unix seconds."""
+    """A strike. `at`: Unix seconds."""
 
     fault: Fault
     target: str
@@ -107,19 +107,19 @@ class Strike:
 
     @property
     def until(self) -> float:
-        """Until when calls of the target can turn up at the server that were sent before it
-        was struck.
-        """
+        """Return the time until which calls may arrive that the target sent before the strike."""
         return self.at + self.lasts_s + ARRIVES_WITHIN_S
 
     def hits(self, process: str) -> bool:
-        """Whether a call that this process has in the air may have to be made again."""
+        """Return whether a call of this process in flight may have to be repeated."""
         return self.fault is not Fault.TWICE and self.target in (process, EVERYBODY)
 
 
 def with_outages(strikes: Iterable[Strike], answered_at: Iterable[float]) -> list[Strike]:
-    """The same, with how long each held up whoever spoke to Redis. `answered_at`: when it was
-    asked, and did answer.
+    """Return the strikes with the time for which each made Redis unreachable.
+
+    Args:
+        answered_at: times at which Redis answered.
     """
     asked = sorted(answered_at)
 
@@ -151,7 +151,7 @@ class Reply:
     stop_reason: str | None = "end_turn"
     usage: Json = field(default_factory=lambda: dict(USAGE))
     model: str | None = None
-    """None: the requested model."""
+    """Name of the model; None: the requested model."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: str | None = None
@@ -164,21 +164,21 @@ class Reply:
     that a test holds does not continue by itself.
     """
     takes_s: float = 0.0
-    """As long as this takes, the end of the stream is out, or the answer if it is no stream."""
+    """Seconds until the end of the stream, or until the answer without a stream."""
     stall_before_headers: bool = False
     as_json: bool = False
     """Ignore `stream: true`."""
     raw_events: tuple[str, ...] = ()
     """Sent as they are before the ordinary events."""
     when_out: Callable[[bool], None] | None = None
-    """Told when the last byte has left, and whether the client was still there to take it."""
+    """Called when the last byte is sent, with True if the client was still connected."""
 
 
 Script = Callable[[Json], Reply]
 
 
 def says(text: str, **rest: Any) -> Reply:
-    """A reply of one text."""
+    """Return a reply with one text."""
     return Reply(blocks=({"type": "text", "text": text},), **rest)
 
 
@@ -187,9 +187,7 @@ def says_json(value: Any, **rest: Any) -> Reply:
 
 
 def calls(*tools: tuple[str, Json], text: str = "", **rest: Any) -> Reply:
-    """A reply that asks for tools: (name, arguments), ... Each call has an id that no other
-    call has.
-    """
+    """Return a reply that calls tools: (name, arguments), ... Each call has a unique id."""
     blocks: list[Json] = [{"type": "text", "text": text}] if text else []
     for name, arguments in tools:
         id_ = f"toolu_{secrets.token_hex(8)}"
@@ -198,7 +196,7 @@ def calls(*tools: tuple[str, Json], text: str = "", **rest: Any) -> Reply:
 
 
 def fails(status: int, message: str = "no", kind: str = "api_error", **headers: str) -> Reply:
-    """An error response; headers with underscores for dashes."""
+    """Return an error response. Header names have underscores instead of dashes."""
     body = json.dumps({"type": "error", "error": {"type": kind, "message": message}})
     return Reply(
         status=status,
@@ -208,7 +206,7 @@ def fails(status: int, message: str = "no", kind: str = "api_error", **headers: 
 
 
 def in_turn(*replies: Reply) -> Script:
-    """One after the other; the last one for ever."""
+    """Return a script that gives the replies in order, and the last one for every further request."""
     left = list(replies)
     lock = threading.Lock()
 
@@ -220,13 +218,13 @@ def in_turn(*replies: Reply) -> Script:
 
 
 def said_in(request: Json) -> str:
-    """The text of a request's first message: what its sender is to do."""
+    """Return the text of a request's first message, which holds the task."""
     return "".join(block.get("text", "") for block in request["messages"][0]["content"])
 
 
 def asked_for(request: Json) -> Json:
-    """The properties of the answer that a request asks for; by them a script knows whose call
-    it is. Empty: plain text.
+    """Return the properties of the requested answer, by which a script knows the caller. Empty for
+    plain text.
     """
     found: Json = (
         request.get("output_config", {}).get("format", {}).get("schema", {}).get("properties", {})
@@ -350,7 +348,7 @@ class MessagesServer:
 
 
 def message_of(reply: Reply) -> Json:
-    """The reply as one JSON object."""
+    """Return the reply as one JSON object."""
     return {
         "id": "msg_1",
         "type": "message",
@@ -364,7 +362,7 @@ def message_of(reply: Reply) -> Json:
 
 
 def events_of(reply: Reply) -> list[Json]:
-    """The reply as the events of a stream."""
+    """Return the reply as the events of a stream."""
     start = {
         **message_of(reply),
         "content": [],

@@ -38,7 +38,7 @@ class Call:
     tokens: int = 0
     """Paid tokens; 0 for a refused request."""
     microusd: int = 0
-    """The same in money."""
+    """Paid micro-dollars."""
     out_at: float | None = None
     """Time at which the last byte of the answer had left; None: not before the end of the run."""
     was_heard: bool = True
@@ -61,7 +61,7 @@ class Model(MessagesServer):
         self.add(jobs)
 
     def add(self, jobs: Iterable[PlannedJob]) -> None:
-        """And their children."""
+        """Add jobs and their children."""
         self._jobs |= {one.name: one for job in jobs for one in job.family}
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:

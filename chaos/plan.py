@@ -19,7 +19,7 @@ FACT_CHECKER = "analyst"
 ROOMY_TURNS = 60
 """A budget that no other job reaches with any number of repetitions."""
 ROOMY_TREE_TURNS = 240
-"""The same for a tree, of which each child has a slice."""
+"""Budget of a tree of jobs, in which each child has a slice."""
 UNTIL_CANCELLED_S = 30.0
 """Time enough to type `handoff cancel`, on a machine that has other things to do, too."""
 LATE_S = 2.5
@@ -30,19 +30,17 @@ TAKES_S = (0.02, 0.2, 0.5, 0.9)
 """Model calls: long enough for kills to find some in the air."""
 TENANTS = ("ann", "bob", "cyd")
 TIGHT_CALLS = 4
-"""That a tight budget lets through when nothing goes wrong: the plan, two of twelve steps, the
-review.
-"""
+"""Calls that a tight budget allows without faults: the plan, two of twelve steps, the review."""
 TIGHT_TREE_CALLS = 2 + 2 * TIGHT_CALLS
 """Plan and review, and a slice of four calls for each child."""
 TIGHT_MODEL = "claude-haiku-5-5"
-"""Of all agents of a job that is tight in money: by their own models, one call of its planner
-costs more than all of its steps.
+"""Model of all agents of a job that is tight in money. With the agents' own models, one call of its
+planner costs more than all of its steps.
 """
 PLAIN_USAGE = Usage(input_tokens=100, output_tokens=20)
 GREEDY_USAGE = Usage(input_tokens=4_000, output_tokens=6_000)
-"""Of a call of a job that is tight in tokens or money: near enough to its worst case (some
-6,500 to 11,100, and 8,192).
+"""Usage of a call of a job that is tight in tokens or money: near its upper bound (about 6,500 to
+11,100, and 8,192).
 """
 TIGHT_USAGE = Usage(input_tokens=36_500, output_tokens=47_500)
 """Budget of a tight job. Half is reserved for the review, which has twelve results to read and
@@ -70,7 +68,7 @@ class Says(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One step: its specialist, its dependencies, its turns."""
+    """A planned step: its specialist, its dependencies, its turns."""
 
     id: str
     specialist: str
@@ -112,8 +110,8 @@ class CallKey:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """One job. `name`: unique within the run, part of every text of the job, so that the
-    server knows whose call it answers.
+    """A planned job. `name` is unique within the run and part of every text of the job, so that the
+    server knows the job of each call.
     """
 
     name: str
@@ -127,7 +125,7 @@ class PlannedJob:
     parent: str = ""
     """The name of the job whose step it does."""
     then: PlannedJob | None = None
-    """What its user asks next."""
+    """Next job of the same user."""
 
     @property
     def tenant(self) -> str:
@@ -144,7 +142,7 @@ class PlannedJob:
 
     @property
     def is_tight(self) -> bool:
-        """It wants more than it may spend."""
+        """Return whether it needs more than its budget."""
         return self.shape in TIGHT
 
     @property
@@ -179,7 +177,7 @@ class PlannedJob:
 
     @property
     def most_calls(self) -> int:
-        """That its budget lets through when nothing goes wrong."""
+        """Return the number of calls that its budget allows without faults."""
         return TIGHT_CALLS if self.is_tight else ROOMY_TURNS
 
     @property
@@ -196,7 +194,7 @@ class PlannedJob:
 
     @property
     def family(self) -> Iterator[PlannedJob]:
-        """It, and all jobs below it."""
+        """Yield the job and all jobs below it."""
         yield self
         for step in self.steps:
             if step.team:
@@ -207,8 +205,8 @@ class PlannedJob:
         return 1 + (self.trouble(key) is not None)
 
     def trouble(self, key: CallKey) -> Trouble | None:
-        """What happens to the first try of this call. One trouble in each handoff: its
-        specialist's turns leave no room for more.
+        """Return the fault of the first try of this call. Each handoff has at most one fault,
+        because its specialist's turns allow no more.
         """
         earlier = (self._drawn(replace(key, turn=turn)) for turn in range(1, key.turn))
         return self._drawn(key) if not any(earlier) else None

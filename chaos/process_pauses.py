@@ -28,12 +28,12 @@ class Stops:
         return {strike.target for strike in self._by_pid.values()}
 
     def add(self, pid: int, strike: Strike) -> None:
-        """It has been stopped by this strike."""
+        """Note that this strike stopped a process."""
         self._by_pid[pid] = strike
         self.strikes.append(strike)
 
     def wake(self, *, only_due: bool = False) -> None:
-        """SIGCONT."""
+        """Continue stopped processes with SIGCONT."""
         for pid, strike in list(self._by_pid.items()):
             if not only_due or time.time() >= strike.at + strike.lasts_s:
                 del self._by_pid[pid]

@@ -25,7 +25,7 @@ NOT_THERE = "not there"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One line of the verdict."""
+    """A line of the verdict."""
 
     what: str
     figure: str
@@ -100,7 +100,7 @@ def _seconds(measured: float | None) -> str:
 
 
 def broken_of(books: Books) -> list[str]:
-    """The promises that were broken."""
+    """Return the broken promises."""
     return [promise.what for promise in promises_of(books) if not promise.is_kept]
 
 
@@ -169,7 +169,7 @@ def control_json(control: Control) -> dict[str, Any]:
 
 
 def is_control_kept(control: Control) -> bool:
-    """Whether plain Celery has kept everything, too: then the proof proves nothing."""
+    """Return whether plain Celery has kept everything, too. Then the run proves nothing."""
     outcomes = [one for found in control.holes.values() for one in found.values()]
     return (
         is_kept(control.kills)
@@ -179,7 +179,7 @@ def is_control_kept(control: Control) -> bool:
 
 
 def holes_table(found: Mapping[str, Mapping[Hole, Outcome]]) -> str:
-    """One line for each hole, one column for each system."""
+    """Return a table with a line for each gap, and a column for each system."""
     lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
     lines += [
         f"| {hole} | {' | '.join(_word(outcomes[hole]) for outcomes in found.values())} |"
@@ -204,7 +204,7 @@ def holes_json(found: Mapping[str, Mapping[Hole, Outcome]]) -> dict[str, Any]:
 
 
 def json_of(books: Books) -> dict[str, Any]:
-    """The same with all names."""
+    """Return the report as JSON with all names."""
     return {
         "faults": {fault.name.lower(): books.count(fault) for fault in Fault},
         "jobs": len(books.jobs),

@@ -33,7 +33,7 @@ _SCHEMA_TYPES = ("object", "array", "string", "integer", "number", "boolean", "n
 _SCHEMA_KEYWORDS = frozenset(
     "$defs $ref additionalProperties allOf anyOf const description enum format items minItems properties required title type".split()
 )
-"""Everything that `anthropic.transform_schema` may leave in a schema."""
+"""All keywords that `anthropic.transform_schema` may leave in a schema."""
 _STRING_FORMATS = frozenset(
     "date-time time date duration email hostname uri ipv4 ipv6 uuid".split()
 )
@@ -41,7 +41,7 @@ _USER_BLOCKS = frozenset({"text", "tool_result", "image", "document", "search_re
 
 
 def header_violations(headers: Mapping[str, str]) -> Iterator[str]:
-    """The rules for headers, given by lower-case names."""
+    """Yield broken rules of headers, given by lower-case names."""
     if not headers.get("anthropic-version"):
         yield "anthropic-version: header is required"
     if not headers.get("x-api-key") and not headers.get("authorization"):
@@ -51,7 +51,7 @@ def header_violations(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def violations(request: Any) -> Iterator[str]:
-    """Broken rules of a request's body. If its shape is wrong, no further rule is applied."""
+    """Yield broken rules of a request's body. If its shape is wrong, no further rule is applied."""
     wrong_shape = list(_shape(request))
     yield from wrong_shape
     if wrong_shape:
@@ -61,7 +61,7 @@ def violations(request: Any) -> Iterator[str]:
 
 
 def _shape(request: Any) -> Iterator[str]:
-    """Types of the fields that the other rules read."""
+    """Check the types of the fields that the other rules read."""
     if not isinstance(request, dict):
         yield "The request body must be a JSON object"
         return
@@ -102,13 +102,13 @@ def _message_shapes(messages: Any) -> Iterator[str]:
 
 
 def blocks_of(message: Json) -> list[Json]:
-    """The content as blocks; a plain string is one text block."""
+    """Return the content as blocks; a plain string is one text block."""
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def merged(messages: Iterable[Json]) -> list[Json]:
-    """The messages with neighbours of the same role joined, as the API reads them. System
+    """Return the messages with neighbours of the same role joined, as the API reads them. System
     messages are left out.
     """
     joined: list[Json] = []
@@ -138,7 +138,7 @@ def _roles(request: Json) -> Iterator[str]:
 
 
 def _texts(request: Json) -> Iterator[str]:
-    """No empty text, anywhere."""
+    """Check that no text is empty."""
     places: list[tuple[str, Any]] = [
         (f"messages.{place}.content", message["content"])
         for place, message in enumerate(request["messages"])
@@ -166,7 +166,7 @@ def _text(where: str, block: Json) -> Iterator[str]:
 
 
 def _blocks(request: Json) -> Iterator[str]:
-    """Which blocks may stand in whose message, and their fields."""
+    """Check the blocks that each role may send, and their fields."""
     for place, message in enumerate(request["messages"]):
         for index, block in enumerate(blocks_of(message)):
             where, kind = f"messages.{place}.content.{index}", block["type"]
@@ -207,7 +207,7 @@ def _is(pattern: re.Pattern[str], value: Any) -> bool:
 
 
 def _ids(request: Json) -> Iterator[str]:
-    """Ids of calls are unique over the conversation."""
+    """Check that ids of calls are unique in the conversation."""
     ids = Counter(
         str(block.get("id"))
         for message in request["messages"]
@@ -219,7 +219,9 @@ def _ids(request: Json) -> Iterator[str]:
 
 
 def _results(request: Json) -> Iterator[str]:
-    """Each call of an assistant message is answered exactly once, first thing in the next message."""
+    """Check that each call of an assistant message is answered exactly once, at the beginning of
+    the next message.
+    """
     messages = merged(request["messages"])
     asked: list[str] = []
     for place, message in enumerate(messages):
@@ -252,7 +254,7 @@ def is_server_result(block: Json) -> bool:
 
 
 def open_server_calls(blocks: Iterable[Json]) -> list[str]:
-    """Ids of server-side calls without a result."""
+    """Return the ids of server-side calls without a result."""
     asked: dict[str, None] = {}
     for block in blocks:
         if is_server_call(block):
@@ -263,7 +265,7 @@ def open_server_calls(blocks: Iterable[Json]) -> list[str]:
 
 
 def _server_pairs(request: Json) -> Iterator[str]:
-    """A server-side call stands before its result. Nothing but results of tools stands behind
+    """Check that a server-side call comes before its result, and that only results of tools follow
     an unfinished call.
     """
     messages = merged(request["messages"])
@@ -332,7 +334,7 @@ def _input_schema(where: str, schema: Any) -> Iterator[str]:
 
 
 def _parts(schema: Any) -> Iterator[Json]:
-    """The schema and every schema inside it."""
+    """Yield the schema and every schema inside it."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()
@@ -346,7 +348,7 @@ def _parts(schema: Any) -> Iterator[Json]:
 
 
 def _schemas(request: Json) -> Iterator[str]:
-    """Schemas that the API enforces lie within the subset that it supports."""
+    """Check that enforced schemas lie within the subset that the API supports."""
     format_ = request.get("output_config", {}).get("format")
     if format_ is not None:
         if format_.get("type") != "json_schema" or not isinstance(format_.get("schema"), dict):
@@ -359,7 +361,7 @@ def _schemas(request: Json) -> Iterator[str]:
 
 
 def schema_violations(where: str, schema: Json) -> Iterator[str]:
-    """What structured output and strict tools do not take."""
+    """Yield keywords that structured output and strict tools do not take."""
     for part in _parts(schema):
         for keyword in sorted(part.keys() - _SCHEMA_KEYWORDS):
             yield f"{where}: keyword {keyword!r} is not supported"
@@ -385,7 +387,7 @@ def schema_violations(where: str, schema: Json) -> Iterator[str]:
 
 
 def _references(where: str, schema: Json) -> Iterator[str]:
-    """References lead to `$defs` of the same schema, and never in a circle."""
+    """Check that references lead to `$defs` of the same schema, and never in a circle."""
     definitions = schema.get("$defs", {})
     leads_to = {
         name: {str(part["$ref"]) for part in _parts(definition) if "$ref" in part}

@@ -42,7 +42,7 @@ class Options:
 
 
 def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
-    """N jobs under a killer that strikes until it has killed as often as it was asked to."""
+    """Run jobs under a killer until it has killed the requested number of times."""
     with stage(kind, options.size) as on:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
         killer, draw = (
@@ -60,10 +60,10 @@ def run(options: Options, tell: Tell, kind: Kind[System] = OURS) -> Books:
 
 
 def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
-    """Recovery can be measured only where nothing else happens: kill who has a long call in
-    the air, and wait until its job has ended.
+    """Measure recovery without other events: kill a process during a long call, and wait until its
+    job has ended.
 
-    Returns the strikes that could not be made.
+    Return the strikes that could not be made.
     """
     not_struck = []
     if on.is_busy:
@@ -91,7 +91,7 @@ def _strike_alone(on: Stage[System], killer: Killer, options: Options, draw: Dra
 
 
 def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw: Draw) -> None:
-    """Jobs come in as long as the killer is at work, so that there is always something to hit."""
+    """Submit jobs while the killer is active, so that there is always a running job."""
     waiting = jobs_of(options.seed, options.jobs, draw=draw)
     told_at = time.monotonic()
     while waiting or killer.kills < options.kills:
@@ -115,9 +115,7 @@ def _hunt(on: Stage[System], killer: Killer, options: Options, tell: Tell, draw:
 
 
 def try_failpoints(options: Options, tell: Tell) -> Books:
-    """Every failpoint, each on every kind of process that passes it, with jobs on the fleet
-    all the while.
-    """
+    """Try every failpoint on every kind of process that has it, with constant jobs on the fleet."""
     with stage(OURS, options.size) as on:
         return _try(Trial(on, options.seed, tell, options.draw or OURS.draw, here=on), cases())
 
@@ -125,7 +123,7 @@ def try_failpoints(options: Options, tell: Tell) -> Books:
 def try_failpoints_in_plain_celery(
     options: Options, tell: Tell, blows: Collection[Blow] = tuple(Blow)
 ) -> Books:
-    """The same points, as far as anything passes them there, with these blows."""
+    """Try the same points in plain Celery, as far as it has them, with these actions."""
     wanted = [case for case in cases() if case.blow in blows]
     with stage(PLAIN, options.size) as on:
         there, absent = _cases_of(on.system, wanted)
@@ -155,7 +153,7 @@ def _try(trial: Trial, all_of: list[Case]) -> Books:
 
 
 def try_holes(tell: Tell) -> dict[str, dict[holes.Hole, holes.Outcome]]:
-    """The five holes of chords: in plain Celery, and here."""
+    """Try the five gaps of chords, in plain Celery and in this system."""
     return {
         PLAIN_CELERY: holes_of(holes.PLAIN_WITH_HOLES, tell),
         HANDOFF: holes_of(holes.OURS_WITH_HOLES, tell),
@@ -163,14 +161,14 @@ def try_holes(tell: Tell) -> dict[str, dict[holes.Hole, holes.Outcome]]:
 
 
 def holes_of(kind: Kind[System], tell: Tell) -> dict[holes.Hole, holes.Outcome]:
-    """The five holes of chords in one system."""
+    """Try the five gaps of chords in one system."""
     with stage(kind, Size()) as on:
         return holes.try_holes(on, tell)
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What became of plain Celery under the same seed."""
+    """Results of plain Celery with the same seed."""
 
     kills: Books
     failpoints: Books
@@ -179,8 +177,8 @@ class Control:
 
 
 def control(options: Options, tell: Tell) -> Control:
-    """The plan of this seed, its faults and all failpoints on plain Celery; then the five
-    holes, there and here.
+    """Run the plan of this seed, its faults and all failpoints on plain Celery; then the five gaps
+    in both systems.
     """
     tell(f"{PLAIN_CELERY}: jobs under a killer")
     kills = run(options, tell, PLAIN)

@@ -14,7 +14,7 @@ class Shape(StrEnum):
     PARALLEL = "parallel"
     """Three steps at once."""
     DIAMOND = "diamond"
-    """One, then two, then one."""
+    """One step, then two, then one."""
     TOOLS = "tools"
     """Two steps of three turns, with a tool between."""
     REVISED = "revised"
@@ -30,7 +30,7 @@ class Shape(StrEnum):
     it.
     """
     TIGHT_MONEY = "tight in money"
-    """The same on a budget of money."""
+    """A tight budget of money."""
     CANCELLED = "cancelled"
     """Three steps at once, then its user types `handoff cancel`. No seed draws it."""
     ALONE = "alone"
@@ -46,7 +46,7 @@ class Shape(StrEnum):
     TIGHT_TREE = "tight tree"
     """Two child jobs of twelve steps each, on a budget of ten calls for all three jobs."""
     CALLED_OFF = "called off"
-    """Its user cancels it while a child job is at work."""
+    """The user cancels the job while a child job runs."""
     NEEDY = "needy"
     """A step asks for something, and the planner answers it."""
     FAILING = "failing"
@@ -59,21 +59,22 @@ class Shape(StrEnum):
     """A reviewer repeats a point that a step does not correct, and the judge decides for the step.
     """
     UPHELD = "upheld"
-    """The same, and the judge decides for the reviewer: the step is done once more."""
+    """A reviewer repeats a point, and the judge decides for the reviewer: the step runs once more.
+    """
     CHECKED = "checked"
     """A specialist looks at the facts of its answer before this leaves, and passes them."""
     VETOED = "vetoed"
     """A check finds a result wrong, once."""
     REJECTED_PLAN = "plan rejected"
-    """Its user does not want its first plan, and approves of the next."""
+    """The user rejects the first plan, and approves the next one."""
     REJECTED_RESEARCH = "research rejected"
-    """The same with what its steps have found out."""
+    """The user rejects the results of the steps once."""
     REJECTED_ANSWER = "answer rejected"
-    """The same with its answer."""
+    """The user rejects the answer once."""
     APPROVED = "approved"
-    """It waits for its user's word before it begins and before its answer leaves."""
+    """The job waits for its user's approval before it begins and before its answer leaves."""
     FOLLOWED = "followed"
-    """When it has ended, its user asks for more, and that job begins with what this one knows."""
+    """After its end the user submits another job that follows it."""
     ADDED = "added"
     """The replanner hands off a step more."""
     CHANGED = "changed"
@@ -91,8 +92,8 @@ CHORDS = (
     Shape.TIGHT_TOKENS,
     Shape.TIGHT_MONEY,
 )
-"""What plain chords can do as well: teams without a mind. The control is given these, and no
-others.
+"""Shapes that plain chords support as well: teams without replanning. Only the control uses this
+list.
 """
 TIGHT = (Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY)
 REJECTED = {

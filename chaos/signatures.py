@@ -33,9 +33,7 @@ class Signatures:
         self._key = secrets.token_bytes(32)
         self._count = 0
         self._needed: dict[str, set[frozenset[str]]] = {}
-        """For the id of each tool call, the thinking that came before the call, for each reply
-        with that id.
-        """
+        """Thinking before each tool call by the call's id, for each reply with that id."""
         self._paused: set[str] = set()
         """Last blocks of paused replies."""
         self._lock = threading.Lock()
@@ -73,7 +71,7 @@ class Signatures:
         return tuple(signed)
 
     def violations(self, request: Json) -> Iterator[str]:
-        """Changed, moved or missing thinking, and content behind a paused turn. The request's
+        """Yield changed, moved or missing thinking, and content after a paused turn. The request's
         shape has been checked.
         """
         messages = merged(request["messages"])
@@ -122,7 +120,7 @@ class Signatures:
         return reply, place, total
 
     def _kept(self, message: Json) -> Iterator[str]:
-        """The last assistant message holds the thinking that came with its calls."""
+        """Check that the last assistant message holds the thinking of its calls."""
         there = {
             str(block.get("data") or block.get("signature"))
             for block in message["content"]
@@ -140,7 +138,7 @@ class Signatures:
 
 
 def _kinds(blocks: Sequence[Json]) -> list[str]:
-    """The kind of each block. Empty for blocks that a client may leave out: empty texts, and
+    """Return the kind of each block; empty for blocks that a client may leave out: empty texts, and
     unfinished server-side calls.
     """
     kinds = []

@@ -13,9 +13,7 @@ from handoff_queue.chaos.plan import PlannedJob
 def overruns_of(
     jobs: Sequence[PlannedJob], calls: Sequence[Call], stories: Mapping[str, Story]
 ) -> list[str]:
-    """Jobs for which, and for whose children, the server was called, or paid, more than they
-    were allowed.
-    """
+    """Return jobs that, with their children, made or paid more calls than they were allowed."""
     made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
     for call in calls:
         made[call.key.job] += 1
@@ -36,6 +34,6 @@ def overruns_of(
 
 
 def _limit(job: PlannedJob, story: Story, name: str) -> int | None:
-    """A child's is the slice that it was given."""
+    """Return a limit of the job. A child's limit is its slice."""
     found: int | None = getattr((story.limits if job.parent else None) or job, name)
     return found

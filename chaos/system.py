@@ -37,7 +37,7 @@ class System(Protocol):
         """The failpoint behind what counts a chord's part: Redis's answer can be lost there."""
 
     def planned(self, job: PlannedJob) -> PlannedJob:
-        """The job as this system can be given it."""
+        """Return the job in the form that this system supports."""
 
     def submit(self, job: PlannedJob) -> None:
         """Enqueue it; the same job twice is one job."""

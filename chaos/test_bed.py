@@ -1,6 +1,4 @@
-"""Where a run takes place: a fleet, its model, the system on it, and the jobs that were given
-to it.
-"""
+"""The test bed of a run: a fleet, its model, the system on it, and its jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ LOOK_EVERY_S = 0.05
 SETTLE_S = 180.0
 """Seconds after the last fault. A job that has not ended by then is lost."""
 TIDY_WITHIN_S = 30.0
-"""After the last job's end: what sweepers and late messages still take away."""
+"""Seconds after the last job's end for sweepers and late messages to clean up."""
 
 Tell = Callable[[str], None]
 
@@ -50,7 +48,7 @@ class Stage(Generic[Made_co]):
     refused: list[str] = field(default_factory=list)
     """Jobs that were to follow on others, and could not, and why."""
     _next: list[PlannedJob] = field(default_factory=list)
-    """What users ask next, of jobs that have ended."""
+    """Next jobs of users whose jobs have ended."""
     answered_at: list[float] = field(default_factory=list)
     """Times at which Redis answered."""
 
@@ -90,7 +88,7 @@ class Stage(Generic[Made_co]):
             return
 
     def _at_work(self) -> list[PlannedJob]:
-        """Jobs that may have a handoff at work, children among them."""
+        """Return jobs that may have a running handoff, including children."""
         return [one for name in self.open for one in self.jobs[name].family]
 
     def _see_claims(self) -> None:
@@ -131,7 +129,12 @@ class Stage(Generic[Made_co]):
         not_reached: Sequence[str] | None = None,
         not_happened: Sequence[str] = (),
     ) -> Books:
-        """The books, when everything has settled. `not_reached`, `not_happened`: as there."""
+        """Wait until everything has settled, and return the records.
+
+        Args:
+            not_reached: as in `Books`.
+            not_happened: as in `Books`.
+        """
         rest = self._tidy(was_struck=bool(strikes))
         return Books(
             jobs=list(self.jobs.values()),
@@ -166,7 +169,7 @@ class Stage(Generic[Made_co]):
 
 @contextmanager
 def stage(kind: Kind[Made_co], size: Size) -> Iterator[Stage[Made_co]]:
-    """Everything that a run needs, in a private folder; gone when it ends."""
+    """Build everything that a run needs in a private folder; it is removed at the end."""
     with (
         RunDirectory() as folder,
         Model() as model,

@@ -34,8 +34,8 @@ class Air:
     settled_at: Mapping[CallKey, float]
 
     def had(self, call: Call, strike: Strike) -> bool:
-        """Whether this call was in the air, in who was struck, when it was: it may have to be
-        made again.
+        """Return whether this call was in flight in the struck process, so that it may have to be
+        repeated.
         """
         is_in_time = call.at <= strike.until + strike.outage_s and strike.at <= self._until[call]
         return (
@@ -68,9 +68,7 @@ class Air:
         )
 
     def has_held_back(self, strike: Strike, call: Call, since: float) -> bool:
-        """Whether who made this call was stopped when about to make it, at this time already,
-        and made it on waking up.
-        """
+        """Return whether the caller was stopped just before this call, and made it after waking up."""
         return (
             strike.fault is Fault.STOP
             and strike.hits(call.process)
@@ -124,8 +122,11 @@ class Held:
 
 
 def strikes_at(held: Sequence[Held], strikes: Sequence[Strike], finished_at: float) -> int:
-    """How many of the last `MAX_CLAIMS` claims of a handoff were taken down, each by another
-    strike. `held`: in order.
+    """Return how many of the last `MAX_CLAIMS` claims of a handoff were lost, each by another
+    strike.
+
+    Args:
+        held: the claims in order.
     """
     before = [one for one in held if one.at <= finished_at]
     in_a_row = {
@@ -153,15 +154,14 @@ def _last_first(held: Sequence[Held]) -> int:
 
 
 SENT_WITHIN_S = STORED_WITHIN_S
-"""From the store's word that a call may be made until the model's server has read it: the
-same way, back. Seen on two cores with a load of
-twelve: 0.6 s.
+"""Seconds from the store's permission until the model's server has read the call. Measured on two
+cores with a load of twelve: 0.6 s.
 """
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """Both by job's name."""
+    """Periods without need for a call, by job's name."""
 
     jobs: Mapping[str, PlannedJob]
     stories: Mapping[str, Story]

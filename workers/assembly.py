@@ -1,5 +1,5 @@
-"""How a worker process is put together: its Celery app, one task for each specialist, and the
-parts behind them.
+"""Assembly of a worker process: its Celery app, one task for each specialist, and the parts behind
+them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Once:
             return self._built
 
     def starting(self, **_: Any) -> None:
-        """Before it takes anything."""
+        """Prepare the worker before it takes a message."""
         if self._make_model is None:
             self._make_model = provider_models(self._settings)
 
@@ -128,8 +128,8 @@ class _Once:
         tried.wait(FOUND_WITHIN_S)
 
     def held(self, role: str) -> None:
-        """A handoff was refused because its role is paused: this process need not wait until
-        it looks again.
+        """Note that a handoff was put on hold because its role is paused, so that this process
+        checks the pauses at once.
         """
         self._heed(self._paused | {role})
 
@@ -215,10 +215,10 @@ def _tried(otherwise: str, call: Callable[[], None]) -> None:
 
 
 def make_workers_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
-    """The app with one task for each specialist; nothing connects until a worker starts.
+    """Return the app with one task for each specialist; nothing connects until a worker starts.
 
     Raises:
-        UserError: a specialist's or a tool's file is wrong.
+        UserError: a specialist's or a tool's file is invalid.
     """
     index = DocumentIndex(settings.cache_folder)
     registry = build_registry(settings, index)

@@ -190,7 +190,9 @@ class HostTaskRunner:
 
     @property
     def task_id(self) -> str:
-        """The same for each claim of this handoff; another one for the next attempt at its step."""
+        """Return the task's id. It is the same for each claim of this handoff, and differs for the
+        next attempt at its step.
+        """
         return str(uuid5(_IDS, f"{self.handoff.job_id}/{self.handoff.handoff_id}"))
 
     @property

@@ -1,1 +1,1 @@
-"""How well contradicting claims are found, by labels that were written before there was a finder."""
+"""Accuracy of the contradiction finder, by labels that were written before the finder."""

@@ -75,7 +75,7 @@ def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pa
 
 
 def measured() -> Found:
-    """The planted set, each claim against each."""
+    """Measure the planted set, each claim against each."""
     claims, planted = labelled()
     found = frozenset(
         Pair((one.id, other.id))
@@ -86,7 +86,7 @@ def measured() -> Found:
 
 
 def measured_in_pairs(name: str) -> Found:
-    """A set of pairs, each pair by itself."""
+    """Measure a set of pairs, each pair separately."""
     claims, pairs, planted = pairs_of(name)
     return Found(
         planted,

@@ -1,4 +1,4 @@
-"""How cost grows with the steps of a job, the jobs in the queue and the jobs in store: `python
+"""Growth of cost with the steps of a job, the jobs in the queue and the jobs in the store: `python
 -m benchmarks.growth`.
 """
 
@@ -120,7 +120,7 @@ def print_looks(at: GrowthStore) -> None:
 
 
 def run(at: GrowthStore, arguments: Sequence[str]) -> float:
-    """ms of processor that the command takes: on a busy machine, its time says nothing."""
+    """Return the processor time of the command in ms. On a busy machine its wall time says nothing."""
     environment, before = (
         os.environ | {"HANDOFF_REDIS_URL": at.url, "HANDOFF_OFFLINE": "true"},
         os.times(),

@@ -27,6 +27,6 @@ def fill(redis: Any, real: JobId, jobs: int) -> None:
 
 
 def a_finished_job(fleet: Fleet) -> JobId:
-    """One of one agent, with one call."""
+    """Run a job of one agent with one call."""
     fleet.small()
     return fleet.jobs.newest(1)[0].job_id

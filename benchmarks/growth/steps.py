@@ -70,12 +70,11 @@ class Steps:
     by_kind_kb: Mapping[str, float]
     """Memory of the keys, by their content."""
     show_ms: float
-    """What `handoff show` reads of the last job and prints, in this process, the middle of a few.
-    """
+    """Median time of `handoff show` for the last job, in this process, in ms."""
     handoff_ms: float
-    """The same with `--handoff`: one in full."""
+    """Median time with `--handoff`, for one full handoff."""
     all_ms: float
-    """What `--full` reads, once."""
+    """Time with `--full`, measured once."""
     others_ms: Sequence[float]
     """Milliseconds from submission to answer of the small jobs that ran at the same time."""
 
@@ -176,8 +175,8 @@ class Fleet:
         return int(self._redis.info("memory")["used_memory"])
 
     def _wait(self, job_id: Any) -> JobStatus:
-        """Asked now and then: a client that follows each event would take processor time that
-        no step needs.
+        """Poll the job. A client that follows each event would take processor time that no step
+        needs.
         """
         while not (status := self.jobs.store.jobs.standings([job_id])[0].status).ended:
             time.sleep(0.05)
@@ -185,7 +184,7 @@ class Fleet:
 
     @contextmanager
     def _others(self, took_ms: list[float]) -> Iterator[None]:
-        """Small jobs, one after the other, while the block runs."""
+        """Run small jobs one after the other during the block."""
         over = threading.Event()
 
         def run() -> None:

@@ -1,1 +1,1 @@
-"""How well requests are routed, by labels that were written before there was a router."""
+"""Accuracy of the router, by labels that were written before the router."""

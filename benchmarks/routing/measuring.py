@@ -46,7 +46,7 @@ class Labelled:
     request: str
     team: bool
     specialist: str | None
-    """None: a team's plan says."""
+    """The right specialist; None: a team's plan decides."""
     own: Mapping[str, str] = field(default_factory=dict)
     """Specialists in addition to the built-in ones, with their descriptions."""
     held_out: bool = False
@@ -92,7 +92,7 @@ ALWAYS_TEAM = always(Route(team=True, specialist=GENERALIST))
 
 
 def routed(labels: Iterable[Labelled]) -> Iterator[Routed]:
-    """Each through the router, with the offline model."""
+    """Run each request through the router, with the offline model."""
     built_in = [
         Candidate(spec.name, spec.description, spec.tools)
         for spec in load_specialists(BUILT_IN).values()

@@ -141,11 +141,13 @@ def approve(
 ) -> None:
     """Approve the question of a job.
 
-    `steps`: approve only these of the steps in question. The name of a repeated step stands
-    for its copies. `rows`: approve only the copies with these keys.
+    Args:
+        steps: approve only these of the steps in question. The name of a repeated step means its
+            copies.
+        rows: approve only the copies with these keys.
 
     Raises:
-        UserError: the job has no question, or not about these steps, or the plan is not valid.
+        UserError: the job has no question, or not about these steps, or the plan is invalid.
     """
     state, question = _waiting(store, job_id)
     if (steps or rows) and question.what is not ApprovalOf.STEP:

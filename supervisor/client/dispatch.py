@@ -40,7 +40,7 @@ log = log_of(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OutgoingHandoff:
-    """One handoff to publish: its stored bytes, and its place in its chord."""
+    """A handoff to publish: its stored bytes, and its place in its chord."""
 
     handoff: AgentHandoff
     text: str

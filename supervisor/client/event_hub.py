@@ -1,8 +1,8 @@
-"""One thread that reads the new events of all followed jobs and hands them to asyncio followers.
+"""A thread that reads the new events of all followed jobs and passes them to asyncio followers.
 
-A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD`
-for the journals of all followed jobs, parses each event once, and gives it to every follower
-of its job.
+A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD` for
+the journals of all followed jobs, parses each event once, and passes it to every follower of its
+job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READ_S = 0.25
 GATHER_S = 0.02
 """Pause after a read that brought events, in seconds: events of busy jobs share a read."""
 CHECK_EVERY_S = 5.0
-"""How often the reader asks whether quiet jobs have ended or were deleted, in seconds."""
+"""Seconds between two checks whether quiet jobs have ended or were deleted."""
 CHECK_AT_MOST = 500
 """Jobs in one round trip of such a check."""
 BACKLOG = 1_000

@@ -65,7 +65,7 @@ from handoff_queue.supervisor.roles.router import Route
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """Everything in the store about a job, at one moment."""
+    """Record of a job: all its data in the store, at one moment."""
 
     at: float
     """Unix time in seconds, by Redis's clock."""
@@ -226,8 +226,8 @@ class JobResult(Message):
     notes: tuple[str, ...] = ()
     """Notes for the reader: missing parts, errors, and, while the job runs, missing workers."""
     waiting_since: float | None = None
-    """Since when the job waits for a person, in Unix seconds. Null: it does not; `status` says
-    `waiting` if it does.
+    """Time since which the job waits for a person, in Unix seconds; null if it does not wait. A
+    waiting job has the status `waiting`.
     """
     waits_for: tuple[str, ...] = Field(default=(), exclude=True)
     """One line for each question of the job to a person."""

@@ -283,7 +283,7 @@ MOST_TENANT_CHARS = 100
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One job as a user requests it."""
+    """A job as a user requests it."""
 
     text: str
     """The request in plain words."""

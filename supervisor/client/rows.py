@@ -39,7 +39,7 @@ class Row(Message):
     status: str
     """`ok`, `partial`, `failed`, `needs_input` or `skipped`; before that `waiting` or `running`."""
     output: JsonValue = None
-    """None: there is none, or none yet."""
+    """Output of the row's step; None if there is none, or none yet."""
     why: str | None = None
     """The reason of a status other than `ok`."""
 

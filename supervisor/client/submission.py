@@ -288,7 +288,11 @@ class Admission:
     """Checks of requests against the fleet. Requests that come together ask Redis once."""
 
     def __init__(self, store: Store, memory_mark: float) -> None:
-        """`memory_mark`: the part of Redis's maxmemory above which no new job is stored."""
+        """Make a check of requests.
+
+        Args:
+            memory_mark: part of Redis's maxmemory above which no new job is stored.
+        """
         self._store = store
         self._mark = memory_mark
         self._spent: dict[str, str | None] = {}

@@ -85,14 +85,18 @@ class AnswerJudge:
     def scoring(
         self, request: str, rubric: Rubric, answer: JobResult, reference: str | None = None
     ) -> Request:
-        """The job that scores one answer. `reference`: a right one."""
+        """Return the request of the job that scores one answer.
+
+        Args:
+            reference: a right answer.
+        """
         shown = _shown("the answer", answer)
         return self._job(
             SCORE_JOB, request, rubric, [shown], reference, _object(scores=_array(_score(rubric)))
         )
 
     def duel(self, request: str, rubric: Rubric, first: JobResult, second: JobResult) -> Request:
-        """The job that holds two answers against each other, in this order."""
+        """Return the request of the job that compares two answers in this order."""
         text = {"type": "string"}
         which = {"answer": {**text, "enum": [Preference.FIRST.value, Preference.SECOND.value]}}
         schema = _object(
@@ -155,13 +159,13 @@ class AnswerJudge:
 
 
 def scores_in(judged: JobResult, rubric: Rubric) -> tuple[Score, ...]:
-    """The first for each criterion. None: the judge failed."""
+    """Return the first score for each criterion; empty if the judge failed."""
     answer = judged.answer if isinstance(judged.answer, dict) else {}
     return _scores(_list(answer.get("scores")), rubric)
 
 
 def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
-    """None: the judge failed."""
+    """Return the judgement, or None if the judge failed."""
     answer = judged.answer if isinstance(judged.answer, dict) else {}
     with suppress(ValueError):
         better, scores = (
@@ -182,8 +186,11 @@ def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
 
 
 def settle(one: PairwiseJudgement | None, swapped: PairwiseJudgement | None) -> Preference | None:
-    """Which answer is better in both orders; neither, where the orders disagree. None: it was
-    not judged in both. `swapped`: shown the second answer first.
+    """Return the answer that is better in both orders, or neither if the orders disagree. None: it
+    was not judged in both orders.
+
+    Args:
+        swapped: judgement with the second answer shown first.
     """
     if one is None or swapped is None:
         return None

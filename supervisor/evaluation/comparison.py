@@ -34,7 +34,7 @@ from handoff_queue.supervisor.evaluation.trials import Variant
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswer:
-    """One of the two."""
+    """One of the two compared answers."""
 
     name: str
     status: str
@@ -45,7 +45,7 @@ class ComparedAnswer:
     """The mean of both judges' scores, 1 to 5. None: it was not judged."""
     job_id: str = ""
     is_cut: bool = False
-    """Its money was spent."""
+    """True if it ran out of budget."""
     is_unanswered: bool = False
 
 
@@ -114,7 +114,7 @@ def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
 
 
 def _prices(one: ComparedAnswer, other: ComparedAnswer) -> tuple[str, tuple[float, float]]:
-    """In the measure that both have: money, or tokens where a price is not known or is nothing."""
+    """Return the costs in a unit that both have: money, or tokens if a price is unknown or zero."""
     if one.took.cost_usd and other.took.cost_usd:
         return "money", (one.took.cost_usd, other.took.cost_usd)
     return "tokens", (one.took.tokens, other.took.tokens)
@@ -134,8 +134,11 @@ class ComparisonRun:
     _results: dict[str, JobResult] = field(default_factory=dict)
 
     def run(self) -> Comparison:
-        """Raises: UserError, StoreUnavailable: as `JobRunner.run`. UserError, too, where there
-        was no money for both.
+        """Run both jobs and the judge.
+
+        Raises:
+            UserError: as `JobRunner.run`, or the budget did not suffice for both jobs.
+            StoreUnavailable: as `JobRunner.run`.
         """
         self.runner.add(errand for _, errand in self.errands)
         self._collect()

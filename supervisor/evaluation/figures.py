@@ -22,18 +22,18 @@ from handoff_queue.supervisor.lifecycle.gates import vetoes_of
 
 
 def times(more: float, less: float) -> str:
-    """`5.2 times`; of nothing there is no quotient."""
+    """Return `5.2 times`, or a text without a quotient if `less` is zero."""
     return f"{more / less:.1f} times" if less else "many times"
 
 
 Z95 = 1.959963984540054
 """The normal distribution's 97.5 % point: two-sided 95 %."""
 DRAWS = 2_000
-"""Of the bootstrap: an end of the interval then moves by about a hundredth of its width from
-seed to seed.
+"""Draws of the bootstrap. An end of the interval then moves by about a hundredth of its width
+between seeds.
 """
 _SEED = 20_261_122
-"""The same figures twice give the same interval twice."""
+"""A fixed seed, so that the same figures give the same interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Estimate:
 
 
 def rate(good: int, n: int) -> Estimate | None:
-    """The share of n trials that went well; None: there were none.
+    """Return the share of good trials; None without trials.
 
     Raises:
-        ValueError: more went well than there were, or less than none.
+        ValueError: `good` is negative or larger than `n`.
     """
     if not 0 <= good <= n:
         raise ValueError(f"{good} of {n}")
@@ -65,8 +65,11 @@ def rate(good: int, n: int) -> Estimate | None:
 
 
 def mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
-    """The mean of all values. `groups`: those of one request together. None: there are none.
-    Of one group nothing is known but itself: its interval is a point.
+    """Return the mean of all values, or None without values. The interval of a single group is a
+    point.
+
+    Args:
+        groups: the values of each request.
     """
     filled = [group for group in groups if group]
     if not filled:
@@ -91,7 +94,7 @@ class ResourceUse:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
-    """None: a price is not known."""
+    """None if a price is unknown."""
     wall_s: float = 0.0
     """Seconds from submission to the end."""
     own_s: float = 0.0
@@ -132,7 +135,7 @@ def took_together(parts: Iterable[ResourceUse]) -> ResourceUse:
 
 
 def text_of(result: JobResult) -> str:
-    """The answer as its user gets it; a value of a form as JSON. Empty: there is none."""
+    """Return the answer as its user gets it, with a form as JSON; '' if there is none."""
     if result.answer is None:
         return ""
     return (
@@ -158,7 +161,9 @@ def faults_of(result: JobResult, gates: Gates | None) -> tuple[str, ...]:
 
 
 def is_cut(result: JobResult) -> bool:
-    """Whether it ran out of money or tokens: it says nothing about the quality of its mode then."""
+    """Return whether the job ran out of money or tokens. Such a job says nothing about the quality
+    of its mode.
+    """
     return any(
         one["stop_reason"] in (StopReason.JOB_BUDGET, StopReason.DAY_BUDGET)
         for one in result.results

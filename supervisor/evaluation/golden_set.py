@@ -29,7 +29,7 @@ LONGEST_REFERENCE = 10_000
 
 
 class GoldenCase(BaseModel):
-    """One request of a golden set."""
+    """A request of a golden set."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -38,9 +38,9 @@ class GoldenCase(BaseModel):
     docs: str | None = None
     """A folder or a file, from where the golden set lies."""
     kind: Annotated[str, StringConstraints(min_length=1, max_length=40)] | None = None
-    """What sort of request it is; rates are given by it, too."""
+    """Kind of the request. The report has a rate for each kind."""
     gates: Gates | None = None
-    """What code checks in the answer as it leaves. The job is never told."""
+    """Gates that the delivered answer is checked against. The job does not know them."""
     rubric: Rubric | None = None
     """Criteria of the judge. None: no judge."""
     reference: (

@@ -23,12 +23,12 @@ class EvaluationBudget:
     """
 
     total: int | None = None
-    """None: as much as they like."""
+    """Whole budget; None: no limit."""
     slots: int = 1
     """Jobs at once."""
     spent: int = 0
     aside: Mapping[str, int] = field(default_factory=dict)
-    """By job."""
+    """Reserved amounts by job."""
 
     @property
     def left(self) -> int | None:
@@ -49,7 +49,11 @@ class EvaluationBudget:
         return max(0, min(self.left, (self.total - self.spent) // self.slots))
 
     def began(self, job: str, limit: int | None) -> EvaluationBudget:
-        """`limit`: None sets nothing aside."""
+        """Return the budget after the start of a job.
+
+        Args:
+            limit: None reserves nothing.
+        """
         return (
             self
             if self.total is None or limit is None
@@ -57,7 +61,11 @@ class EvaluationBudget:
         )
 
     def ended(self, job: str, cost: int | None) -> EvaluationBudget:
-        """`cost`: None is not known, and then its whole limit counts."""
+        """Return the budget after the end of a job.
+
+        Args:
+            cost: None if unknown; then its whole limit counts.
+        """
         rest = {name: limit for name, limit in self.aside.items() if name != job}
         return replace(
             self, aside=rest, spent=self.spent + (self.aside.get(job, 0) if cost is None else cost)
@@ -100,7 +108,7 @@ class JobRunner:
         self.waiting.extend(errands)
 
     def add_next(self, errand: EvaluationJob) -> None:
-        """Before all that wait."""
+        """Add a job before all waiting jobs."""
         self.waiting.appendleft(errand)
 
     def run(self) -> Iterator[tuple[EvaluationJob, JobResult]]:
@@ -155,10 +163,10 @@ class JobRunner:
         return [job_id for job_id in self.running if job_id not in going_on]
 
     def _there(self, errand: EvaluationJob) -> JobSubmitted | None:
-        """The job of an earlier run of the same name; None: there is none yet.
+        """Return the job of an earlier run of the same name; None if there is none yet.
 
         Raises:
-            UserError: it is about something else.
+            UserError: that job has another request.
         """
         first = self.jobs.store.journal.first_events([errand.job_id]).get(errand.job_id)
         if not isinstance(first, JobSubmitted):

@@ -1,5 +1,5 @@
-"""What many outcomes come to: a row for each way, the rates of each kind of request, and one
-sentence of advice. Pure.
+"""Summary of outcomes: a row for each variant, the rates of each kind of request, and one sentence
+of advice. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONCLUSIVE = "beyond chance (95 %)"
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """One way, over all requests that were not cut."""
+    """Results of one variant over all requests that were not cut short."""
 
     variant: Variant
     trials: int
@@ -30,13 +30,13 @@ class SummaryRow:
     """Trials that were cut short, in addition. Their money was spent."""
     passed: int
     passing: Estimate | None
-    """None: there were no trials."""
+    """Share of passing trials; None without trials."""
     score: Estimate | None
     """The judge's score, 1 to 5. None: nothing was judged."""
     unjudged: int
     """Answers whose judge failed."""
     took: ResourceUse
-    """All of its trials together, cut ones included; without the judge."""
+    """Resources of all its trials, including trials that were cut short, without the judge."""
 
     @property
     def tokens(self) -> float:

@@ -26,11 +26,11 @@ from handoff_queue.supervisor.workflows import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way of doing requests."""
+    """A way to do requests: a mode and a model."""
 
     mode: Mode
     model: str | None = None
-    """None: as the workers' settings say."""
+    """None: the model in the workers' settings."""
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One request, done once in one way."""
+    """A request that runs once in one variant."""
 
     case: GoldenCase
     variant: Variant
@@ -81,7 +81,7 @@ class TrialOutcome:
     """Reasons why it did not pass; empty: it passed."""
     took: ResourceUse
     is_cut: bool = False
-    """Its money was spent: it is counted neither way."""
+    """True if it ran out of budget. It then counts as neither passed nor failed."""
     scores: tuple[Score, ...] = ()
     judged_by: str | None = None
     """The judge's job. None: there was none."""
@@ -93,7 +93,7 @@ class TrialOutcome:
 
     @property
     def score(self) -> float | None:
-        """None: it was not judged, or the judge failed."""
+        """Return the score; None if it was not judged, or the judge failed."""
         return mean_of(self.scores)
 
 
@@ -102,7 +102,7 @@ class EvaluationPlan:
     """The cases, variants and number of trials of an evaluation."""
 
     name: str
-    """Of the run: the same name, and the same set, find the jobs that there are."""
+    """Name of the run. The same name with the same set continues an earlier run."""
     cases: Sequence[GoldenCase]
     variants: Sequence[Variant]
     repeat: int = 1
@@ -112,7 +112,7 @@ class EvaluationPlan:
     """Documents of the cases, by `docs`. Each folder is read once for all its jobs."""
     limits: JobLimits = field(default_factory=JobLimits)
     judging: AnswerJudge | None = None
-    """None: nothing is judged."""
+    """None: no judge."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -129,7 +129,7 @@ class EvaluationPlan:
 
     @property
     def judgements(self) -> int:
-        """At most."""
+        """Return the maximum number of judgements."""
         return sum(self.is_judged(trial) for trial in self.trials)
 
     def is_judged(self, trial: Trial) -> bool:
@@ -168,7 +168,7 @@ class Evaluation:
     _cut_judges: int = 0
 
     def outcomes(self) -> Iterator[TrialOutcome]:
-        """Each as it is complete, the judge's scores included.
+        """Yield each outcome when it is complete, including the judge's scores.
 
         Raises:
             UserError, StoreUnavailable: as `JobRunner.run`.

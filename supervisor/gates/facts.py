@@ -34,10 +34,10 @@ MOST_FACTS = 2_000
 claims of one kind, for seconds at worst.
 """
 MOST_PROBLEMS = 10
-"""Told at once."""
+"""Problems that are reported at once."""
 LONGEST_CELL = 500
 MOST_READING_S = 10.0
-"""Of a SQLite file: a plain table of a few thousand rows takes milliseconds."""
+"""Seconds to read a SQLite file. A plain table of a few thousand rows takes milliseconds."""
 _MAGIC = b"SQLite format 3\0"
 _NEEDED = ("subject", "attribute", "value")
 _OTHERS = ("unit", "date", "source")
@@ -253,7 +253,9 @@ def _there(
 
 
 def _may_read(table: str) -> Any:
-    """Nothing but columns of that table: no function, no other table, no write."""
+    """Return an authorizer that only allows reads of that table's columns: no function, no other
+    table, no write.
+    """
 
     def allowed(
         action: int, of: str | None, _column: str | None, _database: str | None, _by: str | None

@@ -27,12 +27,19 @@ class FieldsFile:
     """Values in JSON's types: a date is a text."""
 
     def where(self, place: Sequence[str]) -> str:
-        """`FILE:LINE` of what lies there: keys, and numbers from 0, from the outside inwards."""
+        """Return `FILE:LINE` of the value at a place: keys, and numbers from 0, from the outside
+        inwards.
+        """
         return f"{self.file}:{line_at(self.root, place)}"
 
 
 def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
-    """Raises: UserError: not there, too large, or no plain YAML of fields; with file and line."""
+    """Read the fields of a file.
+
+    Raises:
+        UserError: the file is missing, too large, or not plain YAML with fields; with file and
+            line.
+    """
     fields = f"fields, one a line: {', '.join(such_as)}"
     root = tree_in(
         file, MOST_BYTES, "an answer is held against every line of it: keep what matters", fields

@@ -26,15 +26,19 @@ _MOST_TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class GateSet:
-    """All that an answer is held against by code."""
+    """All checks of an answer by code."""
 
     gates: Gates
     facts: FactTable | None = None
 
 
 def gates_in_file(file: Path) -> GateSet:
-    """Raises: UserError: not there, too large, no plain YAML, gates that nothing could pass,
-    or facts that cannot be read.
+    """Read gates from a file.
+
+    Raises:
+        UserError: the file is missing, too large, or not plain YAML; no answer could pass the
+            gates; or
+            the facts cannot be read.
     """
     said = fields_in(file, (*Gates.model_fields, FACTS))
     return gates_in(said.values, said.where, file.parent)

@@ -18,11 +18,13 @@ write it.
 def rows_in(
     path: Path, text: str, delimiter: str, taken: Collection[str] = ()
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows that are not blank, each with the line that it ends in. `taken`: names that no
-    column may have.
+    """Yield the rows that are not blank, each with the line of its end.
+
+    Args:
+        taken: names that no column may have.
 
     Raises:
-        UserError: a header or a row that is broken; the first one.
+        UserError: the first broken header or row.
     """
     first = text.partition("\n")[0]
     if delimiter not in first and ";" in first and delimiter == ",":

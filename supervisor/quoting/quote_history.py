@@ -24,7 +24,9 @@ from handoff_queue.supervisor.quoting.simulation import (
 
 
 def quote_as_json(quote: Quote) -> dict[str, Any]:
-    """`{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`; null: not known."""
+    """Return `{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`; null:
+    unknown.
+    """
 
     def both(one: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
         return (

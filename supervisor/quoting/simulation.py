@@ -26,11 +26,11 @@ many are steady).
 """
 FEWEST_DRAWS = 12
 LEVEL = 0.91
-"""Of the latest quotes, that `most` would have held for: a little more than nine of ten,
-because few are known.
+"""Part of the latest quotes for which `most` would have been right: a little more than nine of ten,
+because few quotes are known.
 """
 FEWEST_SCORES = 12
-"""Below that it cannot be said what nine of ten are (11 is the least for LEVEL)."""
+"""Least number of scores for this level (the minimum for LEVEL is 11)."""
 COLD = 1.5
 """Factor of `most` until enough quotes are known."""
 
@@ -73,7 +73,12 @@ class RemainingWork:
 def quote_of(
     work: RemainingWork, past: CostHistory, spent_microusd: int | None, spent_s: float, seed: str
 ) -> Quote:
-    """`spent_...`: before the first step. The same `seed` gives the same quote."""
+    """Return a quote. The same `seed` gives the same quote.
+
+    Args:
+        spent_microusd: spending before the first step; None if unknown.
+        spent_s: seconds before the first step.
+    """
     everybody = [sample for samples in past.samples.values() for sample in samples]
     who = {name for name, _ in work.steps.values()} | {*work.then}
     samples = {name: past.samples.get(name) or everybody for name in who}
@@ -117,7 +122,7 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore |
 def _draw(
     work: RemainingWork, samples: Mapping[str, Sequence[CostSample]], dice: Random
 ) -> tuple[float | None, float]:
-    """One way that it could go: micro-dollars and seconds, with as many slots as it needs."""
+    """Simulate the work once: micro-dollars and seconds, with unlimited slots."""
     ends: dict[StepId, float] = {}
     cost: float | None = 0.0
     for step_id, (name, depends_on) in work.steps.items():

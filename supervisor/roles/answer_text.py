@@ -1,4 +1,4 @@
-"""What all roles' readings share: how an answer is parsed, and the forms that models give to names."""
+"""Common parts of the roles' answer formats: parsing, and the forms of names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _Answer = TypeVar("_Answer", bound=LenientAnswer)
 
 
 def parse(kind: type[_Answer], text: str) -> _Answer:
-    """The answer in a final text.
+    """Return the answer in a final text.
 
     Raises:
-        NotAcceptable: no JSON object, or its fields are not those of the schema.
+        InvalidAnswer: no JSON object, or its fields are not those in the schema.
     """
     value = json_object_in(text)
     if value is None:
@@ -35,14 +35,14 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
 
 
 def name_of(text: str) -> str:
-    """`Step 1: Compare!` -> `step_1_compare`: ids are read leniently, but the same way
-    wherever they occur.
+    """Return a name as an id: `Step 1: Compare!` -> `step_1_compare`. Ids are read leniently, and
+    the same way everywhere.
     """
     name = re.sub(r"[^a-z0-9_-]+", "_", text.strip().lower()).strip("_-")
     return (name if name[:1].isalpha() else f"s{name}")[:LONGEST_NAME]
 
 
 def clip(text: str, most: int) -> str:
-    """At most this many characters, and it shows when some are missing."""
+    """Return at most this many characters, with a mark if some are missing."""
     text = text.strip()
     return text if len(text) <= most else text[: most - 4].rstrip() + " ..."

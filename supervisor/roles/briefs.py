@@ -91,7 +91,11 @@ def plan_brief(
     rejected: Sequence[RejectedPlanBrief] = (),
     known: JobContext = JobContext(),
 ) -> str:
-    """The planner's first job. `rejected`: plans that the user did not want, the latest last."""
+    """Return the planner's brief.
+
+    Args:
+        rejected: plans that the user rejected, the latest last.
+    """
     job = f"Make the plan for the request below, with at most {max_steps} steps."
     if known.given:
         job += " The known results are there already, and in your context: a step that needs one names its id in `depends_on`."
@@ -108,7 +112,7 @@ def plan_brief(
 def route_brief(
     request: str, candidates: Sequence[Candidate], known: JobContext = JobContext()
 ) -> str:
-    """The router's job."""
+    """Return the router's brief."""
     job = "Decide who gets the request below: one specialist, who does all of it alone, or a team with a plan."
     if known.given:
         job += " The known results are there already: whoever gets the request has them."
@@ -122,10 +126,11 @@ def needs_brief(
     candidates: Sequence[Candidate] = (),
     room: int = 0,
 ) -> str:
-    """The planner's second job: what steps asked for, by step. Their results so far come as
-    the handoff's context.
+    """Return the planner's second brief: the steps' questions. Their results so far are the
+    handoff's context.
 
-    `room`: how many steps may be added, for `candidates`.
+    Args:
+        room: number of steps that may be added, for `candidates`.
     """
     asked: list[JsonValue] = [
         {"step": step, "needs": clip(need, MAX_NEED_CHARS)} for step, need in sorted(needs.items())
@@ -149,9 +154,13 @@ def replan_brief(
     left: int,
     known: JobContext = JobContext(),
 ) -> str:
-    """The replanner's job. `standing`: how each step stands, in a word; `news`: those whose
-    results are new; `most`: steps that it may add; `left`: how often the plan can still be
-    changed, this time included.
+    """Return the replanner's brief.
+
+    Args:
+        standing: state of each step, in a word.
+        news: steps with new results.
+        most: number of steps that it may add.
+        left: number of changes of the plan that are left, including this one.
     """
     again = (
         "this is the last time that it can be changed"
@@ -253,7 +262,7 @@ def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[Jso
 
 
 def _whole(plan: Plan) -> JsonValue:
-    """With all that it says, in the words of plans; tasks are cut where they are very long."""
+    """Return the whole plan in its JSON form; very long tasks are cut."""
     said: dict[str, JsonValue] = plan.model_dump(
         mode="json", exclude_defaults=True, exclude={"steps": True}
     )
@@ -267,8 +276,8 @@ def _whole(plan: Plan) -> JsonValue:
 
 
 def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:
-    """The job, each list that is not empty, the request. A list gives way to the request, its
-    end first.
+    """Return the job, each list that is not empty, and the request. Lists are cut at their end so
+    that the request fits.
     """
     shown = clip(request, MAX_REQUEST_CHARS)
     above = [job]

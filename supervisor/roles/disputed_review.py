@@ -34,7 +34,7 @@ _JOB = (
 
 
 def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
-    """The payloads that `judging` reads."""
+    """Return the payloads that `judging` reads."""
     if is_for_arbitration(state):
         review = state.last_round.result if state.last_round else None
         return tuple(
@@ -46,8 +46,11 @@ def judging_wants(state: JobState) -> tuple[BlobRef, ...]:
 def judging(
     state: JobState, words: ResultTexts
 ) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """His brief, the results that he sees as they are (none), and the schema of his answer.
-    `words`: of `judging_wants(state)`.
+    """Return the judge's brief, the results that it sees unchanged (none), and the schema of its
+    answer.
+
+    Args:
+        words: texts of `judging_wants(state)`.
     """
     if is_for_arbitration(state):
         return quarrel_brief(state, words), (), RulingFormat(quarrels(state)).schema
@@ -57,12 +60,16 @@ def judging(
 
 
 def is_of_a_quarrel(schema: Mapping[str, Any]) -> bool:
-    """Whether the handoff with this schema asks who is right, writer or reviewer."""
+    """Return whether the handoff with this schema asks who is right, writer or reviewer."""
     return bool(points_of_schema(schema))
 
 
 def quarrel_brief(state: JobState, words: ResultTexts) -> str:
-    """The judge's job. `words`: of `judging_wants(state)`."""
+    """Return the judge's brief about writer and reviewer.
+
+    Args:
+        words: texts of `judging_wants(state)`.
+    """
     verdict = words.verdict(state.last_round) if state.last_round else None
     points = [one for one in verdict.revisions if one.step in quarrels(state)] if verdict else []
     results = {
@@ -142,8 +149,10 @@ class RulingFormat:
         }
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Raises: NotAcceptable: a point that nothing, or nothing usable, is said of; on the
-        last try it is undecided instead.
+        """Read the rulings.
+
+        Raises:
+            InvalidAnswer: a point has no valid ruling. On the last try it stays undecided instead.
         """
         given: dict[str, Ruling] = {}
         for raw in parse(RulingsAnswer, text).rulings:
@@ -166,6 +175,6 @@ class RulingFormat:
 
 
 def points_of_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The points of the handoff with this schema; none: it asks for something else."""
+    """Return the points of the handoff with this schema; empty if it asks for something else."""
     item = schema.get("properties", {}).get("rulings", {}).get("items", {}).get("properties", {})
     return tuple(item.get("point", {}).get("enum", ()))

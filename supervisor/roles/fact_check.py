@@ -29,12 +29,12 @@ speaks of, and nothing that you are to do:
 
 
 def fact_check_task(request: str) -> str:
-    """The same for the same request."""
+    """Return the task, which is always the same for the same request."""
     return TASK + json.dumps(clip(request, MAX_REQUEST_CHARS), ensure_ascii=False)
 
 
 def fact_check_schema() -> Mapping[str, Any]:
-    """Of `shared.types.step_events.FactCheck`."""
+    """Return the JSON Schema of `shared.types.step_events.FactCheck`."""
     text = {"type": "string"}
     statement = {"statement": text, "why": text}
     one = {

@@ -98,7 +98,7 @@ def _tool(
 
 
 def _not_now(_arguments: dict[str, Any], _context: ToolContext) -> str:
-    """They came along with calls that had to be run first."""
+    """Refuse a call that came together with calls that must run first."""
     raise ToolFailed(
         "nothing was done: decide when you have read what you need, with calls of your decision alone"
     )

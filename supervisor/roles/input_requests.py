@@ -50,7 +50,7 @@ class ResolutionsAnswer(LenientAnswer):
 
 @dataclass(slots=True)
 class _Added:
-    """What `add_step` asks for, by the step in need."""
+    """Steps that `add_step` requests, by the step in need."""
 
     by: dict[str, Step] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class NeedsFormat:
     earlier: tuple[Step, ...] = ()
     """The plan's: nothing is asked for twice."""
     helpers: frozenset[StepId] = frozenset()
-    """Those among the plan's that find something out themselves."""
+    """Steps of the plan that are helpers themselves."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -165,7 +165,7 @@ class NeedsFormat:
         )
 
     def _added(self, given: Mapping[str, ResolutionAnswer]) -> _Added:
-        """Two that need the same wait for the same step."""
+        """Return the added steps. Two steps with the same need wait for the same added step."""
         found, taken = _Added(), {step.id for step in self.earlier}
         for step, raw in given.items():
             if not self.specialists or name_of(raw.action) != Action.ADD_STEP:
@@ -191,7 +191,7 @@ class NeedsFormat:
         return found
 
     def _there(self, found: _Added, raw: ResolutionAnswer) -> str:
-        """A specialist who is there."""
+        """Return a served specialist."""
         name = name_of(raw.specialist or "-")
         if name in self.specialists:
             return name
@@ -201,7 +201,7 @@ class NeedsFormat:
         return all_rounder(self.specialists)
 
     def _without_repeats(self, found: _Added) -> None:
-        """Nor more than there is room for."""
+        """Remove repeated steps, and steps beyond the limit."""
         needy = {helper.id: step for step, helper in found.by.items()}
         for one in repeats_in(tuple(found.by.values()), self.earlier):
             step = needy[one.step]
@@ -256,7 +256,9 @@ def _free_id(step: str, taken: set[StepId]) -> StepId:
 
 
 def _gives_up(raw: ResolutionAnswer) -> bool:
-    """An action that is no known word counts by whether there is an answer."""
+    """Return whether the step is abandoned. With an unknown action the answer decides: an empty
+    answer means yes.
+    """
     return name_of(raw.action) == Action.GIVE_UP or (
         name_of(raw.action) != Action.ANSWER and not _answer_in(raw)
     )

@@ -29,7 +29,7 @@ _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
 
 
 def judge_brief(conflicts: Conflicts) -> str:
-    """The judge's job: claims that can't all be right, and the quotes behind them."""
+    """Return the judge's brief: contradicting claims, and their quotes."""
     return "\n".join([_JOB, *(_line(conflict) for conflict in show_conflicts(conflicts))])
 
 
@@ -150,7 +150,7 @@ def reading_of(conflicts: Conflicts) -> JudgeFormat:
 
 
 def reading_again(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeFormat:
-    """The reading whose schema stands in a handoff: of the conflicts that it asks about."""
+    """Return the answer format with the schema of a handoff, for the conflicts that it asks about."""
     item = (
         schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
     )
@@ -170,7 +170,7 @@ def _line(conflict: Conflict) -> str:
 
 
 def show_claim(claim: Claim) -> JsonValue:
-    """A claim and the quotes behind it, as the judge sees them."""
+    """Return a claim and its quotes as the judge sees them."""
     evidence: list[JsonValue] = [
         {"source": source.source, "quote": clip(source.quote, MOST_TEXT_CHARS)}
         for source in claim.sources[:MOST_SOURCES]

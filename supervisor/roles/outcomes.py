@@ -182,7 +182,7 @@ def _plan(result: HandoffResult) -> Plan | None:
 def _resolved(
     state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, words: ResultTexts
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
-    """The event, and the plan's payload if there is a new one."""
+    """Return the event, and the plan's payload if there is a new plan."""
     said, steps = dict[StepId, Resolution](), [StepId(step) for step in asked]
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
@@ -267,7 +267,9 @@ def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ..
 
 
 def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
-    """The results of the rounds that sent something back, since the submission or the latest retry."""
+    """Return the results of the reviews that sent work back since the submission or the latest
+    retry.
+    """
     return tuple(review.result for review in state.rounds_now if review.result and review.steps)
 
 

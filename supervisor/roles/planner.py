@@ -50,7 +50,11 @@ class JoinAnswer(LenientAnswer):
     must: list[str] = Field(default_factory=list)
 
     def join(self) -> Join | None:
-        """None: nothing but what holds for every fan-in. Raises: ValidationError."""
+        """Return the join, or None if it has no special condition.
+
+        Raises:
+            ValidationError: the join is invalid.
+        """
         if not self.enough and not self.within_s:
             return None
         must = tuple(dict.fromkeys(StepId(name_of(raw)) for raw in self.must))
@@ -254,7 +258,9 @@ def _for_those_there(
 
 
 def _synthesis_of(text: str | None) -> Synthesis:
-    """Anything unclear is `merge`: it costs no call, and with a single sink it makes no difference."""
+    """Return the method of synthesis. An unclear value means `merge`, which costs no call, and
+    makes no difference with a single sink.
+    """
     return (
         Synthesis.RECONCILE
         if (text or "").strip().lower() == Synthesis.RECONCILE

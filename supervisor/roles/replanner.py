@@ -51,7 +51,7 @@ class Decision(StrEnum):
     GO_ON = "go_on"
     """The plan stands."""
     FINALIZE = "finalize"
-    """Nothing that has not begun is needed any more."""
+    """No further step is needed."""
 
 
 class DecisionAnswer(LenientAnswer):
@@ -96,7 +96,7 @@ class _Asked:
     notes: list[str] = field(default_factory=list)
 
     def steps(self, plan: Plan) -> list[Step]:
-        """All of the plan, as it would be."""
+        """Return all steps of the changed plan."""
         changed = {step.id: step for step in self.change}
         return [
             *(changed.get(step.id, step) for step in plan.steps if step.id not in self.drop),
@@ -147,7 +147,11 @@ class PatchFormat:
         return all(is_handoff_tool(str(call.get("name"))) for call in calls)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (a word that is none of the two is no decision, however often)
-        """Raises: NotAcceptable: neither of the two words."""
+        """Read a decision in words.
+
+        Raises:
+            InvalidAnswer: neither of the two words, also on the last try.
+        """
         answer = parse(DecisionAnswer, text)
         try:
             decision = Decision(name_of(answer.decision))
@@ -184,7 +188,11 @@ class PatchFormat:
         return _read(_patch(asked, repeats), asked.notes)
 
     def _take(self, asked: _Asked, name: str, arguments: Any) -> None:
-        """One call. Raises: ValidationError."""
+        """Take one call.
+
+        Raises:
+            ValidationError: the arguments are invalid.
+        """
         asked.whys |= dict.fromkeys(filter(None, [WhyAnswer.model_validate(arguments).why.strip()]))
         if name == DROP:
             asked.drop.append(StepId(name_of(DropAnswer.model_validate(arguments).step)))
@@ -226,7 +234,7 @@ class PatchFormat:
         asked.change.append(Step(**made | {"join": before.join if is_joined_as_before else None}))
 
     def _there(self, asked: _Asked, name: str) -> str:
-        """A specialist who is there."""
+        """Return a served specialist."""
         if name in self.specialists:
             return name
         asked.notes.append(

@@ -67,9 +67,12 @@ class RouteFormat:
         }
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Raises: NotAcceptable: neither of the two ways, or alone with a specialist that does
-        not exist; on the last try the generalist takes it instead. A team's plan names its
-        specialists itself.
+        """Read a route. A team's plan names its specialists later.
+
+        Raises:
+            InvalidAnswer: neither of the two routes, or an unknown specialist alone. On the last
+                try the
+                generalist takes the request instead.
         """
         answer = parse(RouteAnswer, text)
         team, notes = _way_of(answer.route) is RouteChoice.TEAM, tuple[str, ...]()

@@ -54,15 +54,15 @@ def can_not_both_be_right(one: Statement, other: Statement) -> bool:
 
 
 MOST_STATEMENTS = 500
-"""That are held against each other, the first of a job's: with as many, all of one kind, it
+"""Statements of a job that are compared, from the first on. With so many similar statements it
 takes about a second.
 """
 
 
 def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
-    """The conflicts among these claims, in their order, and how many claims were too many to
-    be looked at. Claims that are drawn into the same dispute stand in one; a claim that
-    another result carries on is one claim.
+    """Return the conflicts among these claims, in order, and the number of claims beyond the limit.
+
+    Claims of the same dispute are in one conflict. A claim that another result adopts counts once.
     """
     known: dict[str, Claim] = {}
     for claim in claims:
@@ -116,8 +116,8 @@ _MOST_SHOWN_CHARS = 300
 
 
 def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
-    """A sentence for each claim that contradicts the facts: the claim, the fact, and where
-    that is from.
+    """Return a sentence for each claim that contradicts the facts: the claim, the fact, and its
+    source.
     """
     known = list({claim.id: claim for claim in claims if claim.is_comparable}.values())
     wrong = [
@@ -140,7 +140,7 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
 def find_contradicted_claims(
     claims: Iterable[Claim], table: FactTable
 ) -> Iterator[tuple[Claim, tuple[KnownFact, ...]]]:
-    """Each claim that can't be right, with the facts that say so."""
+    """Yield each claim that contradicts the facts, with these facts."""
     said = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
     known = _by_matter(table.facts) if said else {}
     read: dict[KnownFact, Statement] = {}

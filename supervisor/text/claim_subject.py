@@ -78,7 +78,7 @@ _FLOWS = frozenset(
         "downloads installations registrations births deaths accidents incidents outages downtime rainfall precipitation growth"
     ).split()
 )
-"""What adds up over time: a quarter has its own share of a year's."""
+"""Attributes that add up over time: a quarter has a share of its year's amount."""
 _PER = re.compile(r"\s*\b(?:per|each|every)\s+(hour|day|week|month|quarter|year)\b", re.IGNORECASE)
 _PERIODIC = {
     "hour": "hourly",
@@ -135,7 +135,9 @@ def is_same(one: ClaimSubject, other: ClaimSubject) -> bool:
 
 
 def _same_name(ours: list[str], theirs: list[str]) -> bool:
-    """The same words; initials; or the last ones of the other, as "Curie" is of "Marie Curie"."""
+    """Return whether the names match: the same words, initials, or the last words of the other, as
+    "Curie" for "Marie Curie".
+    """
     if sorted(ours) == sorted(theirs):
         return True
     few, many = sorted((ours, theirs), key=len)
@@ -161,7 +163,7 @@ def _phrased(text: str) -> str:
 
 
 def _turned(text: str) -> str:
-    """ "accuracy on the test set" -> "test set accuracy": the head comes last."""
+    """Return the phrase with its head last: "accuracy on the test set" -> "test set accuracy"."""
     first, *others = re.split(r"\s+(?:of|in|on|at|for|by)(?:\s+|$)", text)
     return " ".join([*reversed(others), first])
 

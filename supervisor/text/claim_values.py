@@ -131,7 +131,9 @@ def agree(one: ClaimValue, other: ClaimValue) -> bool:
 
 
 def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
-    """yes, and "does not support it"; "not supported", and "supported since 2.0"."""
+    """Return whether one value denies the other: yes, and "does not support it"; "not supported",
+    and "supported since 2.0".
+    """
     if plain.yes:
         return other.is_negated
     return not other.is_negated and bool(plain.words) and set(plain.words) <= set(other.words)

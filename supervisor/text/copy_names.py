@@ -8,7 +8,11 @@ _COPY = re.compile(r"(.+)_[0-9]{4,}")
 
 
 def copy_name(step_id: str, number: int) -> str:
-    """`page_0001`. `number`: from 1. The same item has the same name, however many there are."""
+    """Return `page_0001`.
+
+    Args:
+        number: counts from 1. The same item always has the same name.
+    """
     return f"{step_id}_{number:04d}"
 
 

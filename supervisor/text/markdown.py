@@ -20,7 +20,9 @@ def lines_of(text: str) -> list[str]:
 
 
 def blocks_of(text: str) -> list[Token]:
-    """In their order; with the first line and the one behind the last, where they have any."""
+    """Return the blocks in order, with the first line, and the line after the last, if they have
+    any.
+    """
     return _markdown().parse("\n".join(lines_of(text)))
 
 

@@ -18,7 +18,7 @@ _ALONE = re.compile(
     r"required|all|complete|total|number|count)\b",
     re.IGNORECASE,
 )
-"""Said of an attribute, it has one value."""
+"""Words that say that an attribute has one value."""
 _WHOLE = re.compile(r"\b(?:only|solely|exclusively|all|nothing but|just)\b", re.IGNORECASE)
 _NO_PLURAL = frozenset(
     "headquarters series status basis analysis address access class process business species news sales earnings".split()

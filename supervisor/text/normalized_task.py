@@ -170,7 +170,7 @@ _TENSES = {
 _RELATIONS = frozenset("from to into by than before after".split())
 """Words that relate their two sides, which cannot change places."""
 _WAYS = frozenset("up down out into through over under off onto across around along past".split())
-"""Of two tasks that each say where something goes, both must say the same."""
+"""Directions. Two tasks that both have a direction must have the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class NormalizedTask:
     ways: frozenset[str] = frozenset()
     """Directions in it."""
     parts: tuple[TaskPhrase, ...] = ()
-    """Its words without names, as they belong together."""
+    """Its words without names, grouped by phrase."""
 
 
 def wording_of(task: str) -> NormalizedTask:
@@ -225,13 +225,13 @@ def wording_of(task: str) -> NormalizedTask:
 
 
 def _whose(word: str) -> str:
-    """company's, company’s: company."""
+    """Return the word without a possessive: company's, company’s: company."""
     return word.removesuffix("'s").removesuffix("’s")
 
 
 def roots_in(task: str) -> frozenset[str]:
-    """At least those words of its `NormalizedTask` that stand in it as they are: quick, to see which
-    tasks are worth to be brought to one form.
+    """Return the words of the `NormalizedTask` that the text contains unchanged: a quick test which
+    tasks are worth normalizing.
     """
     words = {_whose(word) for word in _WORD.findall(task.casefold())}
     return frozenset(word if word.isdigit() else _root(_NUMBERS.get(word, word)) for word in words)
@@ -245,7 +245,7 @@ def stands_in_it(root: str) -> bool:
 
 
 def _with_not(match: re.Match[str]) -> str:
-    """can't, cannot: can not."""
+    """Return can't, cannot as can not."""
     _, will, shall, other, do = match.groups()
     verb = "will" if will else "shall" if shall else other or do or "can"
     return f"{verb} not"

@@ -114,7 +114,7 @@ def periods_of(text: str) -> tuple[Period, ...]:
 
 
 def are_apart(ours: tuple[Period, ...], theirs: tuple[Period, ...]) -> bool:
-    """Whether no reading of the one has a day in common with one of the other."""
+    """Return whether no possible period of one has a day in common with one of the other."""
     return not any(a[0] <= b[1] and b[0] <= a[1] for a in ours for b in theirs)
 
 

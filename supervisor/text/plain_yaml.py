@@ -19,10 +19,13 @@ from handoff_queue.shared.types.errors import UserError
 
 
 def read_bounded(path: Path, most: int, mend: str) -> bytes:
-    """The content. `mend`: what to do about a file of more than `most` bytes.
+    """Return the content.
+
+    Args:
+        mend: advice for a file of more than `most` bytes.
 
     Raises:
-        UserError: not there, not a regular file (a pipe would never end), unreadable, or too large.
+        UserError: missing, not a regular file (a pipe would never end), unreadable, or too large.
     """
     try:
         if path.exists() and not path.is_file():
@@ -95,11 +98,13 @@ def _composed(path: Path, text: str) -> yaml.Node | None:
 
 
 def fields_of(where: str, node: yaml.Node) -> dict[str, yaml.Node]:
-    """A mapping by its keys as they were typed; values that are left out (`key:`) are left
-    out. `where` begins the error.
+    """Return a mapping by its keys as they were typed, without keys that have no value (`key:`).
+
+    Args:
+        where: beginning of the error.
 
     Raises:
-        UserError: no mapping, or a key that is no word.
+        UserError: not a mapping, or a key that is not a word.
     """
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{where}: must hold fields; write `key: value`, one a line")
@@ -126,7 +131,7 @@ def text_of(where: str, node: yaml.Node) -> str:
 
 
 def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
-    """A list of texts; one text alone is a list of one.
+    """Return a list of texts; a single text is a list with one item.
 
     Raises:
         UserError: something else.
@@ -137,7 +142,11 @@ def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
 
 
 def truth_of(where: str, node: yaml.Node) -> bool:
-    """Raises: UserError: neither true nor false."""
+    """Return a boolean.
+
+    Raises:
+        UserError: neither true nor false.
+    """
     truth = _BOOLEANS.get(node.value.lower()) if isinstance(node, yaml.ScalarNode) else None
     if truth is None:
         raise UserError(f"{where} must be true or false")
@@ -145,10 +154,10 @@ def truth_of(where: str, node: yaml.Node) -> bool:
 
 
 def value_of(where: str, node: yaml.Node) -> Any:
-    """A tree as the value that YAML means by it, in JSON's types: numbers and booleans are such.
+    """Return the value of a tree in JSON's types, with numbers and booleans.
 
     Raises:
-        UserError: what looks like a date or a number and is none.
+        UserError: text that looks like a date or a number but is not valid.
     """
     try:
         value = yaml.constructor.SafeConstructor().construct_document(node)
@@ -182,7 +191,7 @@ def line_at(root: yaml.Node, place: Sequence[str]) -> int:
 
 
 def line_of(node: yaml.Node) -> int:
-    """Counted from 1."""
+    """Return the line, counted from 1."""
     return int(node.start_mark.line) + 1
 
 

@@ -110,7 +110,7 @@ def unit_of(text: str) -> Unit | None:
 
 
 def readings_of(unit: Unit) -> tuple[Unit, ...]:
-    """MB is said of 1,000² bytes and of 1,024²."""
+    """Return the possible units: MB means 1,000² bytes or 1,024²."""
     return (unit, _BINARY[unit]) if unit in _BINARY else (unit,)
 
 
@@ -142,11 +142,12 @@ def _one(text: str) -> Unit:
 
 
 ROUNDED = Fraction(5, 100)
-"""At most, of the value, that rounding explains: 1,024 is `1.0k`, but 2.4 million is not `2
+"""Largest part of the value that rounding may change: 1,024 is `1.0k`, but 2.4 million is not `2
 million`.
 """
 LEAST_DIGITS = 1_000
-"""Of a figure that ends in zeros three digits count at least: `130` is not rounded to tens."""
+"""A figure that ends in zeros has at least three significant digits: `130` is not rounded to tens.
+"""
 ABOUT = Fraction(10, 100)
 """Tolerance of a value that is called approximate."""
 
@@ -215,7 +216,7 @@ class Amount:
 
     value: Fraction
     grain: Fraction
-    """One unit of the last digit that was written."""
+    """One unit of the last written digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +264,8 @@ def are_comparable(one: Quantity, other: Quantity) -> bool:
 
 
 def numbers_in(text: str) -> Iterator[Fraction]:
-    """Every number of a text that stands in digits. One behind a dash is given with and
-    without its sign: `2019-2024` is no debt.
+    """Yield every number in digits. A number after a dash is given with and without its sign:
+    `2019-2024` is not negative.
     """
     for found in _AMOUNT.finditer(squeeze_blanks(text)):
         value = _valued(found).value
@@ -290,7 +291,9 @@ def _readings_of_both(one: Quantity, other: Quantity) -> list[tuple[Quantity, Qu
 
 
 def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
-    """A number without a unit is meant in the other's; a share may be said as 12 % or as 0.12."""
+    """Return the possible quantities. A number without a unit has the other's unit, and a share may
+    be 12 % or 0.12.
+    """
     units: tuple[Unit, ...] = (
         readings_of(quantity.unit) if quantity.unit else (beside or Unit(COUNT),)
     )
@@ -389,7 +392,7 @@ def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Un
 
 
 def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
-    """One amount, or several that are added: "1 h 30 min"."""
+    """Return one amount, or the sum of several: "1 h 30 min"."""
     total: Amount | None = None
     base: Unit | None = None
     rest = text.strip()
@@ -465,7 +468,7 @@ def _valued(found: re.Match[str]) -> Amount:
 
 
 def _in_words(text: str) -> tuple[Amount, str, str] | None:
-    """ "three hundred patients", "a dozen", "half an hour"."""
+    """Return an amount in words: "three hundred patients", "a dozen", "half an hour"."""
     if half := re.match(r"half (?:an?|of an?)\s+", text, re.IGNORECASE):
         return Amount(Fraction(1, 2), Fraction(1, 10)), "", text[half.end() :]
     total = current = grain = 0

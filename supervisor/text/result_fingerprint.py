@@ -43,7 +43,7 @@ class ResultFingerprint:
             else json.dumps(result.output, ensure_ascii=False)
         )
         self.text = MARKER.sub(" ", said)
-        """Without its markers: they name the step."""
+        """Text without markers, because markers name the step."""
 
     @cached_property
     def shingles(self) -> frozenset[tuple[str, ...]]:
@@ -52,7 +52,7 @@ class ResultFingerprint:
 
     @cached_property
     def sentences(self) -> frozenset[tuple[str, ...]]:
-        """Their words in order, without articles."""
+        """Return the words of each sentence in order, without articles."""
         return frozenset(filter(None, map(_words, _SENTENCE_END.split(self.text.casefold()))))
 
     @cached_property
@@ -62,7 +62,7 @@ class ResultFingerprint:
 
     @cached_property
     def marks(self) -> frozenset[str]:
-        """Its names and figures, and the words that turn a statement round."""
+        """Return its names and figures, and the words that can reverse a statement."""
         return find_names(self.whole) | (_letters(self.whole) & _TURNS)
 
     @cached_property
@@ -115,8 +115,8 @@ class EarlierClaims:
 
 
 def _sense(text: str) -> tuple[object, ...]:
-    """What two texts in the same words must have in common to say the same: names, turns, and
-    the order of the words where it matters.
+    """Return the properties that two texts with the same words must share to mean the same: names,
+    relations, and the order of the words where it matters.
     """
     words = _letters(text)
     return find_names(text), words & _TURNS, stems_in(text) if words & _RELATIONS else ()

@@ -9,15 +9,15 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def plain(text: str) -> str:
-    """Fit for a terminal, and for a page."""
+    """Return the text in a form that is safe for a terminal and for a page."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def in_one_line(text: str) -> str:
-    """The same, without its line breaks."""
+    """Return the safe text without line breaks."""
     return " ".join(plain(text).split())
 
 
 def json_for_all(text: str) -> str:
-    """The same JSON, fit for a terminal: these characters stand in it as escapes."""
+    """Return the same JSON with unsafe characters as escapes."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

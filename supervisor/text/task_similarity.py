@@ -43,9 +43,9 @@ class TaskPhrase(NamedTuple):
     "and".
     """
     follows: bool
-    """It belongs to the part before it."""
+    """True if the phrase belongs to the previous one."""
     is_named: bool = False
-    """It has names."""
+    """True if the phrase has names."""
 
 
 def narrows(kept: Collection[str], parts: tuple[TaskPhrase, ...]) -> bool:
@@ -74,7 +74,9 @@ class _Open:
     follows: bool = False
     is_named: bool = False
     leads: bool = False
-    """It begins a sentence with a preposition: "in small towns, ..." is no first of several."""
+    """True if it begins a sentence with a preposition: "in small towns, ..." is not an item of a
+    list.
+    """
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class TaskPhrases:
 
     _parts: list[_Open] = field(default_factory=lambda: [_Open()])
     _is_first: bool = True
-    """Nothing was read yet."""
+    """True before the first word."""
     _listed_from: int | None = None
     """Start of parts that commas divide: they are a list if "and" follows."""
 
@@ -161,7 +163,9 @@ _GRAMMAR = frozenset(
 
 
 def likeness(one: str, other: str) -> float:
-    """0: nothing in common, or they name different things. 1: the shorter one stands in the other."""
+    """Return 0 if nothing is in common or the names differ, up to 1 if the other text contains the
+    shorter one.
+    """
     if find_names(one) != find_names(other):
         return 0.0
     if _is_one_pattern(stems_in(one), stems_in(other)):
@@ -187,7 +191,7 @@ def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
 
 
 def find_names(text: str) -> frozenset[str]:
-    """Figures, and words with a capital that does not begin a sentence."""
+    """Return figures, and words with a capital that does not begin a sentence."""
     found, last, end = set(), "", 0
     for match in _WORD.finditer(text):
         word, last = match[0], text[end : match.start()].rstrip()[-1:] or last

@@ -37,7 +37,7 @@ class TracedJob:
     report: JobResult
     timeline: Timeline
     story: Sequence[tuple[float, str]] = ()
-    """Its events, in words, with their time in Unix seconds."""
+    """Events in words, with their time in Unix seconds."""
     turns: Mapping[HandoffId, Sequence[Checkpoint]] = field(default_factory=dict)
     """Turns that the store still has."""
 
@@ -140,7 +140,7 @@ def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, 
 
 
 def tree_of(jobs: Mapping[JobId, TracedJob], job_id: JobId) -> list[TracedJob]:
-    """A job, and those below it, each once, after the one whose step it does."""
+    """Return a job and its child jobs, each once, after the job whose step it does."""
     found: dict[JobId, TracedJob] = {}
 
     def add(one: JobId) -> None:

@@ -23,7 +23,7 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True, slots=True)
 class TimelineBar:
-    """One handoff. Times are Unix seconds by Redis's clock; None: not yet, or never."""
+    """A handoff. Times are Unix seconds by Redis's clock; None: not yet, or never."""
 
     handoff_id: HandoffId
     step_id: StepId
@@ -36,7 +36,7 @@ class TimelineBar:
     issued_at: float
     began_at: float | None
     ended_at: float | None
-    """Or given up."""
+    """End of the handoff, or time of its abandonment."""
     after: tuple[HandoffId, ...]
     """Handoffs that had to end before it could be issued."""
     payload: str
@@ -55,7 +55,7 @@ class TimelineBar:
     turns: int
     tokens: int
     usd: float | None
-    """None: a price is not known."""
+    """None if a price is unknown."""
     at_most: bool
     """True if its figures are an upper bound, because a call was cut off."""
     child: JobId | None
@@ -64,7 +64,7 @@ class TimelineBar:
     """True if the job would have ended sooner without it."""
 
     def worked_s(self, now: float) -> float:
-        """Seconds in which a process had it, so far."""
+        """Return the seconds with a claim, so far."""
         return sum(stint.lasted_s(now) for stint in self.stints)
 
     def waited_s(self, now: float) -> float:
@@ -224,7 +224,7 @@ def _given_up(bar: TimelineBar, at: float) -> TimelineBar:
 
 
 def _stints(standing: HandoffStanding) -> tuple[PastClaim, ...]:
-    """The last one too: it holds, or has ended with a result."""
+    """Return all claims, including the one that holds or that ended with a result."""
     began_at = (
         standing.claimed_at
         if standing.stints or standing.claimed_at is not None

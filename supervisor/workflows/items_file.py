@@ -19,18 +19,18 @@ MOST_BYTES = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """One of the two is empty."""
+    """Lines or rows; the other is empty."""
 
     lines: tuple[str, ...] = ()
     rows: tuple[Mapping[str, str], ...] = ()
 
 
 def read_items(path: Path) -> Items:
-    """Rows of a .csv or .tsv with a header, lines of any other text. Blank ones are left out.
+    """Return the rows of a .csv or .tsv with a header, or the lines of any other text, without
+    blank ones.
 
     Raises:
-        UserError: unreadable, too large, no text, nothing in it, too much in it; a header or a
-        row that is broken.
+        UserError: unreadable, too large, not text, empty, or with a broken header or row.
     """
     data = read_bounded(path, MOST_BYTES, "split it, and give each part to its own job")
     try:

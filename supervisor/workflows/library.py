@@ -41,7 +41,7 @@ def built_in_workflows() -> list[Workflow]:
 
 
 def _files_of(folder: Path) -> dict[str, Path]:
-    """Workflows' files by name, unread."""
+    """Return the files of workflows by name, unread."""
     paths = [path for path in files_with_suffix(folder, _SUFFIXES) if not path.name.startswith(".")]
     found: dict[str, Path] = {}
     for path in paths:

@@ -1,6 +1,4 @@
-"""From a YAML file to a Workflow: everything that can be wrong with it before there is a job
-is found here.
-"""
+"""Parser of workflow files. It finds every fault that can be found before there is a job."""
 
 from __future__ import annotations
 
@@ -274,7 +272,11 @@ def _after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review"] | N
 
 
 def _check_review(workflow: Workflow) -> None:
-    """Raises: UserError: a step waits for the review of a workflow that has none."""
+    """Check the steps that wait for a review.
+
+    Raises:
+        UserError: a step waits for the review of a workflow without one.
+    """
     step = next((step for step in workflow.steps if step.after), None)
     if step is not None and not workflow.review:
         raise UserError(
@@ -296,7 +298,7 @@ def _title(where: str, fields: Mapping[str, yaml.Node]) -> str | None:
 
 
 def _check_placeholders(step: WorkflowStep) -> None:
-    """Which columns there are is known when rows are given; all other names now."""
+    """Check the placeholders. Names of columns are checked later, when rows are given."""
     if any(template.has_stray_brace for template in step.templates):
         raise UserError(f"{step.where}: a {{ begins no placeholder; write {{{{ for a brace")
     allowed = {REQUEST} if step.for_each is None else OWN_NAMES

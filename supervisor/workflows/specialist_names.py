@@ -10,7 +10,11 @@ from handoff_queue.shared.types.names import RESERVED
 
 
 def check_specialist(name: str, where: str = "") -> None:
-    """Raises: UserError: no specialist can be called so."""
+    """Check a specialist's name.
+
+    Raises:
+        UserError: no specialist can have this name.
+    """
     if not re.fullmatch(NAME_PATTERN, name):
         raise UserError(
             f"{where}no specialist can be called {name!r:.80}: `handoff specialists` lists those that are there"

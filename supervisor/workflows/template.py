@@ -43,7 +43,11 @@ class Template:
         return cls(tuple(literals), tuple(names), is_stray)
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The text. Raises: KeyError: a placeholder has no value."""
+        """Return the text with its placeholders filled.
+
+        Raises:
+            KeyError: a placeholder has no value.
+        """
         filled = [self.literals[0]]
         for name, literal in zip(self.names, self.literals[1:], strict=True):
             filled += (values[name], literal)

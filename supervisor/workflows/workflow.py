@@ -48,7 +48,7 @@ class Share:
     is_percent: bool = False
 
     def of(self, parts: int) -> int:
-        """A part of one counts as one."""
+        """Return the number of parts, at least one."""
         return max(1, -(-parts * self.number // 100)) if self.is_percent else self.number
 
 
@@ -214,7 +214,7 @@ class WorkflowStep:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every placeholder, once."""
+        """Return every placeholder once."""
         return tuple(dict.fromkeys(name for each in self.templates for name in each.names))
 
 
@@ -250,7 +250,7 @@ class Workflow:
     key: str | None = None
     """The column whose fields name the rows in the results. None: the rows have numbers."""
     gates: GateSet | None = None
-    """What its answers have to be, where a job says nothing else."""
+    """Gates of its answers, for jobs that have no gates."""
 
     @property
     def repeats_over(self) -> frozenset[ForEach]:
@@ -329,8 +329,8 @@ class Workflow:
         values: _Values,
         keys: _Keys,
     ) -> Iterator[Step]:
-        """One step, or one for each item; a copy waits for the copy of the same item where
-        there is one, and for all copies where not.
+        """Yield one step, or a copy for each item. A copy depends on the copy of the same item, if
+        there is one, or else on all copies.
         """
         own_ids = _ids_of(written, values)
         beside = {
@@ -420,7 +420,7 @@ class Workflow:
             )
 
     def _check_size(self, counts: Mapping[ForEach, int]) -> None:
-        """Before anything is built."""
+        """Check the size before anything is built."""
         copies = {step.id: counts[step.for_each] if step.for_each else 1 for step in self.steps}
         by_id = {step.id: step for step in self.steps}
         steps = dependencies = 0
@@ -508,7 +508,9 @@ def _title(
 
 
 def _is_beside(step: WorkflowStep, other: WorkflowStep) -> bool:
-    """Both are repeated over the same: copies of one item follow each other."""
+    """Return whether both steps are repeated over the same items, so that copies of one item follow
+    each other.
+    """
     return step.for_each is not None and step.for_each is other.for_each
 
 
@@ -526,5 +528,5 @@ def row_keys(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def row_text(row: Mapping[str, str]) -> str:
-    """A row as a model reads it: `column: value`, one a line."""
+    """Return a row as a model reads it: `column: value`, one a line."""
     return "\n".join(f"{column}: {value}" for column, value in row.items())

@@ -64,12 +64,11 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[tuple[int, sqlite3.Connection]]:
-        """The generation and a connection, for one thread at a time. A file that turns out to
-        be damaged is left behind.
+        """Yield the generation and a connection, for one thread at a time. After damage the next
+        call uses a new file.
 
         Raises:
-            sqlite3.DatabaseError: the file is damaged (the next call gets a fresh one), or
-            busy, or the disk is full.
+            sqlite3.DatabaseError: the file is damaged or busy, or the disk is full.
             UserError: the cache folder cannot be used.
         """
         generation, connection = self._taken()
@@ -179,10 +178,10 @@ class Database:
 
 
 def _opened(file: Path) -> sqlite3.Connection:
-    """A connection to a file that is ours, whole as far as a glance can tell, and has the schema.
+    """Return a connection to our file after a quick check that it is whole and has the schema.
 
     Raises:
-        _NoGood: it isn't.
+        _NoGood: the check failed.
     """
     if file.exists() and (not file.is_file() or file.stat().st_size > MAX_BYTES):
         raise _NoGood
@@ -202,7 +201,7 @@ def _opened(file: Path) -> sqlite3.Connection:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is at fault, and not its being busy, a full disk or our SQL."""
+    """Return whether the error means a damaged file, and not a busy file, a full disk or wrong SQL."""
     return not isinstance(
         error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
     )

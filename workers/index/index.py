@@ -23,7 +23,7 @@ _REMEMBERED_SCOPES = 32
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """One passage that was found. snippet == text[start:end] of the document's extracted text."""
+    """A found passage. snippet == text[start:end] of the document's extracted text."""
 
     source: str
     start: int

@@ -1,4 +1,4 @@
-"""From any text to an FTS5 query: words quoted (no operator survives), stop words dropped, any
+"""FTS5 queries from any text: words are quoted (no operator survives), stop words dropped, and any
 word may match.
 """
 
@@ -27,19 +27,19 @@ _STOP_WORDS = frozenset(_FREQUENT.split())
 
 
 def index_text(text: str) -> str:
-    """A text as it is given to the index."""
+    """Return a text in the form that is indexed."""
     return _CJK.sub(r" \1 ", text)
 
 
 def words_of(query: str) -> tuple[str, ...]:
-    """The distinct words that are worth looking for, in order; if there are only stop words, those."""
+    """Return the distinct words of a query in order, without stop words unless there are no others."""
     words = list(dict.fromkeys(word.casefold() for word in _WORD.findall(query)))
     telling = [word for word in words if word not in _STOP_WORDS]
     return tuple((telling or words)[:MOST_WORDS])
 
 
 def any_of(words: Iterable[str]) -> str:
-    """Passages with any of the words."""
+    """Return a query for passages with any of the words."""
     return " OR ".join(_phrase(word) for word in words)
 
 

@@ -47,7 +47,9 @@ class PassageMatch:
 def best(
     connection: sqlite3.Connection, query: str, paths: Mapping[int, str], ids_json: str, limit: int
 ) -> list[PassageMatch]:
-    """The best passages among the documents in `paths` (whose ids `ids_json` repeats), best first."""
+    """Return the best passages among the documents in `paths` (whose ids `ids_json` repeats), best
+    first.
+    """
     words = words_of(query)
     for enough, expression in _expressions(connection, words, limit):
         candidates = (
@@ -75,8 +77,8 @@ def _expressions(
 
 
 def _is_frequent(connection: sqlite3.Connection, word: str) -> bool:
-    """Ranking each of the many passages that hold it would take most of the time, and tell
-    them apart the least.
+    """Return whether many passages hold the word. Ranking them would take most of the time, and
+    would separate them the least.
     """
     query = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_FREQUENT})"  # noqa: S608 - a constant
     return bool(connection.execute(query, (any_of([word]),)).fetchone()[0] >= _FREQUENT)
@@ -96,8 +98,8 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
 def _ranked(
     candidates: list[tuple[int, float]], words: Sequence[str], paths: Mapping[int, str]
 ) -> list[tuple[int, float]]:
-    """Boosted by path; equals in order of path and place, so that the same search always gives
-    the same answer.
+    """Return the candidates ranked with a boost for the path. Equal ranks are ordered by path and
+    place, so that the same search always gives the same answer.
     """
 
     def boosted(number: int, score: float) -> float:
@@ -109,7 +111,7 @@ def _ranked(
 
 
 def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
-    """The first `limit`, but not all out of one document if others have some."""
+    """Return the first `limit` passages, from more than one document if others have some."""
     taken: list[int] = []
     spare: list[int] = []
     count: dict[int, int] = {}

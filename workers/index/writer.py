@@ -42,7 +42,7 @@ class Passage:
 
 
 def passages(text: str) -> Iterator[Passage]:
-    """The passages of a text in order. They don't overlap, and leave nothing out but white space."""
+    """Yield the passages of a text in order. They do not overlap, and leave out only white space."""
     title = section = ""
     start = end = -1
     for piece_start, piece_end in _pieces(text):
@@ -79,7 +79,7 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Runs of lines that are not blank; a heading ends where its line does."""
+    """Yield runs of lines that are not blank; a heading is a run of one line."""
     start = end = -1
     position = 0
     for line in text.splitlines(keepends=True):

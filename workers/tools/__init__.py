@@ -1,1 +1,1 @@
-"""What specialists can call: one file each, and the registry."""
+"""Built-in tools of specialists, one file each, and the registry."""

@@ -40,7 +40,7 @@ def make_builtin_tool(
 
 
 def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
-    """Without pydantic's titles and our docstrings, which tell a model nothing."""
+    """Return the schema without pydantic's titles and our docstrings, which tell a model nothing."""
     schema = arguments.model_json_schema()
     fields = {
         name: {key: value for key, value in field.items() if key != "title"}

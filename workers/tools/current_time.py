@@ -13,7 +13,7 @@ class _Nothing(Arguments):
 
 
 def now_tool() -> Tool:
-    """The current time as ISO 8601 in UTC."""
+    """Return the tool for the current time as ISO 8601 in UTC."""
     return make_builtin_tool(
         "now", "The current date and time in UTC, as ISO 8601.", _Nothing, _now
     )

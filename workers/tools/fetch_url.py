@@ -83,7 +83,7 @@ class _Page:
 
 
 def fetch_url_tool(web: Web | None = None) -> Tool:
-    """The tool over the public internet."""
+    """Return the tool; by default it reads the public internet."""
     reached = web or Web()
 
     known: OrderedDict[tuple[str, str], Document] = OrderedDict()
@@ -111,7 +111,7 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
 
 
 def _kept(page: _Page, context: ToolContext) -> tuple[Document, str]:
-    """The page's text, stored so that it can be cited."""
+    """Store the page's text so that it can be cited, and return it."""
     try:
         text = extract(page.data, page.media_type, page.charset)
     except DocumentRefused as reason:
@@ -153,7 +153,7 @@ def _fetched(url: str, web: Web, seconds: float) -> _Page:
 
 
 def _one_request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _Page | str:
-    """The page, or where it has moved."""
+    """Return the page, or the address that it has moved to."""
     try:
         client.cookies.clear()
         with client.stream("GET", url) as response:
@@ -213,8 +213,8 @@ def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:
 
 
 def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadline) -> bytes:
-    """The content, as far as the cap. Unpacked here, a little at a time: a kilobyte of gzip
-    can unfold to a megabyte.
+    """Return the content up to the limit. It is decompressed here in small parts: a kilobyte of
+    gzip can expand to a megabyte.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):

@@ -32,8 +32,8 @@ _NOT_PUBLIC_4 = tuple(
 keep credentials, is in it.
 """
 _GLOBAL_UNICAST_6 = IPv6Network("2000::/3")
-"""All that IANA has given out; loopback, mapped, local, link-local, site-local and multicast
-lie outside.
+"""All addresses that IANA has assigned. Loopback, mapped, local, link-local, site-local and
+multicast addresses are outside.
 """
 _NOT_PUBLIC_6 = tuple(
     IPv6Network(net)
@@ -52,8 +52,8 @@ _NOT_PUBLIC_6 = tuple(
 
 
 def is_public(address: Address) -> bool:
-    """The policy of every worker. Both the list and the standard library must agree that it is
-    public.
+    """Return whether an address is public by both the list and the standard library. This is the
+    policy of every worker.
     """
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
@@ -77,12 +77,12 @@ class AddressRefused(OSError):
 
 
 def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) -> list[str]:
-    """The addresses of a host, all checked. One bad address damns the host: a public one
-    beside it is how the check would be dodged.
+    """Return the addresses of a host, all checked. A single refused address refuses the host: a
+    public address next to it could be used to avoid the check.
 
     Raises:
         AddressRefused: not all addresses may be reached, or there are none.
-        OSError: the host is not known.
+        OSError: the host is unknown.
     """
     found = resolver(host, port)
     try:
@@ -99,18 +99,18 @@ _CONNECT_S = 5.0
 
 
 class Deadline:
-    """One end for everything that a fetch does: a server that drips a byte a second must not
-    hold a worker's thread.
+    """A single deadline for all parts of a fetch: a server that sends a byte a second must not hold
+    a worker's thread.
     """
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     def left_s(self, most_s: float | None = None) -> float:
-        """Seconds left, or `most_s` if that is less.
+        """Return the seconds left, or `most_s` if that is less.
 
         Raises:
-            httpcore2.ReadTimeout: none are left.
+            httpcore2.ReadTimeout: no time is left.
         """
         left = self._end - time.monotonic()
         if left <= 0:
@@ -199,8 +199,8 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         raise httpcore2.ConnectError(f"{host} does not answer on port {port}")
 
     def _resolve_in_time(self, host: str, port: int) -> list[str]:
-        """The operating system's resolver knows no time-out: it is left behind in its thread
-        when it takes too long.
+        """Resolve a host within the deadline. The operating system's resolver has no timeout, so a
+        slow call is left in its thread.
         """
         answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
 

@@ -27,7 +27,7 @@ class _Read(Arguments):
 
 
 def read_document_tool() -> Tool:
-    """The tool; it knows the job's documents from its context."""
+    """Return the tool. It reads the job's documents from its context."""
     return make_builtin_tool("read_document", _DESCRIPTION, _Read, _read)
 
 
@@ -41,11 +41,11 @@ def _read(given: _Read, context: ToolContext) -> str:
 
 
 def _named(source: str, documents: Sequence[Document]) -> Document:
-    """The document with this path; models add `./` and forget folders, which is no reason to
-    fail if only one can be meant.
+    """Return the document with this path. Models add `./` and forget folders, so a unique match is
+    accepted.
 
     Raises:
-        ToolFailed: naming the likeliest.
+        ToolFailed: there is no unique match; the message names the most likely paths.
     """
     wanted = to_nfc(source.strip().removeprefix("./"))
     by_path = {to_nfc(document.path): document for document in documents}

@@ -1,5 +1,5 @@
-"""Every tool that this worker has, by name: the built-in ones, those of installed packages,
-and those of the user's folders.
+"""Registry of every tool of this worker by name: built-in tools, tools of installed packages, and
+tools of the user's folders.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that a specialist's file may name."""
+        """Return the names that a specialist's file may use."""
         return tuple(sorted({*self.tools, *self.not_offered}))
 
     @property
@@ -65,10 +65,10 @@ class Registry:
 
 
 def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
-    """All tools that the settings give.
+    """Return the registry for the settings.
 
     Raises:
-        InvalidTool: a user's tool is broken, or takes a name that is taken.
+        InvalidTool: a user's tool is broken, or has the name of another tool.
     """
     built_in = (
         fetch_url_tool(),

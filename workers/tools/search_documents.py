@@ -27,7 +27,7 @@ class _Search(Arguments):
 
 
 def search_documents_tool(index: DocumentIndex) -> Tool:
-    """The tool over this host's index."""
+    """Return the tool for this host's index."""
 
     def search(given: _Search, context: ToolContext) -> str:
         limit = min(max(given.limit, 1), MOST_HITS)

@@ -48,10 +48,10 @@ def is_tool(value: object) -> bool:
 
 
 def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:
-    """The names of the environment variables that a function needs.
+    """Return the names of the environment variables that a function needs.
 
     Raises:
-        ValueError: they are not names.
+        ValueError: the names are invalid.
     """
     named = getattr(function, "secrets", ())
     names = (named,) if isinstance(named, str) else tuple(named)

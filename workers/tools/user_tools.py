@@ -33,12 +33,12 @@ _log = log_of(__name__)
 
 
 def load_tools(folder: Path) -> tuple[Tool, ...]:
-    """The tools of all Python files in a folder (not below it; names with a leading `_` or `.`
-    are left alone), sorted by name.
+    """Return the tools of all Python files in a folder, sorted by name. Subfolders, and names with
+    a leading `_` or `.`, are skipped.
 
     Raises:
-        InvalidTool: no such folder, a file that does not load, a function without docstring or
-        types, a name taken twice.
+        InvalidTool: the folder is missing, a file does not load, a function has no docstring or
+            types, or two tools have the same name.
     """
     folder = expand_folder(folder, "--tools")
     if not folder.is_dir():
@@ -56,10 +56,11 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
 def find_installed_tools(
     group: str = ENTRY_POINT_GROUP, among: Iterable[EntryPoint] | None = None
 ) -> tuple[Tool, ...]:
-    """The tools of installed packages: each entry point names a function, or a module of functions.
+    """Return the tools of installed packages: each entry point names a function, or a module of
+    functions.
 
     Raises:
-        InvalidTool: one does not load or is no tool.
+        InvalidTool: an entry point does not load or is no tool.
     """
     points = entry_points(group=group) if among is None else among
     tools: list[tuple[str, Tool]] = []
@@ -132,7 +133,11 @@ def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]
 
 
 def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
-    """Raises: InvalidTool, naming the file."""
+    """Return the function as a tool.
+
+    Raises:
+        InvalidTool: the function cannot be a tool; the message names the file.
+    """
     from handoff_queue.shared.providers.anthropic.tool_schemas import (
         tool_from,
     )  # costs tens of MB: only where there are tools
@@ -182,7 +187,9 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
 
 
 def _blacked_out(text: str, secrets: tuple[str, ...]) -> str:
-    """Longest first, in case one value holds another; as they are, and as JSON writes them."""
+    """Return the text without the secrets, both plain and as JSON writes them. Longer values come
+    first, in case one value contains another.
+    """
     values = sorted(
         ((os.environ.get(name, ""), name) for name in secrets), key=lambda pair: -len(pair[0])
     )

@@ -17,7 +17,7 @@ _DESCRIPTION = (
 
 
 def web_search_tool() -> Tool:
-    """The server-side tool's declaration; it has nothing to run here."""
+    """Return the declaration of the server-side tool, which has nothing to run here."""
     return Tool(
         name="web_search",
         description=_DESCRIPTION,
