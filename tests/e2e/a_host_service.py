@@ -1,5 +1,5 @@
-"""A service with a stock Celery app. It imports our client and our apps, submits jobs from its
-tasks, and runs a worker of its own.
+"""A service with its own stock Celery app. It imports our client and our apps, submits jobs from
+its tasks, and runs a worker.
 """
 
 from __future__ import annotations

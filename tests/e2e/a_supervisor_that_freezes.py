@@ -15,7 +15,7 @@ from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 FREEZES = "freezing"
-"""What the request of such a job has in it."""
+"""A job freezes the supervisor if its request contains this word."""
 FOR_EVER_S = 600
 
 

@@ -1,4 +1,4 @@
-"""`handoff` as a user types it: a process of its own, with nobody's environment."""
+"""The `handoff` command as a user runs it: a separate process with a clean environment."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ REQUEST = "Compare Qdrant, pgvector and Milvus for filtering and durable storage
 
 @dataclass(frozen=True)
 class Handoff:
-    """The command in a folder of its own, which is also where its private folders go: what it
-    leaves behind can be found.
+    """The command in its own folder, which also holds its private folders. A test can find every
+    leftover file there.
     """
 
     folder: Path
@@ -93,7 +93,7 @@ class Handoff:
         ]
 
     def has_started(self, pid: int) -> bool:
-        """By its environment."""
+        """Return whether our command started the process, judged by its environment."""
         return _inherits(pid, str(self.folder))
 
 

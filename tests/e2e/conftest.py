@@ -1,5 +1,5 @@
-"""One fleet of real processes for all tests of this folder that need no other; whole again
-before each of them.
+"""One fleet of real processes that most tests of this folder share. Dead processes are restarted
+before each test.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture
 def fleet(running_fleet: Fleet) -> Iterator[Fleet]:
-    """The fleet, whole: what an earlier test killed is there again. It leaves no key that
-    stays for ever.
-    """
+    """The shared fleet with all its processes alive. It must leave no key without an expiry."""
     wait_until(running_fleet.is_whole, timeout_s=60, what="the fleet")
     yield running_fleet
     running_fleet.model.let_go()

@@ -67,8 +67,8 @@ def watching(app: Celery) -> Iterator[Watched]:
 
 
 def _is_heard(app: Celery, watched: Watched) -> bool:
-    """Redis is told to subscribe some time after the receiver says that it consumes: until
-    then, what is sent is seen by nobody.
+    """Redis subscribes the receiver some time after the receiver says that it consumes. Earlier
+    events are lost.
     """
     with app.events.default_dispatcher() as dispatcher:
         dispatcher.send(BEGUN)

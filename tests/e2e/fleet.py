@@ -1,8 +1,8 @@
-"""Two supervisors and three workers with one slot each, and a model that does what a test
-says: what is lost, a test takes away itself.
+"""Two supervisors and three workers with one slot each, and a scripted model. Tests inject the
+faults.
 
-Everything of a test bears its name: the request is `plan NAME`, its tasks are `Do STEP of
-NAME.`, so that tests share the processes.
+The names of a test's job and steps contain the test's name: the request is `plan NAME`, the tasks
+are `Do STEP of NAME.`. So tests can share the processes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tests.waiting import wait_until
 
 LEASE_S = 1.2
 RECOVERY_S = LEASE_S + 5
-"""What is promised."""
+"""Promised time of recovery, in seconds."""
 QUICK = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"}
-"""What is lost is found within that."""
+"""Settings that find lost messages within this time."""
 SPECIALIST = "generalist"
 ENVELOPE = {
     "status": "ok",
@@ -82,7 +82,7 @@ class Script:
     on_failure: dict[str, str] = field(default_factory=dict)
     """NAME -> what becomes of its steps that fail, where that is not the usual."""
     joins: dict[str, dict[str, Json]] = field(default_factory=dict)
-    """NAME -> what its steps need of those that they wait for, where that is not all."""
+    """NAME -> the joins of its steps, for steps that need fewer results than all."""
     calls: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     """(NAME, step or role, turn) -> calls that came in."""
     held: dict[tuple[str, str, int], Held] = field(default_factory=dict)
@@ -90,29 +90,27 @@ class Script:
     given: list[Held] = field(default_factory=list)
     """All that this test has held."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
-    """The next call of this turn gets a 429, to come again after so many seconds."""
+    """The next call of this turn gets a 429 with this retry-after, in seconds."""
     storms: dict[str, float] = field(default_factory=dict)
-    """NAME -> so many seconds after a step's first call every step gets a 429 that does not
-    say when to come again.
+    """NAME -> seconds after the first call of a step in which every call gets a 429 without a
+    retry-after.
     """
     envelopes: dict[tuple[str, str], Json] = field(default_factory=dict)
     """(NAME, step) -> what its last turn answers, where it is not the usual."""
 
     tasks: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(NAME, step) -> what stands in its task before `Do STEP of NAME.`"""
+    """(NAME, step) -> the text of the task before `Do STEP of NAME.`"""
     teams: dict[tuple[str, str], str] = field(default_factory=dict)
     """(NAME, step) -> the NAME of the plan of the sub-supervisor that does it, where one does."""
     storm_over: dict[str, float] = field(default_factory=dict)
     """NAME -> when, by `time.monotonic`."""
     replans: dict[str, Callable[[int], Reply]] = field(default_factory=dict)
-    """NAME -> what the replanner does when it is called for the nth time; the plan goes on as
-    it is where nothing is said.
-    """
+    """NAME -> the replanner's reply to its nth call. Without an entry, the plan stays."""
 
     syntheses: dict[str, str] = field(default_factory=dict)
     """NAME -> how its results become an answer, where that is not by code."""
     resolves: dict[str, list[Json]] = field(default_factory=dict)
-    """NAME -> what the planner says to its steps in need, in turn: a resolution each time."""
+    """NAME -> the planner's resolutions for steps in need, one for each call."""
 
     def hold(self, name: str, who: str, turn: int = 1) -> Held:
         """The next call of this turn waits."""
@@ -121,9 +119,7 @@ class Script:
         return held
 
     def let_go(self) -> None:
-        """Nothing waits any more: a test that failed would keep the slots from those that come
-        after it.
-        """
+        """Release every held call. A failed test would otherwise block the slots for later tests."""
         self.held.clear()
         while self.given:
             self.given.pop().go.set()
@@ -197,7 +193,7 @@ class Script:
 
 @dataclass(slots=True)
 class Fleet:
-    """What a test can do to the system, and see of it."""
+    """The running system, with methods that observe it and inject faults."""
 
     system: RunningSystem
     server: MessagesServer
@@ -264,7 +260,7 @@ class Fleet:
         }
 
     def logged(self, what: str, job_id: JobId) -> bool:
-        """Whether some process has said this of the job."""
+        """Return whether a process has logged this text about the job."""
         logs = [
             self.system.processes.log_of(name).read_text(errors="replace")
             for name in self.system.processes.pids()
@@ -278,8 +274,8 @@ class Fleet:
         )
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-        """Killed, it is known to be gone when this returns: who looks whether the fleet is
-        whole would take it for alive.
+        """Kill a process and wait until it is gone. Otherwise the check of the fleet would count it
+        as alive.
         """
         assert pid in self.system.processes.pids().values(), "only what this test has started"
         os.kill(pid, number)
@@ -290,7 +286,7 @@ class Fleet:
             )
 
     def occupy(self, name: str) -> tuple[JobId, list[Held]]:
-        """Take all slots of all workers, so that what is published next stays in its queue."""
+        """Take all slots of all workers. New messages then stay in their queue."""
         held = [self.model.hold(name, step) for step in ("x", "y", "z")]
         job_id = self.submit(name, x="", y="", z="")
         for one in held:
@@ -298,8 +294,8 @@ class Fleet:
         return job_id, held
 
     def queued(self, job_id: JobId, steps: int) -> list[bytes]:
-        """The messages of a job that wait for a specialist. Others may wait beside them: a
-        lease of a second runs out on a busy machine.
+        """Return the messages of a job in the specialist's queue. Other jobs may have messages
+        there: a lease of one second can end early on a busy machine.
         """
 
         def look() -> list[bytes]:

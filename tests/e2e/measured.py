@@ -1,5 +1,5 @@
-"""A model that answers by what is asked: rightly, wrongly, as one agent, as a team; and a
-judge that a test can bend.
+"""A scripted model that answers correctly, wrongly, as one agent or as a team, and a judge that a
+test can bias.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ SINGLE, TEAM = "One agent says so.", "A team says so, at length."
 
 @dataclass(slots=True)
 class Measured:
-    """Requests are `NAME: ...`; the planner makes one step of each, and what is `wrong` is
-    answered wrongly by whoever does it.
+    """Requests are `NAME: ...`. The planner makes one step for each request. Requests in `wrong`
+    get a wrong answer.
     """
 
     judge: str = "team"
-    """Whom it prefers: `team`, or by the place `first`."""
+    """The judge's preference: `team`, or the answer at the place `first`."""
     calls: Counter[str] = field(default_factory=Counter)
-    """By who was called: `work`, `planner`, `assessor`, `judge`."""
+    """Number of calls by role: `work`, `planner`, `assessor`, `judge`."""
     briefs: list[str] = field(default_factory=list)
-    """What the judge was shown."""
+    """Briefs that the judge got."""
     models: set[tuple[str, str]] = field(default_factory=set)
-    """(who, the model that was asked)."""
+    """(role, requested model)."""
     go: threading.Event = field(default_factory=threading.Event)
     """Work on a request that says `slow` waits for it."""
 

@@ -46,7 +46,8 @@ class Parrot:
                 else says(f"I won't: {SECRET}.", stop_reason="refusal")
             )
         if "resolutions" in properties:
-            answers = [("ask", "answer"), ("give", "give_up")]  # what is given up, code says
+            # Code states the results of a step that was given up.
+            answers = [("ask", "answer"), ("give", "give_up")]
             return says_json(
                 {
                     "resolutions": [

@@ -40,7 +40,9 @@ def _step(step: str, task: str, after: str = "") -> Json:
 
 
 def adaptive(fleet: Fleet, name: str, *looks: Reply, **plan: str) -> JobId:
-    """`looks`: what the replanner answers to its calls, in turn; then that the plan goes on."""
+    """Submit an adaptive job. `looks`: the replanner's answers. After the last answer, the plan
+    stays.
+    """
     fleet.model.replans[name] = lambda nth: (
         looks[nth - 1] if nth <= len(looks) else says_json(GO_ON)
     )

@@ -1,5 +1,5 @@
-"""A job that waits for a person, on real processes: nothing of it is held, nothing is lost,
-and it goes on where it stood.
+"""A job that waits for a person, on real processes: it holds no resource, loses nothing, and then
+continues.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whatever a model's server does, the job ends, says why in one line, and loses nothing: real
-processes, real HTTP.
+"""A job survives every misbehaviour of a model's server: it ends and gives the reason in one line.
+Real processes, real HTTP.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Scripted:
         answer: Reply | None = None,
         verdict: Reply | Iterator[Reply] | None = None,
     ) -> JobResult:
-        """One job; `behaviour` is what the server does for every call, the others for one kind
-        of call.
+        """Run one job. `behaviour` is the server's reply to every call, the other arguments replace
+        it for one kind of call.
         """
 
         def script(request: Json) -> Reply:

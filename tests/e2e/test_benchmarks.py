@@ -1,5 +1,5 @@
-"""The benchmarks run, and say what they promise to say. What they measure on a machine that
-others use, too, is not asked here.
+"""The benchmarks run and print their table. The figures are not checked, because the machine is
+shared.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def test_the_table_has_a_line_for_every_row_under_every_load(
 
 @pytest.mark.alone
 def test_steps_of_random_dags_start_when_those_that_they_need_have_ended(tmp_path: Path) -> None:
-    """If a step waited for another call than it needs, that would be a quarter of the path and
-    more; what a busy machine adds is less.
+    """Waiting for a call that the step does not need would add a quarter of the critical path. A
+    busy machine adds less.
     """
     found = list(walked(tmp_path, range(1, 3), 0.4, 1.2))
 

@@ -45,9 +45,7 @@ class Greedy:
 
     def __init__(self) -> None:
         self.paid: Counter[str] = Counter()
-        """Requests by what was asked: calls that left the building, whether anybody heard the
-        answer or not.
-        """
+        """Sent calls by request, with or without a received answer."""
         self.go: defaultdict[str, threading.Event] = defaultdict(threading.Event)
         """Of fifty specialists, all calls but the first three are answered only when the test
         says so.
@@ -237,8 +235,8 @@ DEAR = {"input_tokens": 1_000, "output_tokens": 1_500}
 def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_them(
     tmp_path: Path,
 ) -> None:
-    """The first job that cannot begin shows it; what is left by then is much more than what a
-    call costs in the end.
+    """The first job that cannot begin shows it. At that time the rest of the day's budget is larger
+    than the final cost of a call.
     """
     with (
         MessagesServer(thrifty) as server,
@@ -276,7 +274,7 @@ class Hungry:
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
-        """Calls by who made them."""
+        """Number of calls by role."""
         self.go = threading.Event()
         """All calls of specialists but their first are answered only when the test says so."""
 

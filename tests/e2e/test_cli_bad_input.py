@@ -1,5 +1,5 @@
-"""Whatever a person gets wrong is one line that says what and how to mend it, a non-zero exit,
-and never a traceback.
+"""Every mistake of a person gives one line with the problem and the remedy, a non-zero exit code,
+and no traceback.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A broker that is not named, not there, not Redis, refuses us, goes away, or has nobody who
-works: said at once, in one line.
+"""A broker that is unnamed, unreachable, not Redis, without access, lost, or without workers:
+commands report it in one line.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.slow
 
 NOBODY = "redis://127.0.0.1:1/0"
 SILENT_FOR_S = 12.0
-"""Until somebody has been told so, on a busy machine: three times as long as it takes, and far
-less than workers are patient for.
+"""Longest time in seconds until a user hears about a silent Redis. It is three times the normal
+time, and far below the patience of workers.
 """
 
 
@@ -98,7 +98,7 @@ def test_up_with_a_wrong_password_says_so_within_seconds(handoff: Handoff, redis
 
 
 class NoRedis(socketserver.BaseRequestHandler):
-    """Answers whatever it is asked, like a web server, and does not hang up first."""
+    """Answers every request like a web server, and keeps the connection open."""
 
     def handle(self) -> None:
         while self.request.recv(65_536):
@@ -193,7 +193,7 @@ def test_a_redis_that_is_silent_is_said_to_who_watches_and_so_is_that_it_is_back
 def test_a_redis_that_is_silent_is_said_to_who_waits_for_a_command(
     handoff: Handoff, processes: Processes
 ) -> None:
-    """What an autoscaler asks, and a person who wants to know what is wrong, on the same silence."""
+    """Includes the commands of an autoscaler and of a person who looks for the cause."""
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
     asked = (["stats", "--json"], ["list"], ["doctor"])
 

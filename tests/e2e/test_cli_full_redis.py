@@ -1,5 +1,5 @@
-"""A Redis that can be read and takes no writes: every command says that, and shows whatever
-can be read.
+"""A Redis that can be read but takes no writes: every command reports it, and shows everything
+readable.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def fill(redis: Any) -> None:
 
 @pytest.fixture
 def url(processes: Processes, tmp_path: Path) -> str:
-    """A Redis of its own."""
+    """URL of a separate Redis."""
     return PrivateRedis(processes, tmp_path / "redis", append_only=False).start()
 
 
 @pytest.fixture(params=[(fill, FULL), (make_read_only, READ_ONLY)], ids=["full", "read-only"])
 def harmed(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, str]]:
-    """A job that waits, in a Redis that takes no writes any more, and why. Nobody is
-    announced: what was has lapsed.
+    """A waiting job in a Redis that takes no writes, and the reason. All announcements have
+    expired.
     """
     jobs = client.connect(url, Settings(offline=True))
     job_id = jobs.submit(client.Request("What is HNSW?"))

@@ -1,4 +1,4 @@
-"""Submitting, following and mending jobs on a broker with supervisors and workers of its own."""
+"""Commands that submit, follow and repair jobs, on a separate broker with supervisors and workers."""
 
 from __future__ import annotations
 

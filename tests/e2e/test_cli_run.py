@@ -70,9 +70,7 @@ def handoff(tmp_path: Path) -> Handoff:
 
 @pytest.fixture
 def silent_model() -> Iterator[str]:
-    """A model server that takes requests and says nothing: a job on it runs until somebody
-    stops it.
-    """
+    """A model server that accepts requests and never answers. A job on it runs until it is stopped."""
     never = threading.Event()
     with MessagesServer(
         lambda _: says("too late", stall=never, stall_before_headers=True)
@@ -318,7 +316,7 @@ def test_an_answer_asked_for_as_a_string_is_a_json_string(handoff: Handoff) -> N
 
 
 SYNTHESIS = "synthes"
-"""Only the synthesizer's own instructions speak of it."""
+"""A word that only the synthesizer's instructions contain."""
 TWO_VIEWS = {
     "steps": [
         {

@@ -1,6 +1,4 @@
-"""Commands whose output nobody reads on, or nobody hears, and whose terminal has gone or
-speaks another language.
-"""
+"""Commands with an output that is closed early, a terminal that has gone, or another encoding."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def unread() -> Iterator[int]:
-    """A pipe to write to that nobody reads."""
+    """A pipe that no process reads."""
     ours, theirs = os.pipe()
     os.close(ours)
     yield theirs

@@ -1,7 +1,7 @@
-"""`handoff up`: the whole system on one machine, and what it leaves for the next start.
-`worker` and `supervisor`: one process of it.
+"""`handoff up`: the whole system on one machine, and the files that a second start finds. Also
+`worker` and `supervisor`, one process each.
 
-The commands are cold: started from nothing, as a shell does it.
+The commands start cold, as from a shell.
 """
 
 from __future__ import annotations

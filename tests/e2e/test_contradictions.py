@@ -1,5 +1,5 @@
-"""Two specialists contradict each other: the judge settles what the evidence settles, and the
-answer says what stays disputed.
+"""Two specialists contradict each other: the judge settles the points with evidence, and the answer
+names the disputed points.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FACTS = {
 
 
 class Script:
-    """`left` and `right` say different things; the judge believes what was measured, and knows
-    no more about the dates.
+    """`left` and `right` contradict each other. The judge believes measured values and cannot
+    settle the dates.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from tests.running_system import SUPERVISOR, over, running_system
 pytestmark = pytest.mark.slow
 
 ORDER = ("planner", "a", "b", "assessor")
-"""Who calls the model, one after the other."""
+"""The model's callers, in order."""
 
 
 @pytest.mark.parametrize("back_to", ORDER[:-1])

@@ -1,4 +1,4 @@
-"""The files of the documents' samples work with the commands that stand beside them."""
+"""The sample files in the docs work with the commands next to them."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ OBJECTS: Json = {"verdict": "VETO", "wrong": [WRONG], "why": "Held against the s
 
 @dataclass
 class Script:
-    """Who writes believes a guide, and heeds what is told; who checks says what the test
-    wants, the last of it for ever.
+    """The writer believes a guide and follows corrections. The checker gives the test's verdicts,
+    and repeats the last.
     """
 
     checks: list[Json] = field(default_factory=lambda: [OBJECTS, PASSES])

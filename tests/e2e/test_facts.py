@@ -21,7 +21,7 @@ TOWER = ("Eiffel Tower", "height", "330", "m", "2022", "survey.pdf")
 
 
 class Script:
-    """It believes a guide, until somebody says otherwise."""
+    """The model believes a guide until it is corrected."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -28,7 +28,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 SLOTS = 3
-"""Of the fleet's specialist."""
+"""Number of slots of the fleet's specialist."""
 
 
 class Crowds:
@@ -63,7 +63,7 @@ def crowds(fleet: Fleet, tmp_path: Path) -> Crowds:
 
 @contextmanager
 def all_slots_taken(fleet: Fleet, name: str) -> Iterator[None]:
-    """While it lasts, what is published waits."""
+    """Take all slots inside the block. New messages then wait."""
     job_id, held = fleet.occupy(name)
     try:
         yield
@@ -83,8 +83,8 @@ def waits(fleet: Fleet, at_least: int) -> None:
 
 @contextmanager
 def entering(fleet: Fleet) -> Iterator[dict[str, float]]:
-    """When messages come into the specialist's queue beside others: whose each is,
-    `job/handoff` -> Unix seconds by Redis's clock.
+    """Record the time at which each handoff enters the specialist's queue: `job/handoff` -> Unix
+    seconds by Redis's clock.
     """
     seen: dict[str, float] = {}
     written = f"HSET {keys.FAIR}{SPECIALIST}:messages "
@@ -143,7 +143,7 @@ def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_h
         assert fleet.jobs.result(job_id, wait_s=30).status is JobStatus.CANCELLED
     PURGE.run(
         fleet.redis, [1, SPECIALIST]
-    )  # nobody wants what is left: others need not wait until it has been looked at, piece by piece
+    )  # The rest is not wanted. Other jobs need not wait while it is discarded in slices.
 
 
 def test_equal_tenants_who_came_one_after_the_other_wait_as_long(

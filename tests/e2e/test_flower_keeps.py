@@ -83,14 +83,14 @@ def test_roles_jobs_and_steps_are_found_and_so_they_are_after_a_restart_and_a_ki
 def seen_job(
     handoff: Handoff, url: str, search: Search, request: str
 ) -> tuple[str, dict[str, str]]:
-    """A job that is done, and what Flower shows of it."""
+    """Run a job, and return it with its tasks as Flower shows them."""
     done = handoff.run("run", request, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url)
     job_id: str = json.loads(done.stdout)["job_id"]
     return job_id, wait_until(lambda: ended(search(f"{job_id}:")), what="the job's tasks")
 
 
 def killed_after_a_save(handoff: Handoff) -> None:
-    """What Flower will read again is written down, where nobody else may write."""
+    """Kill Flower after it has saved its state to a file that only its user can write."""
     kept = handoff.folder / ".handoff" / "flower"
     assert kept.stat().st_mode & 0o777 == 0o700
     now_ns = time.time_ns()
@@ -100,7 +100,9 @@ def killed_after_a_save(handoff: Handoff) -> None:
 
 
 def is_saved_after(now_ns: int, kept: Path) -> bool:
-    """Whether Flower has written its state. A file that it renames meanwhile counts as not yet."""
+    """Return whether Flower has written its state. A file that disappears during the check counts
+    as not written.
+    """
     try:
         return all(file.stat().st_mtime_ns > now_ns for file in kept.glob("state*"))
     except FileNotFoundError:
@@ -108,7 +110,9 @@ def is_saved_after(now_ns: int, kept: Path) -> bool:
 
 
 def ended(tasks: dict[str, Any]) -> dict[str, str]:
-    """How a job's specialists have ended; empty: not all have."""
+    """Return the end state of each of the job's specialists. Empty while a specialist is still
+    running.
+    """
     handoffs = {
         uuid: task for uuid, task in tasks.items() if task["name"].startswith("specialist.")
     }

@@ -1,4 +1,4 @@
-"""What Flower shows of a specialist's task is what has happened to its handoff."""
+"""The state of a specialist's task in Flower matches the state of its handoff."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_is_done_has_succeeded_and_says_how_well(fleet: Fleet, events: Watc
 def test_what_failed_has_failed_without_a_models_words_and_its_chord_goes_on(
     fleet: Fleet, events: Watched
 ) -> None:
-    """The chord's body comes: nobody has to wait until the sweeper finds it silent."""
+    """The chord's body runs at once, without the sweeper."""
     fleet.model.envelopes["shown-failed", "b"] = {
         **ENVELOPE,
         "status": "failed",
@@ -165,7 +165,7 @@ def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(
 def test_what_is_parked_when_its_job_is_cancelled_was_revoked(
     fleet: Fleet, events: Watched
 ) -> None:
-    """No message of it is left that a worker could speak of."""
+    """The handoff has no message left, so no worker can report it."""
     fleet.model.refusals["shown-cancelled", "a", 1] = 8.0
     job_id = fleet.submit("shown-cancelled", a="")
     events.becomes(job_id, "a.1", "RETRY")

@@ -1,4 +1,6 @@
-"""A job that follows on another begins with what that one knows, and pays for none of it again."""
+"""A job that follows another job starts with the other job's results, and does not pay for them
+again.
+"""
 
 from __future__ import annotations
 

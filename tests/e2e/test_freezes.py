@@ -1,6 +1,4 @@
-"""What freezes a process, again and again, is ended: one handoff, or one job. What else there
-is goes on.
-"""
+"""A handoff or a job that freezes processes repeatedly is ended. Everything else goes on."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 LEASE_S = 1.0
 FROZE = "Timeout ("
-"""What the watchdog writes when it ends a process."""
+"""The watchdog writes this when it ends a process."""
 TOOL = '''
 """A tool that freezes its process."""
 
@@ -72,10 +70,11 @@ class Stiff(Script):
 
 @pytest.fixture(scope="module")
 def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two supervisors, and three workers of one slot each, all of which can be made to freeze,
-    for three seconds. Beside them sweeps
-    somebody who takes nothing: while all others start again Redis would hear from nobody, and
-    silence counts as nobody's fault.
+    """Two supervisors and three workers with one slot each, which a test can freeze for three
+    seconds.
+
+    A further supervisor only sweeps and takes no jobs. Without it, Redis would hear from no process
+    during the restarts, and silence ends no lease.
     """
     folder, script = tmp_path_factory.mktemp("stiff"), Stiff()
     (folder / "tools").mkdir()
@@ -138,7 +137,7 @@ def stiff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def froze(fleet: Fleet, *names: str) -> int:
-    """How often one of these processes was ended by its watchdog."""
+    """Return how often the watchdog ended a process with one of the names."""
     return sum(
         fleet.system.processes.log_of(name).read_text(errors="replace").count(FROZE)
         for name in names
@@ -147,7 +146,7 @@ def froze(fleet: Fleet, *names: str) -> int:
 
 @pytest.fixture(scope="module")
 def at_once(stiff: Fleet) -> dict[str, JobId]:
-    """A job that freezes workers, one that freezes supervisors, and one that does neither."""
+    """Run a job that freezes workers, a job that freezes supervisors, and a harmless job together."""
     stiff.model.on_failure["stands"] = "drop"
     return {
         "workers": stiff.submit("stands", a="", statue=""),

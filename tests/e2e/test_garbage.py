@@ -1,5 +1,5 @@
-"""Whatever bytes stand in a queue, the processes go on: the bytes are a dead letter, and the
-next job runs to its end.
+"""Arbitrary bytes in a queue stop no process. The bytes become a dead letter, and the next job
+completes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TASKS = {SPECIALIST: (task_of(SPECIALIST), "no handoff"), SUPERVISOR_QUEUE: (ADV
 def frame(
     queue: str, payload: object = None, *, headers: Mapping[str, Any] | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A message as Celery writes it, and what is different about it."""
+    """Return a message in Celery's format with these changes."""
     task, argument = TASKS[queue]
     body = json.dumps([[argument], {}, {}] if payload is None else payload).encode()
     return {
@@ -54,7 +54,7 @@ def frame(
 
 
 def garbage(queue: str) -> dict[str, bytes]:
-    """By the reason that its letter gives."""
+    """Return invalid messages by the reason in their dead letter."""
     task = TASKS[queue][0]
     pickled = base64.b64encode(b"cos\nsystem\n(S'exit 1'\ntR.").decode()
     values = {
@@ -107,8 +107,8 @@ def garbage(queue: str) -> dict[str, bytes]:
 
 
 def out(fleet: Fleet) -> set[bytes]:
-    """What was delivered and not acknowledged; what processes had that other tests have killed
-    stays there for hours.
+    """Return the unacknowledged messages. Messages of killed processes stay unacknowledged for
+    hours.
     """
     return {*fleet.redis.hkeys(UNACKED), *fleet.redis.zrange(UNACKED_INDEX, 0, -1)}
 
@@ -140,7 +140,7 @@ def test_garbage_becomes_dead_letters_and_no_process_ends(fleet: Fleet, queue: s
 
 @pytest.mark.parametrize("queue", [SPECIALIST, SUPERVISOR_QUEUE])
 def test_odd_headers_and_callbacks_of_a_stranger_end_no_process(fleet: Fleet, queue: str) -> None:
-    """Of a message that a task takes: what it asks for is looked at there."""
+    """The message is valid for a task. Only the task can check these fields."""
     out_before = out(fleet)
     processes = fleet.system.processes.pids()
     odd: list[dict[str, Any]] = [

@@ -1,6 +1,4 @@
-"""A job of a thousand rows beside a small one, which does not wait until all of that has been
-handed out.
-"""
+"""A small job next to a job with a thousand rows does not wait until all rows are published."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def settings_of(folder: Path, host: str) -> dict[str, str]:
 
 @contextmanager
 def a_system(folder: Path, host: str) -> Iterator[RunningSystem]:
-    """Our system, with a worker of its own for the specialist, and a stock worker of the host."""
+    """Our system with a worker for the specialist, and a stock worker of the host."""
     with running_system(
         folder, (SUPERVISOR, EVERYONE, WORKER), settings_of(folder, host)
     ) as system:

@@ -1,8 +1,8 @@
-"""The main job under variables that other applications set: it runs, or one line names the
+"""The main job with environment variables of other applications. It runs, or one line names the
 variable.
 
-Each group of variables costs one command. When a group fails, `the_culprits` says which of its
-variables fail alone.
+Each group of variables costs one command. When a group fails, `the_culprits` names the variables
+that fail alone.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ GROUPS = {
 
 
 def problem(folder: Path, environment: dict[str, str]) -> str | None:
-    """Return why the main job neither ran nor named one of these variables. None: it did."""
+    """Return the error if the main job fails without naming a variable of `environment`, else None.
+    """
     folder.mkdir()
     done = Handoff(folder, is_cold=True).run(
         *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
@@ -177,9 +178,7 @@ def test_a_job_on_a_model_server_runs_under_the_variables_of_openssl(tmp_path: P
 def test_celerys_command_line_takes_no_option_from_the_environment(
     redis_url: str, processes: Processes, tmp_path: Path
 ) -> None:
-    """But for those of `celery` itself, which it has read when our app is imported: it says
-    what is wrong with them.
-    """
+    """Celery reads its own options before it imports our app, and reports errors in them."""
     own = {name: value for name, value in CELERY_OPTIONS.items() if "WORKER_" in name}
     for app, queues in (
         ("handoff_queue.supervisor.app", "supervisor"),

@@ -23,8 +23,8 @@ def given_up(fleet: Fleet, job_id: JobId) -> list[str]:
 
 
 def let_go_once_begun(quick: list[Held], late: Held) -> None:
-    """What is quick ends only once the call that is late is in the air: else its step might be
-    given up before it began.
+    """Let the quick calls end after the late call has arrived. Otherwise the late step might be
+    given up before it begins.
     """
     assert late.arrived.wait(30)
     for one in quick:
@@ -37,7 +37,7 @@ def test_a_step_begins_with_what_is_enough_and_the_call_that_is_late_is_cut(flee
     job_id = fleet.submit("quorum", a="", b="", c="", d="a b c")
     let_go_once_begun(quick, late)
 
-    result = fleet.ends(job_id, ALL_THE_TIME_S)  # nobody lets c go
+    result = fleet.ends(job_id, ALL_THE_TIME_S)  # c is never released
 
     assert result.status is JobStatus.PARTIAL
     assert given_up(fleet, job_id) == ["c"]

@@ -1,4 +1,4 @@
-"""What a step needs, another step finds out: real supervisors and workers, a model on a script
+"""Another step finds the input that a step needs: real supervisors and workers, a scripted model
 behind real HTTP.
 """
 
@@ -28,7 +28,7 @@ IN_NEED = {
 
 
 def adds(fleet: Fleet, name: str, specialist: str = SPECIALIST) -> dict[str, str]:
-    """What the planner says to the step `a`."""
+    """Script the planner's answer for the step `a`: a new step."""
     task = fleet.model.task(name, "look-up")
     return {"step": "a", "action": "add_step", "answer": "", "specialist": specialist, "task": task}
 

@@ -1,5 +1,5 @@
-"""One job, one trace: from who submits it through every handoff, turn and tool call, whatever
-processes have a part in it.
+"""Each job is one trace, from the submitting process through every handoff, turn and tool call,
+over all processes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.slow
 
 COLLECTORS_KEY = "collector-canary-77c2"
 SAID = "mellifluous"
-"""Stands in the task of a step, and in nothing of ours."""
+"""A word in the task of a step. Our own texts do not contain it."""
 
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """As a person types it."""
+    """Run the command as a person does."""
     line = [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *words]
     return subprocess.run(
         line,
@@ -57,7 +57,7 @@ class Seen:
     environment: dict[str, str]
 
     def submitted(self, name: str) -> JobId:
-        """By the command line, in a process of its own."""
+        """Submit a job with the command line, in a separate process."""
         return JobId(command("submit", f"plan {name}", **self.environment).stdout.strip())
 
     def trace_of(self, job_id: JobId) -> list[Told]:

@@ -1,5 +1,5 @@
-"""A reviewer insists on what stands in the result: the judge says so, and the answer leaves
-whole. Real workers, a scripted model.
+"""The reviewer demands a point that the result already has: the judge overrules, and the answer is
+complete. Real workers, a scripted model.
 """
 
 from __future__ import annotations

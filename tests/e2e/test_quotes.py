@@ -1,5 +1,5 @@
-"""A quote: a job is planned, says what it will likely cost and take, and waits; nobody plans
-it again.
+"""A quote: the job is planned, gives its likely cost and time, and waits. It is not planned a
+second time.
 """
 
 from __future__ import annotations

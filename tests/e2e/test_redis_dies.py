@@ -1,5 +1,5 @@
-"""Redis is killed under processes that nobody starts again: they connect again by themselves,
-whatever they were doing.
+"""Redis is killed under running processes. They reconnect on their own, in every state, without a
+restart.
 """
 
 from __future__ import annotations

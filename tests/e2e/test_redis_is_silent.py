@@ -1,6 +1,4 @@
-"""Redis does not answer for longer than a lease, and no process dies of it: nothing that was
-in the air is called again.
-"""
+"""Redis does not answer for longer than a lease. No process dies, and no model call is repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ SILENCE_S = 2.5 * LEASE_S
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """Two supervisors, two workers, and a Redis that keeps what it holds."""
+    """Two supervisors, two workers, and a Redis that persists its data."""
     script, settings = (
         Script(),
         {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.2"},
@@ -49,7 +47,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def stopped(processes: Processes) -> int:
-    """Redis, as it is: whoever asks it something waits."""
+    """Stop the Redis process with a signal: its clients wait for an answer."""
     pid = processes.pids()["redis"]
     os.kill(pid, signal.SIGSTOP)
     return pid
@@ -94,7 +92,7 @@ def test_no_call_is_made_again_by_workers_or_supervisors_that_could_not_renew(
     )
 
     redis = silence(fleet.system.processes)
-    fleet.kill(idle)  # a supervisor that is started meanwhile knows of no silence
+    fleet.kill(idle)  # A supervisor that starts now knows of no silence.
     passes(SILENCE_S)
     wait_until(
         lambda: fleet.system.processes.pids().get(name) not in (None, idle),

@@ -38,11 +38,11 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def fill(redis: Any, share: float = 1.1) -> None:
-    """Until so much of its maxmemory is used. The buffers that clients are read into come and
-    go, more than a hundred kilobytes within half
-    a second, a tenth of what an empty Redis uses: beside this much data they make no
-    difference. It is made in Redis, for what is sent leaves a buffer of its own size, which is
-    used memory as well until it is given back, seconds later.
+    """Fill Redis up to this share of its maxmemory.
+
+    The data is made inside Redis. Sent data would leave a client buffer of its size, which counts
+    as used memory for seconds. With this much data, the other client buffers (about 100 kB) make no
+    difference.
     """
     redis.setrange("ballast", BALLAST_BYTES - 1, "0")
     redis.expire("ballast", 600)

@@ -1,5 +1,5 @@
-"""A specialist that fails is asked again, told why; what it cannot do is a gap, and no reason
-to throw the rest away.
+"""A failed specialist is asked again with the reason. A step that keeps failing becomes a gap, and
+the rest of the job is kept.
 """
 
 from __future__ import annotations

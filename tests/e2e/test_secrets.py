@@ -1,7 +1,7 @@
-"""A key, a secret in a document and one that a model repeats stay where payloads are: in no
-other key, event, log or message to others.
+"""API keys, secrets in documents and secrets that a model repeats stay in payloads. No other key,
+event, log or message contains them.
 
-Which keys are payloads' is what docs/security.md says.
+docs/security.md lists the keys of payloads.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def logs_of(fleet: Fleet) -> dict[str, str]:
 
 
 def written(monitor: Iterator[dict[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Every command that Redis has run, those within scripts too: its name, its key, and the
-    whole of it with Celery's messages decoded.
+    """Yield every command that Redis ran, also inside scripts: its name, its key, and its text with
+    Celery's messages decoded.
 
-    A script's own arguments are not keys yet: what it writes of them comes as a command of its own.
+    The arguments of a script do not count as keys: each write of the script is a separate command.
     """
     for seen in monitor:
         command = seen["command"]

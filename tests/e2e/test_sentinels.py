@@ -1,5 +1,5 @@
-"""Redis's machine is lost in the middle of a job, and one of three sentinels with it: another
-takes its place, and everybody finds it, also where all of them stand behind TLS.
+"""The machine of Redis and one of three sentinels fail during a job. The replica takes over, and
+every process finds it, also with TLS.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The slots of one worker process, in each pool: all of them at work while work waits, and a
-long handoff holds its own alone, also at the process's end.
+"""The slots of a worker process, in each pool: all slots work while messages wait. A long handoff
+holds only its own slot, also when the process stops.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def start_worker(system: RunningSystem, pool: str, name: str) -> int:
 
 @contextmanager
 def held_calls(fleet: Fleet, name: str, steps: list[str]) -> Iterator[list[Held]]:
-    """The model answers none of these steps before the block's end, unless the test says so."""
+    """Hold the model's answers to these steps until the block ends or the test releases them."""
     held = [fleet.model.hold(name, step) for step in steps]
     with ExitStack() as stack:
         for one in held:
@@ -79,12 +79,12 @@ def test_no_slot_is_idle_while_work_waits(pool: str, tmp_path: Path) -> None:
 
 
 def plan_of(steps: list[str]) -> dict[str, Any]:
-    """None of them waits for another."""
+    """Return a plan of independent steps."""
     return dict.fromkeys(steps, "")
 
 
 def next_arrived(held: list[Held]) -> Held:
-    """The first of these calls that comes in; it is taken out of them."""
+    """Wait for the first of the calls to arrive, and remove it from the list."""
     arrived = wait_until(
         lambda: [one for one in held if one.arrived.is_set()], what="one more call"
     )

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.slow
 
 WORKERS = 3
 STORM_S = 1.2 * FIRST_DELAY_S
-"""Who waits by itself comes again in it, within the first delay, and once only: the second
-delay is longer.
+"""A call retries once within the storm, after its first delay. The second delay is longer than the
+storm.
 """
 
 

@@ -22,7 +22,7 @@ CLOSED = {**ENVELOPE, "status": "failed", "problem": "The archive is closed."}
 def finish(
     fleet: Fleet, job_id: JobId, *names: str
 ) -> tuple[JobResult, Counter[tuple[str, str, int]]]:
-    """How the job ends now, and the calls that this took."""
+    """Finish the job, and return its result and the number of calls that this took."""
     before = calls(fleet, *names)
     fleet.jobs.retry(job_id, whole=True)
     return fleet.jobs.result(job_id, wait_s=ALL_THE_TIME_S), calls(fleet, *names) - before

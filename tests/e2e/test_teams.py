@@ -22,9 +22,7 @@ ALL_THE_TIME_S = 90
 
 
 def a_team(fleet: Fleet, name: str, step: str, *, turns: int = 1, **plan: str) -> str:
-    """The step of this plan is done by a sub-supervisor, with this plan of its own. Returns
-    its name.
-    """
+    """Let a sub-supervisor do this step with its own plan. Return the name of the team."""
     team = f"{name}-{step}"
     fleet.model.teams[name, step] = team
     fleet.model.plans[team] = plan
@@ -46,7 +44,7 @@ def begun(fleet: Fleet, job_id: JobId) -> list[JobId]:
 
 
 def calls(fleet: Fleet, *names: str) -> Counter[tuple[str, str, int]]:
-    """What the model's server has counted."""
+    """Return the calls that the model's server has counted."""
     return Counter({key: count for key, count in fleet.model.calls.items() if key[0] in names})
 
 

@@ -86,8 +86,8 @@ def mortal(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def kill_at(points: Path, which: tuple[str, ...], go: Callable[[], None]) -> None:
-    """Whoever first comes to each of these, once it goes on, dies there; the next is armed
-    when the last has fired.
+    """Kill the first process that reaches each failpoint. Each failpoint is armed after the
+    previous one has fired.
     """
     for number, point in enumerate(which):
         for fired in points.glob(f"{point}@*"):

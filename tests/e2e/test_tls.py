@@ -1,5 +1,5 @@
-"""The whole system over TLS, with a CA of one's own and a certificate for those who come; and
-what is said where it does not fit.
+"""The whole system over TLS, with its own CA and client certificates, and the errors for wrong
+certificates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An answer cites what a user's tool returned: a real worker, a scripted model."""
+"""An answer cites the result of a user's tool: a real worker, a scripted model."""
 
 from __future__ import annotations
 

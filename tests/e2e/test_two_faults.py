@@ -36,7 +36,7 @@ POINTS = {
 
 @pytest.fixture(scope="module")
 def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the failpoints of supervisors are armed."""
+    """Folder that arms the failpoints of supervisors."""
     return tmp_path_factory.mktemp("failpoints")
 
 

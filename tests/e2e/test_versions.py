@@ -1,5 +1,5 @@
-"""Two versions on the same queues: what one cannot read is left to the other, and to a person
-in the end. Jobs go on meanwhile.
+"""Two versions share the queues. A process leaves unreadable messages to the other version, and in
+the end to a person. Other jobs go on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HANDOFF = HandoffId("a.1")
 
 
 def becomes_the_next_versions(fleet: Fleet, message: bytes) -> None:
-    """What waits in the queue is of a version that no process of the fleet knows."""
+    """Rewrite the waiting message as a message of a version that no process of the fleet knows."""
     changed = json.loads(message)
     changed["headers"]["task"] += NEXT
     assert fleet.redis.lrem(SPECIALIST, 1, message) == 1
@@ -43,7 +43,7 @@ def becomes_the_next_versions(fleet: Fleet, message: bytes) -> None:
 
 @contextmanager
 def a_worker_of_the_next_version(fleet: Fleet) -> Iterator[int]:
-    """Beside those of the fleet, on their queue; its process."""
+    """Start a worker of the next version on the fleet's queue, and yield its process id."""
     arguments = (
         "-A",
         "tests.e2e.a_worker_of_the_next_version",

@@ -1,5 +1,5 @@
-"""Nobody is there who does a step, or looks after a job: whoever watches is told within
-seconds, and told when it is over.
+"""No process serves a step or a job. A person who watches hears about it within seconds, and hears
+when it is over.
 """
 
 from __future__ import annotations

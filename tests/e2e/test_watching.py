@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 SIGN_WITHIN_S = 5.0
-"""What is promised."""
+"""Promised time until a sign of life, in seconds."""
 LONG_LEASE = {"HANDOFF_LEASE_S": "60"}
 """Three renewals in it would be a sign of life every 20 s."""
 SAID = re.compile(r"a \(generalist\) turn 1, thinking, (\d+) s")
@@ -34,7 +34,7 @@ SAID = re.compile(r"a \(generalist\) turn 1, thinking, (\d+) s")
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A supervisor and a worker of three slots, with a Redis that keeps what it holds."""
+    """A supervisor and a worker with three slots, and a Redis that persists its data."""
     script = Script()
     folder = tmp_path_factory.mktemp("watched")
     with (
@@ -189,7 +189,9 @@ def test_a_terminal_shows_the_tree_live_and_what_waits_for_what(
 
 
 def told_of_events(said: str) -> list[str]:
-    """Without what is of the moment: claims, signs of life, waits, and the account at the end."""
+    """Return the lines about events, without momentary lines: claims, signs of life, waits and the
+    final account.
+    """
     of_the_moment = (": works", "at work:", "trying again", "Redis is back", "waits for")
     return [
         line

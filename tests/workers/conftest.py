@@ -1,5 +1,5 @@
-"""What tests of the workers share: whoever opens a database closes it, on every Python. Only
-from 3.13 does Python itself say so.
+"""Fixtures of the workers' tests: every opened database is closed, on every version of Python.
+Python itself warns only from 3.13.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _is_open(connection: sqlite3.Connection) -> bool:
 
 @pytest.fixture(autouse=True)
 def every_database_is_closed() -> Iterator[None]:
-    """The first fixture to be set up, so the last to look: after those that close what a test used."""
+    """Set up first, so that it checks last, after the fixtures that close databases."""
     _opened.clear()
     yield
     left, _opened[:] = [connection for connection in _opened if _is_open(connection)], []

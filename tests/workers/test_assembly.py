@@ -1,6 +1,4 @@
-"""A worker that is asked to stop does so whatever it was doing, and is announced for as long
-as it serves.
-"""
+"""A worker stops when asked, in every state, and is announced as long as it serves."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def once(redis_url: str, tmp_path: Path) -> Iterator[_Once]:
 
 
 def consumer(once: _Once) -> SimpleNamespace:
-    """As much of Celery's as is asked before a role is paused."""
+    """The attributes of Celery's consumer that a pause of a role reads."""
     pool = SimpleNamespace(uses_semaphore=False)
     return SimpleNamespace(
         app=once._app, call_soon=lambda _settle: None, pool=pool, hostname="worker@here"

@@ -1,4 +1,4 @@
-"""A step that is a task of the host's own Celery app: what is sent, and what becomes of its end."""
+"""A step that is a task of the host's own Celery app: its message, and its end."""
 
 from __future__ import annotations
 
@@ -300,9 +300,7 @@ def test_a_worker_without_a_usable_host_is_told_the_setting_and_not_its_value(
 
 
 def test_the_task_is_that_of_the_workers_own_file() -> None:
-    """A job that was planned with another file, or by somebody with access to Redis, cannot
-    choose it.
-    """
+    """A job planned with another file, or by an intruder in Redis, cannot choose the task."""
     pinned = a_spec().model_copy(update={"celery_task": "shop.refund_all", "celery_queue": "money"})
     own = a_task_spec(repeatable=False)
 

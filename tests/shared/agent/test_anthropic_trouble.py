@@ -112,7 +112,7 @@ def test_a_connection_that_died_without_a_word_costs_one_silence_and_is_not_used
     def talk(conversation: Conversation) -> None:
         while conversation.request():
             if conversation.number == 1 and is_dead.is_set():
-                server.over.wait()  # half open: it takes what is sent, and nothing comes back
+                server.over.wait()  # Half open: the connection takes requests and never answers.
                 return
             conversation.say(REPLY)
 

@@ -1,5 +1,5 @@
-"""Who answers with tool calls: they are not run, all of a reply are one decision, and what is
-wrong with them costs one turn.
+"""Replies that are only a decision: the loop does not run their tool calls, and joins all calls of
+a reply. An error in the calls costs one turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whatever is broken in our own code, a handoff has a result."""
+"""A handoff has a result after every defect in our own code."""
 
 from __future__ import annotations
 

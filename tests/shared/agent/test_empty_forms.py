@@ -1,4 +1,4 @@
-"""A form that nobody filled in is no answer; a short answer is one."""
+"""An empty form is not an answer. A short answer is an answer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The loop at its limits: turns, tokens, time, money, a model that fails, an interruption.
-What is left is never nothing.
+"""The loop at its limits: turns, tokens, time, money, a failing model, an interruption. It always
+returns a result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loop: turns, tool calls, repairs, and what a limit leaves."""
+"""The loop: turns, tool calls, repairs, and the result at a limit."""
 
 from __future__ import annotations
 

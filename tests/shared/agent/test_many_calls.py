@@ -1,4 +1,4 @@
-"""As many calls at once as a process has slots."""
+"""A process makes as many calls at once as it has slots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALL_TIMEOUT_S = 240
 
 
 def replies_at_once(calls: int) -> int:
-    """Make so many calls at once, each in its own thread, and return the number of replies."""
+    """Make this number of calls at once, each in its own thread, and return the number of replies."""
     call = ModelCall(
         model="m",
         system="",

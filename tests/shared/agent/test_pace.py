@@ -1,4 +1,4 @@
-"""The loop and the pace of its calls: what it hears it tells, and it waits as long as it must."""
+"""The loop and the pace of its calls: it reports each rate limit, and waits as long as it must."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEADERS = {
 
 
 def paced(*replies: object, held_s: float = 0.0, **rest: object) -> Run:
-    """A run whose calls a provider counts, by its own clock. `held_s`: nobody may call for so long."""
+    """Return a run under a rate limit, with its own clock. `held_s`: seconds before the first call."""
     clock = Clock()
     pace = MemoryPace(
         now=clock.now,

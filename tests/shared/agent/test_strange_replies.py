@@ -1,5 +1,5 @@
-"""Replies that are not what the Messages API promises: what can be read is read, and what
-cannot is the server's, and may pass.
+"""Replies that break the Messages API: the loop reads the valid parts. An invalid part is a
+temporary error of the server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def delta(text: Any) -> dict[str, Any]:
 
 
 def streams(*events: dict[str, Any]) -> Reply:
-    """A reply of these events, with a beginning and an end."""
+    """Return a streamed reply with these events between its first and its last event."""
     every = (
         {"type": "message_start", "message": {"usage": {"input_tokens": 3}}},
         *events,

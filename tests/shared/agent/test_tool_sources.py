@@ -1,4 +1,4 @@
-"""An answer can cite what a user's tool returned."""
+"""An answer can cite the result of a user's tool."""
 
 from __future__ import annotations
 

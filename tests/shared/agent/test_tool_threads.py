@@ -1,5 +1,5 @@
-"""Tool calls run side by side in a bounded number of threads, and each ends in a result,
-whatever the tool does.
+"""Tool calls run in parallel in a bounded number of threads. Each call ends in a result, also when
+the tool fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers that are not the one that the user meant: each is told, and what it says is shown."""
+"""Servers that do not speak the Messages API: the error names each and shows its reply."""
 
 from __future__ import annotations
 

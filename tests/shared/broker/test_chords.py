@@ -1,5 +1,5 @@
-"""A chord's parts are results in the store: its body leaves behind the last of them, and
-Celery counts nothing.
+"""The results of a chord's parts are in the store. The last part sends the chord's body, and Celery
+counts nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def app(redis_url: str) -> Iterator[Celery]:
 
 
 class Task:
-    """What a task knows of the message that it runs for."""
+    """The parts of a Celery task that know its message."""
 
     def __init__(self, chord: Any = None) -> None:
         body = json.loads(json.dumps(signature_of(wake_up(JOB, task_id=f"{JOB}:g1:fan-in"))))

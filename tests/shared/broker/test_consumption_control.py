@@ -1,5 +1,5 @@
-"""A worker that leaves a queue out for a while asks Redis anew soon: who waits for one of
-several queues cannot be told of another.
+"""A worker that skips a queue for a while polls Redis often, because a blocked read covers a fixed
+list of queues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def taking(
 
 
 def waits_s(consumer: Any) -> float:
-    """For a message, until it asks Redis again."""
+    """Return the seconds that the consumer waits for a message before it polls Redis again."""
     return float(consumer.task_consumer.channel.brpop_timeout)
 
 

@@ -1,4 +1,4 @@
-"""What no message can be made of is put into one; what is a message stays what it is, to the byte."""
+"""Invalid bytes are wrapped in a valid message. A valid message stays the same, byte for byte."""
 
 from __future__ import annotations
 

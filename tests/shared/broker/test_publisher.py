@@ -1,5 +1,5 @@
-"""A message of ours is the one that Celery would send, and leaves once for each time that it
-may not have left.
+"""A published message equals Celery's own message, and is sent again only if the first send may
+have failed.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def test_what_is_sent_again_has_a_delivery_tag_of_its_own(
     app.conf.broker_transport_options = {
         **app.conf.broker_transport_options,
         "health_check_interval": 1,
-    }  # with a pool of its own
+    }  # with a separate connection pool
     publish(app, a_wake_up())
 
     assert not (armed / f"publish.{SUPERVISOR_QUEUE}.after").exists()
@@ -189,7 +189,7 @@ def test_what_is_sent_again_has_a_delivery_tag_of_its_own(
 
 @contextmanager
 def _signals_in(found: list[tuple[str, str]]) -> Iterator[None]:
-    """Those that tracing hears of a message."""
+    """Collect the publish signals that tracing uses."""
 
     def before(headers: dict[str, Any], **_: Any) -> None:
         found.append(("before", headers["id"]))

@@ -1,6 +1,4 @@
-"""No task of ours ends in a way for which Celery's pools have no end, and a slot that is lost
-all the same is seen.
-"""
+"""Every task ends in a way that Celery's pools handle, and the process notices a lost slot."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_a_channel_that_has_a_new_pool_has_a_new_client(redis_url: str) -> None:
 
 @pytest.fixture
 def channel(redis_url: str) -> Iterator[Any]:
-    """With two messages taken out of a queue, and one that waits there."""
+    """A channel of a queue with two messages taken and one message left."""
     app = make_app("test", redis_url, Settings(), ["known"])
     for name in ("first", "second", "third"):
         app.send_task(name, queue="known", declare=())
@@ -190,7 +190,7 @@ def channel(redis_url: str) -> Iterator[Any]:
 
 
 def waiting(server: Any) -> list[str]:
-    """What is in the queue, whoever is taken first coming first."""
+    """Return the messages in the queue, the next one to be taken first."""
     return [
         json.loads(message)["headers"]["task"]
         for message in reversed(server.lrange("known", 0, -1))

@@ -1,4 +1,4 @@
-"""One door from bytes to text, whatever the kind."""
+"""One function converts bytes of every format to text."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def test_names_that_are_not_utf8_or_hold_controls_do_not_break_the_line(tmp_path
 
 
 def test_unreadable_files_and_folders_are_named() -> None:
-    """As nobody if we are root, for whom everything is readable."""
+    """Run as the user `nobody` if we are root, because root can read everything."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Heavy files are read elsewhere: what one of them does to its reader concerns nobody else."""
+"""A separate process reads heavy files. A file that kills its reader harms no other file."""
 
 from __future__ import annotations
 

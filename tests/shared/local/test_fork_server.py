@@ -1,4 +1,4 @@
-"""A forked process is what a process of its own would have been: each promise is kept by both."""
+"""A forked process behaves like a process that was started from nothing: each test runs on both."""
 
 from __future__ import annotations
 

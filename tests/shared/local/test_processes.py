@@ -33,7 +33,7 @@ PROMISED_S = 5.0
 
 
 def is_gone(pid: int) -> bool:
-    """A zombie counts as gone: it holds nothing, and whoever inherited it may be slow to collect."""
+    """Return whether the process has ended. A zombie counts as ended: it holds nothing."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

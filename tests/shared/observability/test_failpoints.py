@@ -118,7 +118,7 @@ def test_what_cannot_be_done_there_is_an_error_and_not_a_fault_that_never_was(
 def test_who_looks_for_what_was_taken_may_take_it_away_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a process whose answer was dropped would fail as nobody does, and its handoff with it."""
+    """If the removal failed, the process would fail, and its handoff too."""
     (tmp_path / "script.turn.after").write_text("drop")
     rename = Path.rename
 

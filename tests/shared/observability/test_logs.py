@@ -82,7 +82,7 @@ def test_celerys_lines_about_a_message_say_whose_it_is(out: io.StringIO) -> None
 
 
 def test_a_message_that_is_handed_back_is_no_failure_with_a_traceback(out: io.StringIO) -> None:
-    """The task has said it in a line of its own."""
+    """The task logs it on a separate line."""
     celerys = logging.getLogger("celery.app.trace")
     for error in (Reject("its worker shuts down", requeue=True), ValueError("a defect")):
         try:
@@ -201,7 +201,7 @@ def test_celery_does_not_say_that_a_message_came_and_went_but_what_only_it_knows
 
 
 class Terminal(io.StringIO):
-    """As a terminal says of itself."""
+    """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,5 +1,5 @@
-"""Nothing is told, loaded or paid for unless it was asked for; and what is missing for it is
-one line.
+"""Telemetry is loaded, sent and paid for only on request. A missing package is an error of one
+line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WITHOUT_THE_EXTRA = "sys.modules.update({'opentelemetry.sdk': None, 'opentelemet
 
 
 def started(first: str = "", **environment: str) -> tuple[str, list[str]]:
-    """What a process says that has started: on stdout, and the lines on stderr."""
+    """Start a process, and return its stdout and the lines of its stderr."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run(
         [sys.executable, "-c", START.format(first=first)],

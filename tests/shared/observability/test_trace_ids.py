@@ -1,4 +1,4 @@
-"""Whoever knows a job's id finds the same trace."""
+"""The trace id follows from the job's id."""
 
 from __future__ import annotations
 

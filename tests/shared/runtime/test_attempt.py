@@ -62,7 +62,7 @@ def a_model(_settings: Settings) -> Model:
 
 @pytest.fixture(autouse=True)
 def at_info(caplog: pytest.LogCaptureFixture) -> None:
-    """As processes log."""
+    """Log at the level of a process."""
     caplog.set_level(logging.INFO)
 
 
@@ -159,11 +159,12 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
 
 
 def test_nothing_of_it_is_left_to_the_garbage_collector(store: Store, attempts: Attempts) -> None:
-    """What a model was told and said would stay in memory until that comes by, and to look for
-    it costs all threads.
+    """A collection stops all threads, and until then the texts of the model's calls would stay in
+    memory.
     """
     handoffs = [handed_out(store) for _ in range(2)]
-    attempts.attempt(handoffs[0].to_json(), handoffs[0], fit)  # what is made once
+    # builds the objects that later attempts share
+    attempts.attempt(handoffs[0].to_json(), handoffs[0], fit)
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""What a process sets up for itself, once."""
+"""The set-up of a process, which runs once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot stand in an HTTP request is refused, and no part of it is shown."""
+"""Values that cannot be in an HTTP request are refused. The error shows no part of the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optional packages: what each extra has, and what is said where one is missing."""
+"""Optional packages: the content of each extra, and the error for a missing package."""
 
 from __future__ import annotations
 

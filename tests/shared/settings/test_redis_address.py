@@ -1,4 +1,6 @@
-"""One URL says where Redis is, whoever asks; what is no such URL is refused without any part of it."""
+"""One URL gives the address of Redis to every part. The error for an invalid URL shows no part of
+the URL.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The lint: what it warns of, and that its threshold divides rewordings from other trades."""
+"""The lint: its warnings, and its threshold, which separates reworded descriptions from different
+specialties.
+"""
 
 from __future__ import annotations
 

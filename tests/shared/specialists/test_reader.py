@@ -1,6 +1,4 @@
-"""Reading specialists' files: what is taken, and the one line that says what is wrong with the
-rest.
-"""
+"""Reading specialists' files: the accepted files, and a one-line error for each other file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message from Redis may narrow what a process grants to an agent, and never widen it."""
+"""A message from Redis may narrow an agent's tools, and never add a tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent of the signs of life while a handoff waits."""
+"""Heartbeats of a handoff that waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_seconds_that_are_left_do_not_leave_the_process_one_by_one(store: Store)
     running = granted(store, job_id, "find.1")
 
     def shown(doing: str, since_s: float) -> str:
-        """What the store shows after this was said so long after the last sign of life."""
+        """Return the activity in the store after a heartbeat, `since_s` seconds after the last one."""
         running._beaten_at = time.monotonic() - since_s
         running.beat(doing)
         return store.jobs.handoffs(job_id, [running.handoff_id])[running.handoff_id].doing

@@ -1,5 +1,5 @@
-"""Whatever happens to the handoffs of any jobs, in whatever order: the books balance at every
-level, and no cap is overspent by a cent.
+"""The accounts of budgets balance at every level after any sequence of calls, and no cap is
+overspent by a cent.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tests.doubles.jobs import (
 from tests.draws import draws
 
 TENANTS = ("ours", "ours", "theirs", "ours", "ours")
-"""Of each job."""
+"""Tenant of each job."""
 PARENTS = {3: 0, 4: 3}
-"""The fourth job is a child of the first, and has a child of its own."""
+"""The fourth job is a child of the first, and has its own child."""
 TEAM = HandoffId("team.1")
 HANDOFFS = ("a.1", "b.1", "c.1")
 NAMES = [(job, handoff) for job in range(len(TENANTS)) for handoff in HANDOFFS]
@@ -79,7 +79,9 @@ class Books(RuleBasedStateMachine):
         self.running: dict[Name, Claim] = {}
         self.in_the_air: dict[Name, WorstCase] = {}
         self.unsettled: set[Name] = set()
-        """Whose worker died with a call in the air: it stays set aside until somebody looks."""
+        """Handoffs whose worker died during a call. The amount stays reserved until the handoff is
+        checked.
+        """
 
     @rule(name=st.sampled_from(NAMES), first=st.none() | CALLS)
     def claim_one(self, name: Name, first: WorstCase | None) -> None:
@@ -214,7 +216,7 @@ class Books(RuleBasedStateMachine):
             }
 
     def teardown(self) -> None:
-        """When all is over, nothing is reserved."""
+        """At the end, nothing is reserved."""
         if not hasattr(self, "jobs"):
             return
         for job_id in self.jobs:
@@ -233,7 +235,7 @@ class Books(RuleBasedStateMachine):
         )
 
     def never(self, name: Name, worst: WorstCase) -> list[list[str]]:
-        """Levels and limits that leave no room for this call, whatever the others give back."""
+        """Return the levels and limits that cannot allow this call, even after all refunds."""
         asked = {
             "max_turns": 1,
             "max_tokens": worst.input_tokens + worst.output_tokens,

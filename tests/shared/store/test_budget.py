@@ -1,5 +1,5 @@
-"""A job's budget holds over all processes: the worst case is set aside before a call, what it
-used is settled after, the books balance.
+"""A job's budget holds over all processes. A call reserves its worst case, and settles its real
+cost afterwards.
 """
 
 from __future__ import annotations

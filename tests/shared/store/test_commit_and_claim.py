@@ -1,4 +1,4 @@
-"""A decision and the claim of the handoff that it issues are one step: nobody can come in between."""
+"""A decision and the claim of the handoff that it issues are one atomic step."""
 
 from __future__ import annotations
 

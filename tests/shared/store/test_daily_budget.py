@@ -113,7 +113,7 @@ def test_a_call_made_before_midnight_and_over_after_it_is_booked_where_it_was_se
 
 
 def it_is_the_next_day(store: Store, claimed: Claim) -> None:
-    """As if what was set aside had been set aside yesterday: Redis's clock cannot be turned."""
+    """Move the reservations of today to yesterday, because a test cannot set Redis's clock."""
     redis: Any = store.connection.redis
     today = int(store.connection.now() * 1000) // DAY_MS
     for of in ("", ":default"):

@@ -170,7 +170,7 @@ def test_what_is_tried_again_is_found_by_the_next_sweep(
 
 
 def test_a_long_handoff_is_tried_again_as_well(store: Store, redis_url: str) -> None:
-    """Its letter need not hold all of it: the store does."""
+    """The dead letter may be cut short: the store holds the whole handoff."""
     job_id, text = a_future_handoff(store, "long " * MOST_BODY_CHARS)
     store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
     jobs = client.connect(redis_url, Settings(offline=True))

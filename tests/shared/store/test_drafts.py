@@ -1,4 +1,4 @@
-"""What a handoff is writing can be read while it is written, and is a payload."""
+"""The draft of a handoff can be read while the handoff runs. A draft is a payload."""
 
 from __future__ import annotations
 

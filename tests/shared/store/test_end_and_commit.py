@@ -1,5 +1,5 @@
-"""The end of a handoff, the decision on its result and the claim of the next one are one step;
-and the end stands, whatever becomes of the decision.
+"""The end of a handoff, the decision on its result and the claim of the next handoff are one step.
+The end is stored even if the decision is refused.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(
 def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(
     store: Store, job_id: JobId, held: Claim
 ) -> None:
-    """Whoever was woken by them has found nothing to do while the role was out: they have to
-    be part of a decision.
+    """The results' own wake-ups found nothing to do while the role ran. The next decision must
+    include the results.
     """
     order = replace(next_role(store, job_id), events=[issued("write.1", group="g2")])
     finish(granted(store, job_id, STEP))
@@ -157,7 +157,7 @@ def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(
 def test_looks_that_others_began_before_do_not_stay_noted(
     store: Store, job_id: JobId, held: Claim
 ) -> None:
-    """One that comes to its end speaks for the job."""
+    """A later evaluation that completes also covers the earlier evaluations of the job."""
     looks_begun_ago(store, job_id, 60, 40, 20)
     followed(store, held)
 

@@ -1,5 +1,5 @@
-"""Looks at a job: noted when they begin, struck out when they end; so many in a row that never
-end are too many.
+"""Evaluations of a job: recorded at their begin, removed at their end. A job with too many
+evaluations without an end, in a row, fails.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.doubles.sweeps import looks_begun_ago, looks_noted, silent_for, woken
 from tests.waiting import wait_until
 
 GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0
-"""Of any store here."""
+"""The same for every store in this file."""
 LONG_AGO = tuple(GIVEN_UP_S * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
 """As often as may be, each after the one before was given up, a look that was not heard of again.
 """
 
 
 def heard_of(store: Store, job_id: JobId) -> dict[str, int]:
-    """When each look that is noted was last heard of (Unix ms)."""
+    """Return the time of the last sign of life of each recorded evaluation (Unix ms)."""
     words = store.connection.redis.hget(keys.job(job_id), "looks").decode().split()
     return {name: int(at_ms) for name, at_ms in (word.split(":") for word in words)}
 
@@ -197,9 +197,7 @@ def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(
 def test_looks_that_began_before_the_first_was_given_up_count_as_one(
     store: Store, job_id: JobId
 ) -> None:
-    """As when processes are killed in quick succession, or a machine with all of them is
-    switched off.
-    """
+    """Several processes can die within seconds, for example with their machine."""
     looks_begun_ago(store, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
 
     assert store.evaluation_leases.at(job_id).begin()
@@ -269,7 +267,9 @@ def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(
 def test_what_a_supervisor_without_looks_does_leaves_those_of_others_as_they_are(
     store: Store, job_id: JobId
 ) -> None:
-    """A supervisor of a version without looks decides between two of ours."""
+    """The supervisor's version has no evaluation leases. It decides between two evaluations of this
+    version.
+    """
     looks_begun_ago(store, job_id, *LONG_AGO[1:])
     store.journal.commit(
         Commit(job_id=job_id, expected=version_of(store, job_id), events=[CancelRequested()])

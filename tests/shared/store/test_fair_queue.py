@@ -1,5 +1,5 @@
-"""The fair order of a queue's messages: what is taken next, what that costs, where processes
-die, and beside those that know no order.
+"""The fair order of a queue: the next message, its cost, crashes, and other consumers that know no
+order.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Queue:
     def put(
         self, tenant: str = "ann", priority: Priority = INTERACTIVE, *, is_first: bool = False
     ) -> str:
-        """Publish a message of a job of theirs; its tag."""
+        """Publish a message of a job of this tenant, and return its tag."""
         (tag,) = self.put_each([(tenant, priority)], is_first=is_first)
         return tag
 
     def put_each(
         self, whose: Sequence[tuple[str, Priority]], *, is_first: bool = False
     ) -> list[str]:
-        """The same of several, in one step."""
+        """Publish several messages in one step, and return their tags."""
         messages = list[dict[str, Any]]()
         for tenant, priority in whose:
             job_id = JobId(f"j-{tenant}{priority}")
@@ -68,11 +68,11 @@ class Queue:
         return [message["properties"]["delivery_tag"] for message in messages]
 
     def take(self) -> str:
-        """The tag of what a worker gets for an element that it has popped."""
+        """Pop an element as a worker does, and return the tag of the message that the worker gets."""
         return self._taken_for(self.client.rpop(QUEUE))
 
     def take_at_once(self, most: int) -> list[str]:
-        """The tags of what it gets where it pops and takes in one step."""
+        """Pop and take messages in one step, and return their tags."""
         queue, messages, element, left = self.client.eval(TAKE.text, *take_order({QUEUE: most}))
         assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
         return [
@@ -108,9 +108,8 @@ def queue(redis_url: str) -> Iterator[Queue]:
 
 
 class Model:
-    """Start-time fair queueing as its paper has it, but that the virtual time is that of the
-    first who waits: nothing is ever forgotten while a class has messages, and all of it when
-    it has none.
+    """Start-time fair queueing as in its paper, with one difference: the virtual time is the start
+    tag of the first waiting message. A class keeps its tags while it has messages.
     """
 
     def __init__(self) -> None:
@@ -145,11 +144,11 @@ PUT = st.tuples(
 def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
     redis_server: str, deeds: list[tuple[list[tuple[str, Priority]], bool] | int]
 ) -> None:
-    """A tenant's own are taken in their order, too: no two of them have the same place, but
-    those that go ahead. And what is put there at once has the places that it would have one by
-    one.
+    """Messages of one tenant keep their order, except for messages that go ahead. Messages that are
+    put at once get the same places as messages that are put one by one.
 
-    Deeds: what is put there at once, or how many are taken at once; 0: one, in two steps.
+    `deeds`: a list of messages to put at once, or the number to take at once. 0 takes one message
+    in two steps.
     """
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
@@ -246,8 +245,8 @@ def test_thousands_of_batch_are_not_taken_while_one_waits_whose_user_does(queue:
 def test_a_handoff_that_a_worker_of_the_version_before_has_put_back_is_on_nobodys_hands_once_its_element_is_popped(
     queue: Queue,
 ) -> None:
-    """Such a worker pops an element as it comes, and puts it back without a place; what waits
-    before it is taken in its stead.
+    """An old worker pops an element in list order, and puts it back without a place. The next
+    message in the fair order is taken first.
     """
     mine, theirs = "j-ann/a.1", queue.put("bob")
     queue.put("bob")

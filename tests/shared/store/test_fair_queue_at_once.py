@@ -1,5 +1,5 @@
-"""While many messages wait, some are popped and taken in one round trip; and whatever stands
-in the list beside them is taken, too.
+"""A worker pops and takes several messages in one round trip while many wait. It also takes unknown
+elements of the list.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def test_while_many_wait_a_quarter_of_them_is_popped_and_taken_in_a_round_trip(
 
 @contextmanager
 def delivering(app: Celery, queue: str, to: Callable[[Any], None], slots: int = 0) -> Iterator[Any]:
-    """A consumer as a worker's: what it takes is given to this function. `slots`: how much it
-    may have in its hands; 0: any number.
+    """Yield a consumer like a worker's that passes each message to `to`.
+
+    `slots`: the most messages that it may hold. 0: no limit.
     """
     with (
         app.connection_for_read() as connection,
@@ -91,7 +92,7 @@ def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_
 
 
 def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, store: Store) -> None:
-    """For whether there is a slot for another one shows only then."""
+    """Only after a message is taken does the supervisor know whether it has another free slot."""
     app, seen = make_app("test", redis_url, Settings(), [THINK_QUEUE]), list[Any]()
     crowd(app, store, THINK_QUEUE, 5)
     with delivering(app, THINK_QUEUE, seen.append) as connection:
@@ -175,8 +176,8 @@ CUT = '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delive
 def test_what_no_version_of_ours_has_written_is_taken_too(
     element: str, place: int, app: Celery, store: Store
 ) -> None:
-    """Wherever it stands among messages that have places: whoever runs it sees what is wrong
-    with it.
+    """An unknown element is taken at any place among ordered messages. The task that runs it
+    reports the error.
     """
     client = store.connection.redis
     send(app, store, a_job(store), "a.1", "b.1", "c.1")

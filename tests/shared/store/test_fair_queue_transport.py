@@ -1,5 +1,5 @@
-"""What a worker has of the fair order: messages that are out, come back, died with their
-processes, or know of no order.
+"""The fair order in Celery's transport: messages that are unacknowledged, restored, lost with their
+process, or without an order.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(
 def test_where_the_connection_breaks_nothing_is_taken_twice(
     app: Celery, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks then has taken some in either way: popped first, and at once."""
+    """The consumer takes messages both ways before the break: popped first, and in one step."""
     send(app, store, a_job(store), *(f"s{n}.1" for n in range(2 + 5 * MOST_AT_ONCE)))
     with taking(app) as queue:
         for _ in range(2 + MOST_AT_ONCE):

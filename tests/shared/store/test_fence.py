@@ -1,4 +1,4 @@
-"""Who no longer has the claim can write nothing, and of two results the first counts."""
+"""A worker that has lost its claim can write nothing. The first of two results counts."""
 
 from __future__ import annotations
 

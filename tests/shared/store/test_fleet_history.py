@@ -1,4 +1,4 @@
-"""What a handoff's end tells of it to whoever asks what the next ones will take."""
+"""Past handoffs, as the forecast of later handoffs reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Redis says of itself, as typed values, and what waits in queues."""
+"""The health of Redis as typed values, and the lengths of its queues."""
 
 from __future__ import annotations
 

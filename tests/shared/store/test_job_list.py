@@ -14,7 +14,7 @@ from tests.doubles.jobs import a_job, submission
 
 
 def submitted_together(store: Store, count: int) -> list[JobId]:
-    """Submit jobs in one round trip, so that several of them share a millisecond."""
+    """Submit jobs in one round trip. Several jobs then share a millisecond."""
     job_ids = [new_job_id() for _ in range(count)]
     due_at = store.connection.now() + 3_600
     problems = store.journal.commit_each(

@@ -1,4 +1,4 @@
-"""What is read of a job at a glance, and what its books count."""
+"""The summary of a job, and the counts in its accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as a whole: how they stand, which there are, and that nothing stays of one that was deleted."""
+"""Jobs as a whole: their status, their list, and a deletion that leaves nothing."""
 
 from __future__ import annotations
 

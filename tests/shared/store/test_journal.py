@@ -1,5 +1,5 @@
-"""A journal is the one truth about a job: a decision enters it whole or not at all, facts
-enter it whatever the version.
+"""The journal is the source of truth for a job. A decision is appended whole or not at all. Facts
+are appended at any version.
 """
 
 from __future__ import annotations

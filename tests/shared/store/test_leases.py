@@ -1,5 +1,5 @@
-"""What a lease is worth, and the one thread that renews every lease of its process; Redis may
-be away for longer than that.
+"""Leases, and the thread that renews every lease of its process. Redis may be unreachable for
+longer than a lease.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lost messages and late wake-ups: what the sweep finds in queues, against a real Redis."""
+"""Lost messages and late wake-ups: the sweep finds them in a real Redis."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(
 def test_thousands_that_are_lost_with_one_job_hide_nothing_of_another(
     store: Store, job_id: JobId
 ) -> None:
-    """The first job's wake-up waits: nobody looks at it."""
+    """The first job's wake-up stays in its queue."""
     crowd, names = a_job(store), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
     issue(store, crowd, *names)
     published(store, "of others")
@@ -123,7 +123,7 @@ def test_thousands_that_are_lost_with_one_job_hide_nothing_of_another(
 
 
 def test_a_place_without_its_message_ends_no_sweep(store: Store, job_id: JobId) -> None:
-    """Somebody has deleted the one and not the other."""
+    """Another program may have deleted the message and left its place."""
     store.connection.redis.zadd(keys.FAIR + QUEUE, {f"{job_id}/a.1 tag": 1})
     issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
 

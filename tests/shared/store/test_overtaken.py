@@ -42,7 +42,7 @@ def decided(
     tip: float | None = None,
     insists: bool = False,
 ) -> int:
-    """The version of the first of these events in the journal."""
+    """Commit a decision, and return the version of its first event in the journal."""
     due_at = store.connection.now() + due_in_s
     order = Commit(
         job_id=job_id,
@@ -158,7 +158,9 @@ def test_in_another_history_of_that_version_it_is_refused(store: Store, job_id: 
 
 
 def test_the_earlier_time_that_a_result_has_set_holds(store: Store, job_id: JobId) -> None:
-    """Its chord's body may be lost, and whoever hands out has not heard of it."""
+    """The chord's body may be lost, and the supervisor that publishes does not know about the
+    result.
+    """
     finish(granted(store, job_id, "first.1"))
     due_by_the_result = store.connection.redis.zscore(keys.DUE, job_id)
 

@@ -1,4 +1,6 @@
-"""What is parked: in no queue, held by nobody, in its place in the line, and found when it is time."""
+"""A parked handoff is in no queue and has no owner. It keeps its place in the line and wakes up
+when it is time.
+"""
 
 from __future__ import annotations
 

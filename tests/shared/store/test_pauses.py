@@ -1,5 +1,5 @@
-"""A paused role is granted nothing; what it was to do is held, counts as no claim, and goes on
-when the role is resumed.
+"""A paused role gets no claims. Its handoffs are held without counting as claimed, and go on when
+the role is resumed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Payloads live once, by content; documents for all jobs together; all of it for a limited time."""
+"""A payload is stored once, under its digest. All jobs share documents. Every payload expires."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import a_job
 
 WORK_S = 600
-"""What a job may take."""
+"""Time limit of a job in seconds."""
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def store_text(store: Store, job_id: JobId, texts: list[str]) -> None:
-    """As a decision that refers to them does."""
+    """Commit a decision that refers to these texts."""
     version = store.journal.read(job_id)[-1].version
     store.journal.commit(
         Commit(job_id=job_id, expected=version, events=[CancelRequested()], payloads=texts)

@@ -1,5 +1,5 @@
-"""Workers announce what they serve; who dies is forgotten, and where workers differ, most of
-them decide.
+"""Workers announce their specialists. A dead worker's announcement expires. The majority decides if
+workers differ.
 """
 
 from __future__ import annotations

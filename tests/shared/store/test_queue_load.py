@@ -1,4 +1,4 @@
-"""What the fleet has to do at one moment, read off the store."""
+"""The current load of the fleet, read from the store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_has_a_slot_is_at_work_and_nothing_else(store: Store, job_id: JobId
 def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(
     store: Store, job_id: JobId
 ) -> None:
-    """A webhook that nobody takes is tried for hours."""
+    """A webhook without a listener is retried for hours."""
     ended = a_job(store)
     store.connection.redis.hset(keys.job(ended), "status", "ok")
     make_due(store, ended)

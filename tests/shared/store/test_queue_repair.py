@@ -1,4 +1,4 @@
-"""Messages in queues that nobody serves go with their jobs, a piece at a time; everything else
+"""Messages in queues without a consumer are deleted with their jobs, in slices. Everything else
 stays.
 """
 
@@ -136,7 +136,7 @@ class Counting:
 
 
 def stood(shell: Shell, *of_jobs: JobId) -> None:
-    """These jobs' messages in a queue that nobody serves, the first of them the next to be taken."""
+    """Put messages of the jobs into a queue without a consumer. The first job's message is next."""
     redis = shell.store.connection.redis
     redis.hset(keys.QUEUES, "oracle", 0)
     redis.lpush(
@@ -150,7 +150,7 @@ def gone(*numbers: int) -> list[JobId]:
 
 
 def calls_of(shell: Shell, *commands: str) -> list[int]:
-    """How often Redis has run each of these."""
+    """Return how often Redis has run each command."""
     found = shell.store.connection.redis.info("commandstats")
     return [int(found.get(f"cmdstat_{command}", {}).get("calls", 0)) for command in commands]
 

@@ -1,5 +1,5 @@
-"""The pace of a lane in the store: its buckets, its line, and who dies in it. The rest is in
-tests/contracts/test_pace.py.
+"""The pace of a lane in the store: its token buckets, its line, and crashes of its callers. The
+rest is in tests/contracts/test_pace.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def a_claim(store: Store, job_id: JobId, name: str) -> Claim:
 
 
 def known(store: Store, job_id: JobId, limits: RateLimits = NOTHING_SAID) -> Claim:
-    """Somebody has heard of the lane, and told."""
+    """Report the lane's first limits."""
     first = a_claim(store, job_id, "first")
     assert first.reserve(WORST, EXPECTED) is None
     first.heard(limits)
@@ -71,7 +71,7 @@ def lane(store: Store) -> dict[bytes, bytes]:
 
 
 def let_the_one_ahead_be_silent(store: Store) -> None:
-    """As if the others had waited for it as long as they do."""
+    """Make the caller ahead look silent for as long as the others wait."""
     store.connection.redis.hset(keys.pace(LANE), "going_until", 1)
 
 

@@ -1,5 +1,5 @@
-"""Retention begins when a job's time is over; a job that was deleted stays deleted, whoever
-still works for it.
+"""Retention begins when a job's time is over. A deleted job stays deleted while workers still run
+its handoffs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WEEK_S, MONTH_S = 7 * 86_400, 30 * 86_400
 
 @pytest.fixture
 def store(redis_url: str) -> Iterator[Store]:
-    """One that keeps jobs for less time than they may take."""
+    """A store that keeps jobs for less time than their time limit."""
     opened = open_store(redis_url, Settings(lease_s=3_600, retention_s=KEEP_S))
     yield opened
     opened.connection.close()

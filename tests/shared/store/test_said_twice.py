@@ -1,4 +1,6 @@
-"""An answer of Redis may be lost: what a claim says again with its fence is done once."""
+"""A reply of Redis may be lost. A claim repeats its request with its fence, and the effect happens
+once.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ ONE = HandoffId("find.1")
 
 
 class LosesAnswers(Connection):
-    """A connection over which Redis does what it is told, and whose next answer does not arrive."""
+    """A connection that loses the next reply. Redis still runs the command."""
 
     loses = 1
 

@@ -1,5 +1,5 @@
-"""Time in which nobody could speak to Redis does not count against a lease, whoever speaks
-first; and no longer than the living need.
+"""Time without contact between the fleet and Redis does not count against a lease, for at most the
+time that live workers need to return.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 
 LEASE_S = 0.6
 SILENCE_S = 2 * 3_600.0
-"""Of any store here: longer than its leases."""
+"""Longer than the leases of every store in this file."""
 FOUND = [HandoffId("a.1")]
 
 
@@ -52,7 +52,7 @@ def quick(redis_url: str, store: Store) -> Iterator[Store]:
 
 
 def held_through_a_silence(store: Store, job_id: JobId) -> Claim:
-    """Its lease ran out a second ago, and nobody has spoken to Redis for two hours."""
+    """A claim whose lease ended a second ago, in a Redis without contact for two hours."""
     held = claim(
         store, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7)
     )
@@ -89,7 +89,7 @@ FIRST: dict[str, Callable[[Store, JobId, Claim], object]] = {
 def test_whoever_speaks_first_nobody_takes_it_over(
     store: Store, job_id: JobId, first: Callable[[Store, JobId, Claim], object]
 ) -> None:
-    """Somebody who knows of no silence, for example a supervisor that has just been started."""
+    """The first client knows nothing of the silence, for example a new supervisor."""
     other = granted(store, job_id, "b.1")
     held = held_through_a_silence(store, job_id)
 

@@ -1,5 +1,5 @@
-"""What a sweep has found, it finds again until somebody has acted: a wake-up may die with its
-sender, on its way, or with who took it.
+"""A sweep reports a finding until a supervisor has acted on it: a wake-up may die with its sender
+or its receiver.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_a_job_that_is_due_is_found_once_and_again_later(store: Store, job_id: J
 def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_job_is_due(
     store: Store, job_id: JobId
 ) -> None:
-    """With no supervisor there for an hour, its queue does not grow."""
+    """The supervisor's queue does not grow during an hour without a supervisor."""
     make_due(store, job_id)
     store.jobs.sweep()
     published(store, "the wake-up", queue=SUPERVISOR_QUEUE)

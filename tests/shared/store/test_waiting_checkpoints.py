@@ -1,5 +1,5 @@
-"""A last reply may wait for its result: one round trip for both, and whatever else is said of
-the handoff takes it along.
+"""The last reply of a handoff may wait for its result, so one round trip stores both. Every other
+write of the handoff stores it too.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def test_who_hands_the_handoff_back_leaves_it_to_the_next_one(store: Store, job_
 
 
 def test_after_a_claim_that_was_lost_nothing_waits(store: Store, job_id: JobId) -> None:
-    """What a reply leads to may be what took down the process before: the next one is to find
-    it, and not to pay again.
+    """The reply itself may have crashed the process. The next claim must find it in the store,
+    instead of paying again.
     """
     let_lease_run_out(store, granted(store, job_id, ONE))
     with_a_waiting_reply(granted(store, job_id, ONE))
@@ -95,7 +95,7 @@ def test_after_a_claim_that_was_lost_nothing_waits(store: Store, job_id: JobId) 
 def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further(
     store: Store, job_id: JobId
 ) -> None:
-    """To read it may be what takes processes down: each of them counts."""
+    """Reading the reply may crash the process, so every claim counts."""
     for _ in range(MAX_CLAIMS):
         claimed = granted(store, job_id, ONE)
         if not claimed.so_far():

@@ -1,5 +1,5 @@
-"""Redis may come back with what it knew a second ago: a claim, a checkpoint or a decision of
-the lost time is refused, not built upon.
+"""Redis may restart with data that is a second old. Writes that build on a lost claim, checkpoint
+or decision are refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What is written of a wait is read back as it was meant, and a countdown tells nobody
-anything new.
-"""
+"""The text of a wait is parsed back into the same wait. A countdown alone is no news."""
 
 from __future__ import annotations
 

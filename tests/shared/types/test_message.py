@@ -1,5 +1,5 @@
-"""What does not parse says where and what, and repeats nothing: neither our own error nor the
-one behind it in a log's traceback.
+"""A parse error names the place and the problem, and repeats no input, neither in the message nor
+in a logged traceback.
 """
 
 from __future__ import annotations

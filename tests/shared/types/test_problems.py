@@ -1,4 +1,4 @@
-"""What is wrong with what a person wrote is said without Python's words."""
+"""Errors in a person's input are explained without Python's words."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.message import digest_of
 
 
 class Library:
-    """Documents by path, and a `text_of` that counts what is fetched."""
+    """Documents by path, with a `text_of` that counts its calls."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = {digest_of(text): text for text in texts.values()}
@@ -35,7 +35,7 @@ class Library:
         self._texts[digest_of(text)] = text
 
     def lose(self, path: str) -> None:
-        """As if the store had let it expire."""
+        """Remove the document, as after its expiry in the store."""
         del self._texts[
             next(document.digest for document in self.manifest.documents if document.path == path)
         ]

@@ -1,4 +1,4 @@
-"""What a search finds, in what order, and what it never does."""
+"""The results of a search, their order, and the errors that a search never makes."""
 
 from __future__ import annotations
 

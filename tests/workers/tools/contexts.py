@@ -14,7 +14,7 @@ from tests.workers.index.sets import Library
 
 
 class Desk:
-    """What one handoff has before it: documents given, and pages kept."""
+    """The documents and fetched pages of one handoff."""
 
     def __init__(self, texts: Mapping[str, str] | None = None, remaining_s: float = 60.0) -> None:
         self.library = Library(texts or {})

@@ -28,7 +28,7 @@ class Page:
 
 @dataclass
 class Server:
-    """A running server: its port, and what it was asked."""
+    """A running server, with its port and its received requests."""
 
     port: int
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Server:
 
 
 def loopback_only(address: Address) -> bool:
-    """The policy of these tests: the reverse of the real one."""
+    """An address policy for tests, the opposite of the real policy."""
     return address == ip_address("127.0.0.1")
 
 
@@ -56,7 +56,7 @@ class _Quiet(ThreadingHTTPServer):
 def _handler(
     pages: Mapping[str, Page], server: Server, over: threading.Event
 ) -> type[BaseHTTPRequestHandler]:
-    """The class that answers from `pages`, and notes what it was asked."""
+    """Return a handler class that answers from `pages` and records its requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""Pages are fetched from the public internet alone, whatever names, redirects and name servers say."""
+"""Pages come only from the public internet, for all names, redirects and name servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker can offer, by name."""
+"""A worker's tools, by name."""
 
 from __future__ import annotations
 

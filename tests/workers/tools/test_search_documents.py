@@ -1,4 +1,4 @@
-"""What the model gets for a search."""
+"""The search tool's answers to the model."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_public_functions_of_a_file_become_tools(tmp_path: Path) -> None:
 
 
 def test_half_a_character_in_what_a_tool_returns_can_be_stored(tmp_path: Path) -> None:
-    """As a file's name may hold it."""
+    """A file's name may hold half a surrogate pair."""
     own = """
         def names() -> str:
             \"\"\"All names.\"\"\"

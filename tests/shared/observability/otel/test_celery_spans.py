@@ -1,4 +1,4 @@
-"""Celery's spans, of its own signals: what runs, and what of it is told."""
+"""Spans of Celery tasks, made from Celery's own signals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def told() -> Iterator[Told]:
 @pytest.fixture
 def task() -> Task:
     def nothing() -> None:
-        """What is told of it comes from signals."""
+        """An empty task: its spans come from signals."""
 
     made: Task = Celery("traced", set_as_current=False).task(
         nothing, name="specialist.researcher", shared=False

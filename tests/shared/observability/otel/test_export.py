@@ -1,4 +1,4 @@
-"""What is said of a collector that takes nothing."""
+"""Errors about a collector that accepts nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a span says, and what it keeps to itself."""
+"""The attributes of a span, and the texts that a span leaves out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SAID = "mellifluous"
 
 
 class Told:
-    """The form that tells, and what it has told."""
+    """Telemetry that exports to memory, and its exported spans."""
 
     def __init__(self, *, captures: bool = False) -> None:
         self._kept = InMemorySpanExporter()
@@ -56,7 +56,7 @@ class Told:
 
 @contextmanager
 def in_force(form: Telemetry) -> Iterator[None]:
-    """As if this process had been started with it."""
+    """Use this telemetry in this process, as if the process had started with it."""
     before = _chosen[:]
     _chosen[:] = [form]
     try:

@@ -91,7 +91,7 @@ def test_a_proxy_of_the_environment_is_gone_through(monkeypatch: pytest.MonkeyPa
 def test_an_empty_base_url_is_none(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
-    """As a container of the compose file has it: every variable is there, most of them empty."""
+    """In a container of the compose file every variable exists, and most variables are empty."""
     for name, value in {"ANTHROPIC_API_KEY": "sk-of-mine", **environment}.items():
         monkeypatch.setenv(name, value)
 

@@ -1,6 +1,4 @@
-"""What a model's server says of its own trouble is shown to people, without what it should not
-have said.
-"""
+"""Errors of a model's server are shown to people without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, whatever becomes of the thread."""
+"""An event loop in its own thread, also after the thread dies."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_child_of_a_fork_has_a_loop_of_its_own() -> None:
 
 
 class Breaths:
-    """A clock that stands still but for who takes a breath."""
+    """A clock that moves only while a caller sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -90,7 +90,7 @@ def breaths() -> Breaths:
 
 @pytest.fixture
 def look_at(breaths: Breaths) -> Iterator[Callable[[int], BatchingSelector]]:
-    """A selector that so many connections have something for."""
+    """Return a function that makes a selector with this number of readable connections."""
     with ExitStack() as stack:
 
         def connected(connections: int) -> BatchingSelector:

@@ -229,7 +229,7 @@ def test_a_tool_is_told_whose_call_it_serves() -> None:
 
 def test_the_deadline_of_a_call_is_that_of_its_handoff() -> None:
     def left(context: CallContext) -> float:
-        """What is left."""
+        """Return the remaining seconds."""
         return (context.deadline - datetime.now(UTC)).total_seconds()
 
     assert 50 < float(ran(left)) <= 60

@@ -121,7 +121,9 @@ def test_a_closed_port_may_open_again_and_costs_nothing() -> None:
 
 
 def tls_server(folder: Path, holds: str) -> RawServer:
-    """A server with a certificate of its own that reads one request and answers nothing."""
+    """Return a TLS server with this name in its certificate. It reads one request and answers
+    nothing.
+    """
     certificate, key = a_certificate(folder, "server", holds)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

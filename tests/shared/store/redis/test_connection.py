@@ -1,4 +1,4 @@
-"""What goes wrong with Redis is said in one line that tells how to mend it."""
+"""Each failure of Redis is one line with a remedy."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_process_that_uses_all_its_connections_is_told_so(redis_url: str) -> N
 
 
 def test_what_is_closed_has_no_socket_open(redis_url: str, admin: redis.Redis) -> None:
-    """A socket that nobody closed is a warning when Python tidies up, and by then it names nobody."""
+    """Python warns about an unclosed socket only at garbage collection, without naming its owner."""
     before = len(admin.client_list())
     connection = Connection(redis_url)
     connection.redis.ping()

@@ -143,7 +143,7 @@ def test_a_socket_that_is_not_to_wait_stays_what_it_is() -> None:
 
 
 class ForeignSocket:
-    """As gevent's: it has all that a socket has, and is none of Python's."""
+    """A socket like gevent's: the same methods, but not a subclass of Python's socket."""
 
     def gettimeout(self) -> float:
         return TIMEOUT_S
@@ -156,7 +156,7 @@ def test_a_socket_that_is_not_pythons_stays_what_it_is() -> None:
 
 
 class RefusingSocket(socket.socket):
-    """Of a system that takes no timeout."""
+    """A socket of a system without kernel time-outs."""
 
     def setsockopt(self, *_: Any) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")

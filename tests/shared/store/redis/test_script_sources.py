@@ -25,7 +25,7 @@ def without_texts(source: str) -> str:
 
 
 def defined_in(source: str) -> list[str]:
-    """Names of what stands by itself, and not inside of something, in their order."""
+    """Return the names that the source defines at the top level, in order."""
     return re.findall(
         r"\w+", " ".join(re.findall(r"^local (?:function )?([\w, ]+)", source, re.MULTILINE))
     )

@@ -1,4 +1,4 @@
-"""Contexts of TLS: who is trusted, and how often one is made. Real connections over TLS:
+"""TLS contexts: the trusted certificates, and how often a context is built. Tests over real TLS:
 tests/e2e/test_tls.py, test_sentinels.py.
 """
 
@@ -53,7 +53,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLContext]:
 
 
 def connection(**options: Any) -> Any:
-    """Return a connection of a pool of ours."""
+    """Return a connection from our pool."""
     kind: Any = redis.SSLConnection
     pool = redis.ConnectionPool(kind, **options)
     tls.share_contexts(pool)
