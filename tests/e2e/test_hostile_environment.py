@@ -1,8 +1,8 @@
-"""The main job with environment variables of other applications. It runs, or one line names the
+"""The main job with environment variables of other applications runs, or one line names the
 variable.
 
-Each group of variables costs one command. When a group fails, `the_culprits` names the variables
-that fail alone.
+Each group of variables costs one command. If a group fails, `the_culprits` names the variables that
+fail alone.
 """
 
 from __future__ import annotations
@@ -126,8 +126,7 @@ GROUPS = {
 
 
 def problem(folder: Path, environment: dict[str, str]) -> str | None:
-    """Return the error if the main job fails without naming a variable of `environment`, else None.
-    """
+    """Return the error if the main job fails without naming a variable of `environment`, else None."""
     folder.mkdir()
     done = Handoff(folder, is_cold=True).run(
         *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),

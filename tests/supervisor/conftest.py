@@ -23,7 +23,7 @@ def jobs(redis_url: str) -> Iterator[Client]:
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    """One supervisor in this process, and who is served."""
+    """A supervisor in this process, and the served specialists."""
     made = Shell(
         redis_url,
         make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, THINK_QUEUE)),

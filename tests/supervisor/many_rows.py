@@ -1,4 +1,4 @@
-"""Jobs of many rows, for tests of what is told of them."""
+"""Jobs with many rows, for tests of their reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMITS = JobLimits(max_turns=10_000)
 
 
 def begun(shell: Shell, folder: Path, count: int, steps: str = A_ROW) -> JobId:
-    """A job of so many rows, all of them issued."""
+    """Return a job with this number of rows, all issued."""
     asked = workflow(folder, steps, UNREVIEWED)
     job_id = shell.jobs.submit(
         Request("Look at them all.", workflow=asked, items=rows(count), limits=LIMITS)

@@ -51,7 +51,7 @@ class DyingDispatcher(Dispatcher):
 
     dies = False
     dies_waking = False
-    """The same between what it has written and the wake-up of whom that concerns."""
+    """Also dies between a write and the wake-up for it."""
 
     def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
         if self.dies:
@@ -106,7 +106,7 @@ class Shell:
         self.jobs = Client(self.store, SETTINGS)
 
     def fact_checker(self, state: JobState) -> SpecialistSpec:
-        """As the supervisor knows it."""
+        """Return the fact checker's spec as the supervisor sees it."""
         return DecisionRecorder(self.store, PayloadCache(self.store)).fact_checker(state)
 
     def another(self) -> Shell:
@@ -132,7 +132,7 @@ class Shell:
         return [event.type for event in self.events(job_id)]
 
     def open(self, job_id: JobId) -> list[HandoffIssued]:
-        """Specialists' handoffs that nobody has finished."""
+        """Return the open handoffs of specialists."""
         issued = [
             event
             for event in self.events(job_id)
@@ -144,7 +144,7 @@ class Shell:
         ]
 
     def claim(self, job_id: JobId, event: HandoffIssued) -> Claim:
-        """As a worker would."""
+        """Claim a handoff as a worker does."""
         return self.store.claims.claim(
             ClaimRequest(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")
         )
@@ -157,9 +157,10 @@ class Shell:
         output: JsonValue = "",
         stop_reason: StopReason = StopReason.DEFECT,
     ) -> None:
-        """Run one handoff as a worker would. `output`: what it finds, if that matters.
+        """Run one handoff as a worker does. `output`: its result, if the test needs a particular
+        result.
 
-        `stop_reason`: why the agent loop ended, of a failure.
+        `stop_reason`: why the agent loop failed.
         """
         text = self.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)

@@ -1,4 +1,4 @@
-"""A supervisor that is asked to stop does so whatever it was doing."""
+"""A supervisor stops when asked, in every state."""
 
 from __future__ import annotations
 

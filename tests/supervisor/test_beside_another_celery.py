@@ -1,6 +1,4 @@
-"""A service with a Celery app of its own imports our client: nothing that is global in its
-process changes.
-"""
+"""A service with its own Celery app imports our client: no global state of its process changes."""
 
 from __future__ import annotations
 
@@ -83,7 +81,7 @@ def submissions_queued(store: Store) -> list[str]:
 
 
 def host_process(code: str, **environment: str) -> dict[str, Any]:
-    """What a process of the host service prints last, as JSON."""
+    """Return the last line that a process of the host service prints, parsed as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", START + code + END],
         cwd=ROOT,
@@ -131,7 +129,7 @@ def test_a_host_process_with_celery_variables_submits_to_our_redis(
 
 
 def test_our_client_never_asks_for_the_current_app(store: Store, redis_url: str) -> None:
-    """With C_STRICT_APP, Celery raises where code asks for it."""
+    """With C_STRICT_APP set, Celery raises an error if code asks for the current app."""
     code = "print(json.dumps({'job': submit()})); sys.exit()\n"
 
     said = host_process(

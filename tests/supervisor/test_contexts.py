@@ -1,6 +1,4 @@
-"""What the assessor and the synthesizer are shown, to the letter: what they need, and nothing
-of how it came about.
-"""
+"""The exact briefs of the assessor and the synthesizer. They contain no history of the job."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Whoever does a step keeps what the step was planned with: the output schema, the limits and
-the effects.
-"""
+"""Another specialist that does a step keeps the step's output schema, limits and effects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a step costs the supervisor does not grow with their number: counted in commands and
-bytes of Redis, which no other load changes.
+"""The supervisor's cost of a step does not grow with the number of steps. The tests count commands
+and bytes of Redis, which do not depend on other load.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IN_PAIRS = f"""
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one row: what the supervisor's looks ask of Redis, and are told."""
+    """Commands and bytes of Redis that the supervisor needs for one row."""
 
     commands: float
     bytes_in: float
@@ -63,7 +63,7 @@ def counted(shell: Shell) -> tuple[int, int, int]:
 
 
 def cost_of(shell: Shell, asked: Workflow, count: int) -> Cost:
-    """A job of so many rows from its first look to its end, with a look for every few results."""
+    """Run a job with this number of rows to its end, with an evaluation after every few results."""
     job_id = shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count)))
     spent = [look(shell, job_id)]
     while open_now := shell.open(job_id):
@@ -96,7 +96,9 @@ def test_a_row_of_200_costs_what_a_row_of_20_costs(
 
 
 def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
-    """Functions of Python that are called in looks at a job of so many rows, each after one result."""
+    """Return the function calls of evaluations of a job with this number of rows, each after one
+    result.
+    """
     job_id, calls = (
         shell.jobs.submit(Request("Look at them all.", workflow=asked, items=rows(count))),
         0,
@@ -121,8 +123,8 @@ def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
 def test_a_look_after_one_result_does_with_200_rows_what_it_does_with_20(
     shell: Shell, tmp_path: Path, steps: str
 ) -> None:
-    """One question about all steps, or about all that are out, would be a call for each of
-    them in every look.
+    """A loop over all steps, or over all open steps, would call a function for each step in every
+    evaluation.
     """
     asked = workflow(tmp_path, steps, UNREVIEWED)
     calls_of_looks(shell, asked, FEW)  # connections, scripts

@@ -1,6 +1,4 @@
-"""What a client refuses to submit, and what Redis refuses of it: in one line, and nothing is
-left behind.
-"""
+"""Requests that the client or Redis refuses: one line each, and no leftovers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A step for each of many rows: handed out in slices, and between two of them it is other
-jobs' turn.
+"""A step for each of many rows: the steps are issued in slices, and other jobs get their turn
+between two slices.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_many_who_look_at_once_hand_each_step_out_once(shell: Shell, job_id: Job
 def test_a_supervisor_that_reads_thousands_of_results_reads_none_of_them_twice(
     shell: Shell, job_id: JobId
 ) -> None:
-    """Each look folds what is new on what is known."""
+    """Each evaluation reads only the new events."""
     for event in shell.open(job_id)[:MORE]:
         shell.do(job_id, event)
     shell.advance(job_id)

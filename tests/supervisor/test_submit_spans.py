@@ -1,6 +1,4 @@
-"""What a collector hears of jobs that enter together: how long it took, and which of them were
-refused.
-"""
+"""Spans of jobs that are submitted together: their duration and the refused jobs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a team lacks is done by that team, which goes on from where it stood; whoever dies in
-between, once.
-"""
+"""A team continues its own gaps from its earlier state, exactly once after every crash."""
 
 from __future__ import annotations
 
@@ -225,7 +223,7 @@ def test_what_two_teams_have_found_is_there_for_a_third(shell: Shell, tmp_path: 
 
 
 def seen_on(shell: Shell, view: JobView) -> tuple[JobView, News]:
-    """The view as it is now, and what is new below it."""
+    """Return the current view, and the news below it."""
     events = shell.store.journal.read(view.job_id, view.version)
     return look_below(shell.jobs, look(shell.jobs, heard(shell.jobs, view, events)))
 

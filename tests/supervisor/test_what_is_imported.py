@@ -1,6 +1,4 @@
-"""What a process does not import that has no use for it: people type commands all day, and
-scripts call them in loops.
-"""
+"""A process does not import modules that it does not need: people and scripts start commands often."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ print(*sys.modules)
 signals.worker_init.send(Worker())
 print(*sys.modules)
 """
-"""Celery sends that signal in a process that is to be a worker, before it connects."""
+"""Celery sends this signal in a future worker process, before it connects."""
 OWN_MODELS = """
 from handoff_queue.shared.settings.settings import load_settings
 from {room}.assembly import make_{room}_app
@@ -90,7 +88,7 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_use(
 def test_a_process_imports_the_models_sdk_when_it_starts_to_be_a_worker_and_an_app_that_is_only_looked_at_does_not(
     room: str,
 ) -> None:
-    """`celery inspect` and Flower import it, too, and who checks a user's files."""
+    """`celery inspect`, Flower and the check of a user's files import the app too."""
     looked_at, started = lines_of(
         STARTED.format(app=f"from {room}.app import app"),
         HANDOFF_OFFLINE="false",

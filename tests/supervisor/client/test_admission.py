@@ -1,5 +1,5 @@
-"""What only Redis knows of a request, before it becomes a job: whether anybody can do what it
-names.
+"""Checks of a request that need Redis, before it becomes a job: whether a specialist serves its
+steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A person's answer on a real store: what is checked, what is kept, and what a job that waits
-holds of the system.
-"""
+"""A person's answer on a real store: its checks, its record, and the resources of a job that waits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The door to the queue: what it takes, what it refuses in one line, and what stays when a job
-goes.
+"""The client: accepted requests, one-line errors for refused requests, and the leftovers of a
+deleted job.
 """
 
 from __future__ import annotations

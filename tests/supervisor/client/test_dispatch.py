@@ -1,6 +1,4 @@
-"""What the supervisor publishes: chords whose ids are fixed, so that what is published twice
-counts once.
-"""
+"""Published chords have fixed ids. A chord that is published twice counts once."""
 
 from __future__ import annotations
 

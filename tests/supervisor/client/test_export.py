@@ -1,4 +1,6 @@
-"""One file has all of a job: what `show` says can be rebuilt from it, and no key of ours is in it."""
+"""One file holds everything about a job: `show` can be rebuilt from the file. The file contains no
+key of ours.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def a_whole_job(
 
 
 def exported(jobs: Client, job_id: JobId, *, texts: bool = False) -> Export:
-    """As somebody else reads the file."""
+    """Return the export as another reader parses it."""
     return Export.from_json(jobs.export(job_id, texts=texts).to_json())
 
 

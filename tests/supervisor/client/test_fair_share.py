@@ -1,5 +1,5 @@
-"""Limits that several roles share: none is exceeded, and nobody could have more but from one
-who has no more.
+"""Several roles share a limit. No limit is exceeded, and a role can get more only from a role that
+has no more than it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ WINDOW_S = 60.0
 def a_sample(
     model: str | None = "some-model", *, turns: int = 5, input_tokens: int = 0, waited_ms: int = 0
 ) -> dict[str, Any]:
-    """Ten seconds of work. `model`: None: nobody counts its calls."""
+    """Return ten seconds of work. `model`: None if no limit counts its calls."""
     lane = (
         None
         if model is None

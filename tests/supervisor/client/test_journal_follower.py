@@ -1,4 +1,4 @@
-"""Who waits for a job's end, beside a Redis that goes and comes back."""
+"""Waiting for a job's end while Redis goes away and comes back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 
 
 class Watched(ReconnectLimit):
-    """By a clock of the test's; says how often an outage was borne."""
+    """A limit with the test's own clock. It counts the survived outages."""
 
     def __init__(self) -> None:
         super().__init__(PATIENCE_S, lambda: self.clock)
@@ -34,7 +34,7 @@ class Watched(ReconnectLimit):
         self.borne += 1
 
     def bears_on(self) -> None:
-        """From now on, once more."""
+        """Wait until the client survives one more outage."""
         so_far = self.borne
         wait_until(lambda: self.borne > so_far, what="another try")
 

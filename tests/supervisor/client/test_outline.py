@@ -1,5 +1,5 @@
-"""What is read of a job of many handoffs is bounded, and right. Commands and bytes of Redis
-are counted: no other load changes them.
+"""Reading a job with many handoffs is correct and bounded. The tests count commands and bytes of
+Redis, which do not depend on other load.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 
 def ended(shell: Shell, tmp_path: Path, count: int) -> JobId:
-    """Return a job of so many steps, all of them done."""
+    """Return a job with this number of steps, all finished."""
     job_id = begun(shell, tmp_path, count)
     for event in shell.open(job_id):
         shell.do(job_id, event)
@@ -55,7 +55,7 @@ def ended(shell: Shell, tmp_path: Path, count: int) -> JobId:
 
 
 def worked(shell: Shell, job_id: JobId) -> None:
-    """Most have ended, three of them badly; two run."""
+    """Finish most steps, fail three steps, and leave two steps running."""
     waiting = shell.open(job_id)
     for place, event in enumerate(waiting[:-10]):
         shell.do(job_id, event, ResultStatus.FAILED if place in (1, 50, 100) else ResultStatus.OK)

@@ -1,4 +1,4 @@
-"""What is told of a job of many handoffs where what matters is not among its last events."""
+"""A job with many handoffs, whose important events are not among its last events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which roles can be paused and resumed, and what a mistyped name is answered with."""
+"""The roles that can be paused and resumed, and the error for a mistyped name."""
 
 from __future__ import annotations
 

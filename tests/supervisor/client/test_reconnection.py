@@ -1,4 +1,4 @@
-"""How long who waits for a job stays with a Redis that has gone."""
+"""How long a client that waits for a job tries to reconnect to Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request cannot be is said in one line, whoever writes it."""
+"""Every invalid request gives a one-line error, in the client and in the command line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Whose gates a job has: its own, or else its workflow's, or else those of the settings; never
-two of them together.
-"""
+"""The gates of a job: its own, else the workflow's, else the settings'. They are never combined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a retry changes in the job's hash is what its journal says from there on."""
+"""A retry writes the same values to the job's hash and to its journal."""
 
 from __future__ import annotations
 

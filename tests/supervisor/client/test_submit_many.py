@@ -162,8 +162,8 @@ def test_jobs_whose_answer_was_lost_are_there_once_and_announced(jobs: Client, a
 
 
 def test_what_redis_has_no_room_for_is_the_end_of_what_is_enqueued(jobs: Client) -> None:
-    """What was sent together takes room, too, which comes back as it is worked off: a later
-    job may fit where one did not.
+    """Jobs that are sent together take room in Redis until they are done. A later job may fit where
+    an earlier job did not.
     """
     redis, found = jobs.store.connection.redis, list[JobId]()
     texts = [Random(number).randbytes(20_000 if number % 2 else 20).hex() for number in range(120)]

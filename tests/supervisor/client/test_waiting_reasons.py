@@ -1,4 +1,4 @@
-"""What a job waits for because nobody is there who does it."""
+"""The reasons why a job waits when no process serves its next step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUEUED = replace(JOB, status=JobStatus.QUEUED)
 
 
 def there(*queues: str, **unclaimed: str) -> Presence:
-    """`a_1="poet"`: the handoff a.1 waits in the queue of poet, whom nobody serves."""
+    """`a_1="poet"`: the handoff a.1 waits in the queue of the unserved specialist poet."""
     waiting = {
         HandoffId(name.replace("_", ".")): specialist for name, specialist in unclaimed.items()
     }

@@ -1,5 +1,5 @@
-"""Child jobs: whoever dies in between, each step of a sub-supervisor has one job, and its
-parent hears of it once.
+"""Child jobs: each step of a sub-supervisor has one job, and its parent gets one result, after
+every crash.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the calls at a job's end are foreseen to cost is what they set aside in the end, or more."""
+"""The forecast for the calls at a job's end is at least the amount that they reserve."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import A_ROW, rows, workflow
 
 PAGE = 'The storage engine is "written" in Rust, says its own page.\n' * 90
-"""Nearly what is foreseen of a result that is not there yet."""
+"""About as long as the forecast assumes for a missing result."""
 SCHEMA = {
     "type": "object",
     "properties": {"best": {"type": "string", "description": "the one to take"}},
@@ -77,7 +77,7 @@ def test_what_is_foreseen_is_no_less_than_what_is_set_aside_in_the_end(
         for event in steps:
             is_sink = (
                 event.step_id in state_of(shell, job_id).sinks
-            )  # without it, who writes the answer is the synthesizer
+            )  # a job without this result needs the synthesizer
             shell.do(
                 job_id,
                 event,

@@ -1,4 +1,6 @@
-"""What follows on a role's result stands in the journal with it, and never at its cost."""
+"""A decision on a role's result is stored together with the result. A failed decision does not lose
+the result.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def test_what_came_meanwhile_is_decided_on_too(
 def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The script has done all of it: steps stand in the journal, and nobody has published them."""
+    """The script has run completely: the journal has the steps, but their messages are not
+    published.
+    """
     said, answers = shell.store.claims.end_and_commit, [None]
 
     def loses_one(*order: Any) -> FinishedWithCommit:
@@ -129,7 +133,7 @@ def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(
 def test_a_step_begins_though_what_it_waits_for_ended_while_a_role_was_thinking(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was woken by that has found nothing to do."""
+    """The wake-up of the earlier result found nothing to do."""
     job_id = shell.jobs.submit(Request("Do it.", workflow=workflow(tmp_path, IN_NEED, UNREVIEWED)))
     shell.advance(job_id)
     out, other, said = (

@@ -1,5 +1,5 @@
-"""A job at which supervisors freeze: no look at it comes to its end, and so many in a row end
-the job, by a path that decides nothing.
+"""A job freezes its supervisors: no evaluation completes. After several in a row, a path without
+any decision ends the job.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_a_look_that_dies_deciding_stays_noted(
 
 
 def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is to be decided once there is one."""
+    """Let every decision after the plan kill the process."""
 
     def decide_or_die(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
         return never_comes_back() if state.plan else decide(state, seen, now)
@@ -200,8 +200,8 @@ def test_a_job_that_was_ended_so_can_be_tried_again(shell: Shell) -> None:
 
 
 def written_meanwhile(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """So often does somebody ask for the job's cancelling between the reading of its journal
-    and the commit of its end.
+    """Let a user request the cancelling this often between the read of the journal and the commit
+    of the end.
     """
     commit, left = shell.store.journal.commit, [CancelRequested()] * times
 

@@ -169,7 +169,7 @@ def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: 
 
 
 def let_time_pass(shell: Shell) -> None:
-    """As if the messages that nobody has claimed had been published a while ago."""
+    """Make unclaimed messages look published a while ago."""
     redis = shell.store.connection.redis
     for name in (*redis.keys(keys.WAITING + "*"), *redis.keys(keys.OUT + "*")):
         for member in redis.zrange(name, 0, -1):

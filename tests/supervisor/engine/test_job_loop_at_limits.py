@@ -1,5 +1,5 @@
-"""A job that meets a limit in the middle ends with what it has; one that our own code cannot
-carry on ends with that reason.
+"""A job that meets a limit ends with its results so far. A job that our own code cannot continue
+ends with that reason.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_at_its_limit_of_handoffs_a_job_ends_with_what_it_has(shell: Shell) -> N
 
 
 def looked_at_again(shell: Shell, job_id: JobId, times: int) -> None:
-    """As often as the sweeper would, without the waiting."""
+    """Evaluate the job as often as the sweeper would, without the waiting."""
     for _ in range(times):
         shell.store.connection.redis.zadd(keys.DUE, {job_id: 1})
         shell.advance(job_id)

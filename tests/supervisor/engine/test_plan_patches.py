@@ -1,4 +1,4 @@
-"""A patch is made once: whoever dies in between, and however many look at the job at once."""
+"""A patch is applied once, after every crash and with several supervisors on the same job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process folds on from what it knows, unless the journal is no longer the one that it knew."""
+"""A process continues from its cached state, unless the journal has changed its past."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_known_is_not_folded_again(store: Store) -> None:
 
 
 def test_a_state_ahead_of_the_journal_is_forgotten(store: Store) -> None:
-    """Redis came back with older data: what was decided since has never happened."""
+    """Redis restarted with older data, so the later decisions never happened."""
     states, job_id = StateCache(store.journal), a_job(store)
     backup = saved(store, job_id)
     store.journal.append(job_id, CancelRequested())

@@ -1,4 +1,4 @@
-"""What a sweeper says of its supervisor: that it is there, and what may be spent in a day."""
+"""A sweeper announces its supervisor and sets the daily budgets."""
 
 from __future__ import annotations
 

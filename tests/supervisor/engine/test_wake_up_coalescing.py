@@ -84,8 +84,8 @@ def test_where_one_fails_the_next_one_looks() -> None:
 
 
 def test_what_was_written_before_a_wake_up_is_seen_by_a_look_that_begins_after_it() -> None:
-    """Many threads, each of which writes and wakes: whatever their order, when all have come
-    back, everything was read.
+    """Many threads write and wake, in any order. Every write has been read after all threads have
+    returned.
     """
     together, written, read, looks, lock = (
         WakeUpCoalescer(),

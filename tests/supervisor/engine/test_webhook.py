@@ -1,4 +1,4 @@
-"""One try to tell a webhook that a job has ended, and what the journal keeps of it."""
+"""One attempt to deliver a webhook, and its record in the journal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One sentence of advice, by pure code: whom to take for what the figures show, and no
-difference where chance may explain it.
+"""One sentence of advice, by pure code: the better mode by the figures, and no difference where
+chance may explain it.
 """
 
 from __future__ import annotations

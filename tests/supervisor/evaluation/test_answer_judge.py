@@ -1,5 +1,5 @@
-"""A judge sees answers and not who made them, in both orders; what it says is read leniently,
-and only what holds in both counts.
+"""The judge sees answers without their authors, in both orders. A preference counts only if both
+orders agree.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def score(criterion: str, value: Any, **rest: Any) -> dict[str, Any]:
 def test_the_same_two_answers_the_other_way_round_come_to_the_same(
     one: Preference, swapped: Preference
 ) -> None:
-    """Whoever is called first: the answer that wins stays the one that wins."""
+    """The winning answer wins in both orders."""
     found, other_way = (
         settle(PairwiseJudgement(one), PairwiseJudgement(swapped)),
         settle(PairwiseJudgement(swapped), PairwiseJudgement(one)),

@@ -1,4 +1,6 @@
-"""Whatever jobs cost within their limits, together they never cost more than the purse holds."""
+"""The jobs of an evaluation together never cost more than its budget, for all costs within their
+limits.
+"""
 
 from __future__ import annotations
 

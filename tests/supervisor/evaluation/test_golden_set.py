@@ -1,5 +1,5 @@
-"""A golden set is read whole, or refused with its line; and the one in `examples/` measures
-what it says.
+"""A golden set is read whole or refused with the line number. The set in `examples/` measures its
+own claims.
 """
 
 from __future__ import annotations

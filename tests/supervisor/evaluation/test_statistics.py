@@ -1,6 +1,4 @@
-"""What is said of a rate or a mean is what the formulas say, and never more than so few trials
-allow.
-"""
+"""Rates, means and their intervals follow the formulas, and claim no more than few trials allow."""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ def test_answers_to_one_request_count_as_one_however_often_it_was_asked() -> Non
 
 
 def test_the_bootstrap_of_many_values_is_near_the_normal_interval() -> None:
-    """1, ..., 5 in turn: a standard deviation of the square root of 2, 200 of them."""
+    """200 values, 1 to 5 in turn: their standard deviation is the square root of 2."""
     found = mean([[float(1 + n % 5)] for n in range(200)])
     assert found is not None
     half = 1.96 * (2**0.5) / (200**0.5)

@@ -115,7 +115,7 @@ def answer_of(
     synthesis: HandoffResult | None = None,
     label: str | None = None,
 ) -> Answer:
-    """`results`: instead of what the steps have said so far."""
+    """Assemble the answer. `results` replace the results of the steps so far."""
     said = {
         ref.digest: result.to_json()
         for result in results

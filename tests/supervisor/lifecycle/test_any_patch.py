@@ -1,5 +1,5 @@
-"""Whatever a replanner proposes, and however late it comes: the job ends, within its caps, and
-no step waits for the thinking.
+"""Random patches at random times: the job ends within its caps, and no step waits for the
+replanner.
 """
 
 from __future__ import annotations

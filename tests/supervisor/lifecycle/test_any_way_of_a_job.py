@@ -1,5 +1,5 @@
-"""Whatever is planned, answered, lost, doubled, late or killed: every job ends, once, and
-keeps its rules on the way.
+"""Random plans, answers, losses, duplicates, delays and kills: every job ends once and keeps its
+invariants.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A person has a say: what is asked and when, what an answer changes, and what becomes of a
-job that nobody answers.
-"""
+"""Approvals: the questions and their time, the effect of an answer, and a job without an answer."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def at_plan(**policy: Any) -> Life:
 
 
 def at(what: ApprovalOf, **policy: Any) -> Life:
-    """a, then b; asked about what they found, or about the answer."""
+    """Return a job with the steps a and b that asks for approval of the research or of the answer."""
     life = job(what, **policy)
     life.plans(a="", b="a")
     life.goes_on()

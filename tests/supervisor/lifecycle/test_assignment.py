@@ -93,7 +93,7 @@ def fails(life: Life, looked: Observations) -> None:
 
 
 def tried_by_all(policy: OnFailure) -> Life:
-    """Nobody could do a."""
+    """Return a job in which every specialist has failed at the step a."""
     looked = seen(researcher=0, searcher=0)
     life = planned(policy)
     life.goes_on(Observations(ROLES))

@@ -1,5 +1,5 @@
-"""What a plan with sub-teams leads to, said before it runs: how many there may be, what each
-gets, and whether that is too little.
+"""The cost of a plan with sub-teams, before it runs: the number of child jobs, the share of each,
+and a warning if the share is too small.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A specialist looks at an answer's facts before it leaves: its veto goes back, and what it
-did not check is said.
+"""A specialist checks an answer's facts before it leaves. A veto sends the answer back. The answer
+names the unchecked claims.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def test_an_answer_that_a_person_sent_back_is_checked_anew() -> None:
 
 
 def test_the_same_answer_is_not_checked_twice() -> None:
-    """The attempt that was to mend it fails: what was found of it stands."""
+    """The repair attempt fails, so the earlier findings stand."""
     life = answered()
     checked(life, so="It is not so.")
     while life.out == {"answer"} and life.step("answer").attempt < 9:

@@ -1,5 +1,5 @@
-"""`handoff finish` fills gaps: what builds on one is paid for again only if something else
-came of it.
+"""`handoff finish` fills gaps. A step that depends on a gap runs again only if the gap's new result
+differs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def with_a_gap(
 
 
 def ends(life: Life, *failing: str) -> None:
-    """Whoever is at work succeeds, but for these; the review passes; what is asked is approved."""
+    """Run the job to its end: all handoffs succeed except `failing`, the review passes, questions
+    are approved.
+    """
     while not life.state.ended:
         if life.state.question:
             life.approves()
@@ -65,7 +67,7 @@ def ends(life: Life, *failing: str) -> None:
 
 
 def finishes(life: Life, *failing: str, whole: bool = True) -> list[str]:
-    """What was handed over meanwhile, in its order."""
+    """Finish the job again, and return the handoffs that were issued, in order."""
     before = len(life.events(HandoffIssued))
     life.happens(retry_of(life.state, {}, None, NewLimits(), whole=whole))
     life.goes_on()
@@ -184,7 +186,7 @@ def test_whatever_a_finish_pays_for_has_a_reason(seed: int) -> None:
                 | Rejected()
                 | Arbitrated()
             ):
-                return  # what was sent back has that reason
+                return  # a step that was sent back has that reason
             case HandoffFinished() if event.status in (ResultStatus.OK, ResultStatus.PARTIAL):
                 fresh.add(event.handoff_id.rpartition(".")[0])
             case HandoffIssued(step_id=step) if step in state.steps:

@@ -1,4 +1,6 @@
-"""A job that follows on another begins with its results, under names that no step of its own has."""
+"""A job that follows another job begins with its results. The results have other names than the
+job's steps.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an answer has to be before it leaves: code looks at it, sends it back with what is
-wrong, and says what it could not have mended.
+"""Gates check an answer by code before it leaves. A failed answer is sent back with its errors, or
+leaves with a note.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ def test_a_pattern_that_would_freeze_another_engine_takes_no_time(text: str) -> 
 
 @pytest.mark.parametrize("gates", [{"numbers": (7.0,)}, {"sections": ("Risks",)}, {"min_words": 1}])
 def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any]) -> None:
-    """With the cube of them it would be hours, in a process that holds its interpreter lock
-    meanwhile.
-    """
+    """A match in cubic time would take hours, and hold the interpreter lock of its process."""
     vetoes("# a" + " " * 100_000 + "x 7", **gates)
 
 
@@ -159,7 +157,7 @@ def test_gates_that_nothing_could_pass_or_run_are_refused(gates: dict[str, Any])
 
 
 def answered(life: Life, output: str) -> None:
-    """The one step has this to say, and whoever reviews is content."""
+    """Finish the only step with this output, and let the review pass."""
     life.finishes("answer", output=output)
     life.goes_on()
 

@@ -1,5 +1,5 @@
-"""What a step needs, another step finds out: the planner adds it, and the step in need waits
-for it.
+"""A step needs input: the planner adds another step that finds it, and the step in need waits for
+that step.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A fan-in goes on with what its join needs; what is late is given up, and what cannot come to
-that is not waited for.
+"""A join continues with the results that it needs. It gives up late parts, and does not wait for
+parts that cannot help.
 """
 
 from __future__ import annotations

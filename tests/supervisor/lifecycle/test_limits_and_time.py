@@ -1,4 +1,4 @@
-"""Deadlines, caps, retries, webhooks, and what is done about messages and processes that were lost."""
+"""Deadlines, caps, retries, webhooks, lost messages and lost processes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The state of a job of very many steps: what it costs to tell it from the journal, and that
-what was told before stays as it was.
+"""The state of a job with very many steps: the cost of the fold, and earlier states that stay
+unchanged.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def journal_of(steps: int) -> list[Recorded]:
 
 
 def seconds_a_step(events: list[Recorded], steps: int) -> float:
-    """The least of some tries: what else the machine does only adds to it."""
+    """Return the lowest time of several tries. Other load on the machine only adds time."""
     took = []
     gc.disable()
     for _ in range(TRIES):
@@ -89,8 +89,8 @@ def seconds_a_step(events: list[Recorded], steps: int) -> float:
 
 @pytest.mark.slow
 def test_a_step_costs_as_much_in_a_job_of_ten_thousand_as_in_one_of_a_thousand() -> None:
-    """But for what caches make of it. A copy of all steps for each event would make it ten
-    times as much.
+    """The factor 2 allows for CPU caches. A copy of all steps for each event would cost a factor of
+    ten.
     """
     few, many = journal_of(1_000), journal_of(10_000)
 

@@ -1,6 +1,4 @@
-"""Who does a job, and by what plan: one specialist, a workflow's steps, or a team; and who
-decides that.
-"""
+"""The mode of a job: one specialist, a workflow's steps, or a team, and the role that chooses it."""
 
 from __future__ import annotations
 

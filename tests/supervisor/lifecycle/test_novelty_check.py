@@ -1,5 +1,5 @@
-"""What an added step has found is news, or all of it was there; and rounds of added steps that
-bring no news have an end.
+"""The novelty check: an added step found news, or only known claims. Rounds of added steps without
+news end.
 """
 
 from __future__ import annotations
@@ -223,7 +223,9 @@ def test_a_claim_that_is_known_in_a_conclusion_that_is_turned_round_is_news() ->
 
 
 def many_claims(count: int, shift: int) -> HandoffResult:
-    """Half of them with parts: of few subjects, and all of one value."""
+    """Return claims about few subjects with a single value. Half of the claims have structured
+    parts.
+    """
     said = [height(f"a.c{n}", str(n + shift), subject=f"Tower {n % 7}") for n in range(count // 4)]
     said += [
         height(f"b.c{n}", "yes", "x", subject=f"Tower {n + shift}", attribute="filtering support")
@@ -293,8 +295,8 @@ def a_job() -> Life:
 
 
 def comes_to(life: Life, patch: Patch, **results: Any) -> list[Any]:
-    """The replanner wants this, and the steps that it adds find that. What follows on the last
-    of it.
+    """Apply the replanner's patch, and finish the added steps with these results. Return the
+    commands that follow the last result.
     """
     life.replans(patch)
     followed = life.goes_on()

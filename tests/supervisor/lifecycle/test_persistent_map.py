@@ -1,5 +1,5 @@
-"""A dict that never changes: whatever becomes of its versions, each is what a dict would be,
-and knows what another has otherwise.
+"""A persistent map: every version behaves like a dict, and reports its differences from another
+version.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_one_that_is_not_there_cannot_be_asked_for_or_taken_away() -> None:
 
 
 def test_a_change_costs_next_to_nothing_however_many_there_are() -> None:
-    """Counted in bytes: what a version has of its own."""
+    """Counted in bytes that a version does not share."""
     many = PersistentMap(dict.fromkeys(range(10_000)))
 
     own = [sys.getsizeof((many := many | {n: "new"})._top) for n in range(100)]

@@ -1,4 +1,4 @@
-"""What a person has rejected, and what becomes of it when no time is left to mend it."""
+"""Research that a person rejected, when no time is left to repair it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Who asks again for what was asked for already is found, whatever the words; who fans out, or
-wants something else, is not.
-"""
+"""A repeated task is found in other words. A fan-out or a different task is not reported."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ PLANS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("repeats.y
 MISTAKEN: dict[str, str | None] = dict.fromkeys(
     ("milvus_details", "bicycle_past", "rules", "find_bug", "adult_dosage")
 )
-"""What is wrong, and known: repeats that have a word more ("the hosted service" after "hosted
-pricing"), or leave out what may narrow ("the checkout code" after "the code of the checkout
-service"; "children" after "children over six"). The second, third and last are held out.
+"""Known errors. Some repeats have an additional word ("the hosted service" after "hosted pricing").
+Other repeats lack a narrowing phrase ("the checkout code" after "the code of the checkout
+service"; "children" after "children over six"). The second, third and last case are held out.
 """
 PAIRS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("reworded.yaml").read_text())
 MISSED = {"Try again to write the introduction to the annual report."}
-"""Of the held out ones. One more was when they were measured: "once again"."""
+"""A held-out case. "once again" was another miss when the cases were measured."""
 
 
 class Case(NamedTuple):
@@ -198,7 +196,7 @@ def fan_out(count: int, of: str) -> list[Step]:
 
 
 def a_way_to_read(count: int) -> int:
-    """What it takes to bring so many tasks to one form."""
+    """Return the function calls that normalize this number of tasks."""
     return calls_in(lambda: [*map(wording_of, [step.task for step in fan_out(count, "red")])])
 
 

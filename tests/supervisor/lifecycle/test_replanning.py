@@ -1,6 +1,4 @@
-"""An adaptive job: when its plan is looked at again, what a patch changes, and when that has
-an end.
-"""
+"""An adaptive job: when its plan is reviewed, the changes of a patch, and the end of the changes."""
 
 from __future__ import annotations
 

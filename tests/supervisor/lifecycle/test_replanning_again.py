@@ -1,5 +1,5 @@
-"""An adaptive job that has ended and goes on: what its replanner can change while results of
-before stand, and what it is not asked.
+"""An adaptive job that continues after its end: the changes that its replanner can make while
+earlier results stand.
 """
 
 from __future__ import annotations

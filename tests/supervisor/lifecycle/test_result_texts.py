@@ -1,4 +1,4 @@
-"""Events refer to results; their words are read back where somebody needs them."""
+"""Events refer to results. The texts of results are loaded where the code needs them."""
 
 from __future__ import annotations
 

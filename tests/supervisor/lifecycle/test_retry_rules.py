@@ -1,4 +1,4 @@
-"""A job that its budget has ended goes on only with more of it."""
+"""A job that its budget has ended continues only with a larger budget."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> Non
 
 
 def a_team_cut_short(status: str = "failed") -> Life:
-    """By its slice; nobody else could do its step."""
+    """Return a job whose team ran out of its share. No other specialist could do the step."""
     step, other = (
         Step(id=StepId(name), specialist=who, task="Look.")
         for name, who in (("t", "supervisor"), ("a", "researcher"))

@@ -1,4 +1,4 @@
-"""Rounds of review, and how what came of them becomes the answer."""
+"""Rounds of review, and the answer that follows from their results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A step that fails is tried again, told why; then somebody else tries it; then the job goes
-on without it.
+"""A failed step is tried again with the reason, then by another specialist. Then the job continues
+without it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.doubles.life import Life
 
 
 def calls_of_a_decision(life: Life) -> int:
-    """Functions of Python that are called where nothing is to be done."""
+    """Return the number of function calls of a decision without a command."""
     count, seen = 0, life.seen()
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
@@ -30,7 +30,9 @@ def calls_of_a_decision(life: Life) -> int:
 
 
 def a_life(steps: int, shape: str) -> Life:
-    """Its first steps are out, and a tenth of them is done. `shape`: of the plan."""
+    """Return a job whose first steps are issued, a tenth already finished. `shape`: shape of the
+    plan.
+    """
     plan = {f"s{n}": "" for n in range(steps)}
     match shape:
         case "a fan-in of all":
@@ -49,7 +51,7 @@ def a_life(steps: int, shape: str) -> Life:
 
 @pytest.mark.parametrize("shape", ["side by side", "a fan-in of all", "pairs"])
 def test_a_decision_on_many_steps_is_as_short_as_one_on_few(shape: str) -> None:
-    """A question about all of them would be a call for each, or for each of those that are out."""
+    """A loop over all steps, or over all open steps, would call a function for each step."""
     few, many = calls_of_a_decision(a_life(20, shape)), calls_of_a_decision(a_life(220, shape))
 
     assert many <= few

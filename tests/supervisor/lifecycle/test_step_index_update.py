@@ -1,5 +1,5 @@
-"""What is asked of all steps is folded on with what happens; looked for in all of them, it is
-the same, whatever has happened.
+"""The index of the steps is updated with each event. It always equals an index that is built from
+all steps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.draws import draws
 from tests.supervisor.lifecycle.test_long_journals import finished, issued
 
 MOST_STEPS = 60
-"""More than lie on top of a ground of so many."""
+"""More changes than a persistent map of this size keeps in its top layer."""
 
 
 def check(first: JobState, journal: list[Recorded], dice: Random) -> None:
@@ -83,7 +83,7 @@ def test_in_every_state_of_a_plan_of_many_whatever_comes_in_whatever_order(seed:
 
 
 def any_outlines(dice: Random) -> tuple[StepOutline, ...]:
-    """Rows, pairs, fan-ins of many, chains, joins: each step depends on any of those before it."""
+    """Return rows, pairs, wide fan-ins, chains or joins. A step may depend on any earlier step."""
     names = [StepId(f"s{n}") for n in range(dice.randint(1, MOST_STEPS))]
     found = []
     for n, name in enumerate(names):

@@ -1,5 +1,5 @@
-"""A team that has done a part of its step goes on with its gaps; one that would begin with
-something else is a new one.
+"""A team that finished a part of its step continues with its gaps. A team with another task is a
+new team.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ ABOVE = JobId("j-00000000aaaa")
 
 
 def a_job(*before: str) -> Life:
-    """Its last step is a team's, and builds on these; all of them are out, or wait."""
+    """Return a job whose last step is a team's and depends on `before`. All steps are issued or
+    wait.
+    """
     steps = [
         Step(
             id=StepId(name), specialist="researcher", task=f"Do {name}.", on_failure=OnFailure.DROP
@@ -183,7 +185,7 @@ def test_a_team_that_would_begin_anew_has_the_price_of_a_whole_one() -> None:
     }
 
 
-# What the team itself makes of it
+# The team's own decisions
 
 
 def a_team(*, gap: str = "b", degraded: str | None = None, **depends_on: str) -> Life:

@@ -1,5 +1,5 @@
-"""Teams of teams: who may have a child job, what it may spend, when it begins, and what its
-parent hears.
+"""Teams of teams: the right to have a child job, its share of the budget, its begin, and its result
+for the parent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LIMITS = st.builds(
 
 
 def teams(agents: int = 1, children: int = 2) -> Plan:
-    """Sub-supervisors, and agents that build on nobody."""
+    """Return a plan of sub-supervisors and independent agents."""
     names = [(f"t{n}", "supervisor") for n in range(children)] + [
         (f"a{n}", "researcher") for n in range(agents)
     ]
@@ -238,7 +238,7 @@ def test_nobody_is_asked_about_a_step_of_a_child() -> None:
     assert not asks(planned(plan, parent=ABOVE, depth=1))
 
 
-# What a parent hears
+# The result for the parent
 
 
 def a_child(max_turns: int | None = None) -> Life:

@@ -159,7 +159,7 @@ def test_partial_work_is_built_upon_and_named() -> None:
     assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL)
 
 
-# What a step needs
+# Inputs of a step
 
 
 def test_what_a_step_needs_reaches_the_planner_and_the_answer_comes_back_as_feedback() -> None:

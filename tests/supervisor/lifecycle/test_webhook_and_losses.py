@@ -1,4 +1,4 @@
-"""What follows an end, and what was lost on the way to it."""
+"""The webhook and the task after a job's end, and losses before it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a quote's time is held against: seconds of work. What a job waited for a person is
-none, nor is the time after its end.
+"""The working time that a quote is compared with. The wait for a person and the time after the end
+do not count.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A quote comes from the plan and from what was before; what nine of ten jobs stay below,
-about nine of ten stay below.
+"""A quote follows from the plan and from earlier jobs. About nine of ten jobs stay below its upper
+bound.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[i
 @pytest.mark.parametrize("seed", [11, 12, 13, 14, 15])
 def test_of_a_hundred_varied_jobs_85_to_97_stay_below_most(seed: int) -> None:
     world = World(Random(seed))
-    world.run(120)  # what an installation has seen before
+    world.run(120)  # the history of an installation
 
     outcomes = world.run(100)
 

@@ -1,4 +1,4 @@
-"""The assessor's answer: PASS or REVISE, never a REVISE that nobody could follow."""
+"""The assessor's answer: PASS or REVISE. A REVISE without a usable instruction is refused."""
 
 from __future__ import annotations
 

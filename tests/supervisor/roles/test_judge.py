@@ -1,4 +1,4 @@
-"""What the judge is shown, and how its answer is read."""
+"""The judge's brief, and how its answer is parsed."""
 
 from __future__ import annotations
 

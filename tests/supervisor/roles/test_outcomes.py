@@ -1,4 +1,4 @@
-"""What follows from a planner's answer: to a request, and to steps that need something."""
+"""The events that follow from a planner's answer, to a request and to steps in need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ ANSWERED = Resolutions(resolutions=(Resolution(step=StepId("a"), answer="1999"),
 
 
 def after_needs(*needs: str) -> NeedsResolved:
-    """What the planner's answer to the last of these makes true; it has answered those before."""
+    """Return the event of the planner's answer to the last need. The earlier needs are already
+    answered.
+    """
     life = planned(a="", b="")
     for need in needs[:-1]:
         life.finishes("a", "needs_input", needs=need)

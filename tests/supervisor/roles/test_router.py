@@ -162,7 +162,7 @@ def test_what_is_no_route_is_refused_with_what_to_mend(
 
 
 def taken_by(text: str, *, last_try: bool) -> str | None:
-    """Who gets the request; None: the answer was refused."""
+    """Return the specialist that gets the request, or None if the answer was refused."""
     try:
         return Route.of(READING.read(text, last_try=last_try).output).specialist
     except InvalidAnswer:

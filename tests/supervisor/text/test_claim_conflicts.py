@@ -1,5 +1,5 @@
-"""Contradicting claims are found by code, whatever their units, dates and words; consistent
-ones are left alone.
+"""Code finds contradicting claims across units, dates and wordings, and reports no consistent
+claims.
 """
 
 from __future__ import annotations

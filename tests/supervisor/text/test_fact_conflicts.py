@@ -1,5 +1,5 @@
-"""Claims are held against what the user knows: what contradicts it is named with claim, fact
-and source, and nothing else is.
+"""Claims are compared with the user's facts. A contradiction is reported with its claim, fact and
+source.
 """
 
 from __future__ import annotations

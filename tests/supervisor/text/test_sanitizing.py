@@ -1,4 +1,4 @@
-"""What a terminal or a browser would obey is shown, and not obeyed."""
+"""Control sequences for a terminal or a browser are shown as text and have no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks for the same again in other words is told apart from who asks for something else."""
+"""A reworded repeat of a task is told apart from a different task."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Ran:
     def role(
         self, name: str, at: tuple[float, float, float], *, attempt: int = 1, **said: Any
     ) -> None:
-        """The same of a role of the supervisor."""
+        """Record a handoff of a role of the supervisor. The arguments are those of `step`."""
         self._handoff(name, name, at, "", attempt, is_a_role=True, **said)
 
     def left(
@@ -78,8 +78,8 @@ class Ran:
         )
 
     def cut(self, name: str, *, calls: int, tokens: int) -> None:
-        """Of a step's first attempt: so many of its calls were cut, and are booked at so many
-        tokens.
+        """Record that `calls` calls of a step's first attempt were cut, and are charged with
+        `tokens` tokens.
         """
         own = handoff_id(StepId(name), 1)
         self.standings[own] = replace(self.standings[own], cut_calls=calls, cut_tokens=tokens)

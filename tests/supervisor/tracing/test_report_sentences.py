@@ -1,4 +1,4 @@
-"""What a report says beside the answer is told in sentences."""
+"""Notes that a report adds to the answer, in sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who ran when, what each waited for, and what made the job last."""
+"""The run time of each handoff, the cause of each wait, and the critical path of the job."""
 
 from __future__ import annotations
 

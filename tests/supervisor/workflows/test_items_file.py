@@ -1,4 +1,4 @@
-"""Lines and rows come out of a file as they stand there, or a line says what is wrong with it."""
+"""Lines and rows of a file are read unchanged, or one line names the error in the file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A workflow's author says what a fan-in needs, in numbers or in parts of however many there
-will be.
-"""
+"""A workflow's author gives the results that a join needs, as a number or as a share of the copies."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ ONCE = "id: once, specialist: researcher, task: Look"
 
 
 def expanded(folder: Path, join: str, lines: int = 10) -> Plan:
-    """`write` waits for `once` and for so many copies of `look`."""
+    """Expand a workflow in which `write` waits for `once` and for this number of copies of `look`."""
     steps = f"{LOOK}\n{ONCE}\nid: write, specialist: writer, task: Write, depends_on: [look, once], join: {join}"
     return workflow(folder, steps).expand("?", lines=[f"line {n}" for n in range(lines)])
 

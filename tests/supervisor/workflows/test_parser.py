@@ -1,6 +1,4 @@
-"""A workflow file is one that can be carried out, or one line says where it is wrong and how
-to mend it.
-"""
+"""A workflow file can be carried out, or one line names the place of its error and the remedy."""
 
 from __future__ import annotations
 

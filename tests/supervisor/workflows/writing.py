@@ -1,4 +1,4 @@
-"""Workflow files for tests, and what is given to them."""
+"""Workflow files for tests, and their input files."""
 
 from __future__ import annotations
 
