@@ -163,7 +163,7 @@ class World(Life):
                     handoff.depends_on
                 )
 
-    # What is promised
+    # Invariants
 
     def check_start(self, step_id: StepId) -> None:
         step = self.step(step_id)

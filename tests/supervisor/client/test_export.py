@@ -1,5 +1,5 @@
 """One file holds everything about a job: `show` can be rebuilt from the file. The file contains no
-key of ours.
+API key.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_a_try_whose_supervisor_died_is_made_again() -> None:
     assert life.goes_on() == [DeliverWebhook(2)]
 
 
-# What was lost
+# Lost messages and processes
 
 
 def test_a_lost_message_and_one_whose_worker_died_are_published_again() -> None:
