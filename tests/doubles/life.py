@@ -6,27 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from functools import cache, lru_cache
+from typing import Any
 
 from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
+from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.events import (
-    Abandoned,
     AnswerMethod,
     Approved,
-    ConditionsChecked,
     Event,
     HandoffFinished,
-    JobEnded,
     PlanMade,
-    Quoted,
     Recorded,
     Rejected,
     Reviewed,
-    Routed,
-    StepsAbandoned,
-    StepsTriedAgain,
     Synthesised,
-    WebhookTried,
     parse_event,
 )
 from handoff_queue.shared.types.handoff import (
@@ -39,63 +34,47 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Patch, Plan, Step, Synthesis
-from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
-from handoff_queue.supervisor.engine.decision_recorder import end_task_begun
+from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
-from handoff_queue.supervisor.engine.plan_patches import make_patch_event
-from handoff_queue.supervisor.engine.questions import record_question
-from handoff_queue.supervisor.lifecycle.arbitration import is_for_arbitration
 from handoff_queue.supervisor.lifecycle.commands import (
-    AbandonSteps,
-    ApproveBySilence,
-    AskApproval,
-    AskUser,
-    CheckConditions,
-    CheckGates,
-    ChooseAnswer,
     Command,
-    DeliverWebhook,
-    EndJob,
-    FactCheckCommand,
-    FindConflicts,
-    IssueGroup,
-    IssueRole,
-    IssueToChild,
-    MakePlan,
-    MakeQuote,
-    PatchPlan,
-    PublishAgain,
-    RemindUser,
-    Route,
-    RunRole,
-    SendEndTask,
-    SkipReview,
-    SkipSteps,
-    StartChild,
-    TellParent,
-    TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.conditions import make_conditions_event, make_skip_event
 from handoff_queue.supervisor.lifecycle.decide import decide
-from handoff_queue.supervisor.lifecycle.disputes import JUDGE, find_conflicts
-from handoff_queue.supervisor.lifecycle.gates import check_gates
-from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
-from tests.doubles.checking import event_of_check
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.jobs import submission
+from tests.doubles.memory_store import memory_store
 from tests.doubles.needs import Known, resolved_by, said_of
-from tests.doubles.results import a_result_of, a_stand_in, an_issue, an_issue_to_a_child
+from tests.doubles.results import a_result_of
 
 BEGIN = 1_000_000.0
 LEASE_S = 15.0
 RESEARCHERS = frozenset({"researcher", "writer"})
+REQUEST = "Compare things."
+TOOL_WITH_EFFECT = "send"
+
+
+@cache
+def served(names: frozenset[str], acting: frozenset[str]) -> dict[str, ServedSpecialist]:
+    """Return the specialists that workers serve. `acting`: have a tool with effects."""
+    found = {}
+    for name in names:
+        tools = (TOOL_WITH_EFFECT,) if name in acting else ()
+        spec = a_spec(*tools, name=name)
+        found[name] = ServedSpecialist(
+            spec, spec.content_digest, ("worker@here",), 1, 0, effects=frozenset(tools)
+        )
+    return found
+
+
+@lru_cache(maxsize=1_000)
+def parsed(text: str) -> Plan:
+    return Plan.from_json(text)
 
 
 def a_plan(synthesis: Synthesis = Synthesis.MERGE, /, **depends_on: str) -> Plan:
@@ -117,21 +96,35 @@ class Life:
     happens in between.
     """
 
-    def __init__(self, limits: JobLimits | None = None, **submitted: Any) -> None:
+    def __init__(
+        self,
+        limits: JobLimits | None = None,
+        workflow: Plan | None = None,
+        answer_schema: str | None = None,
+        **submitted: Any,
+    ) -> None:
         self.now = BEGIN
-        first = Recorded(1, self.now, submission(limits=limits, **submitted))
+        self.payloads: dict[str, str] = {}
+        """Stored texts by digest."""
+        self.children: dict[JobId, list[Recorded]] = {}
+        """Journals of child jobs."""
+        if workflow is not None:
+            submitted["workflow"] = self.keeps(workflow.to_json())
+        if answer_schema is not None:
+            submitted["answer_schema"] = self.keeps(answer_schema)
+        self.keeps(REQUEST)
+        first = Recorded(1, self.now, submission(REQUEST, limits, **submitted))
         self.journal = [first]
         self.state: JobState = begin(JobId(JOB), first)
         self.roles = RESEARCHERS
         self.acting: frozenset[str] = frozenset()
         """Specialists that have a tool with effects."""
-        self.plan: Plan | None = None
-        self.workflow: Plan | None = None
         self.handoffs: dict[str, AgentHandoff] = {}
-        self.payloads: dict[str, str] = {}
-        """Every HandoffResult and conflict ledger, by digest."""
+        """Every issued handoff to a specialist."""
         self.done: list[Command] = []
-        """Commands that record no event: publications, runs of roles, deliveries."""
+        """Commands that run after a commit: publications, runs of roles, deliveries."""
+        store, self._presence = memory_store(self.payloads, self.children)
+        self._recorder = DecisionRecorder(store, PayloadCache(store))
 
     # The supervisor's side
 
@@ -161,94 +154,20 @@ class Life:
         return followed
 
     def record(self, command: Command) -> None:
-        if isinstance(command, FactCheckCommand):
-            self.happens(event_of_check(self.state, command, self.words))
-            return
-        match command:
-            case Route(mode, specialist):
-                self.happens(Routed(mode=mode, specialist=specialist))
-            case MakePlan(specialist):
-                self.plan = self.workflow or one_step("Compare.", specialist or "", "")
-                self.happens(self._made(self.plan, is_reviewed=self.workflow is not None))
-            case PatchPlan(proposal):
-                assert self.plan is not None
-                patched, text = make_patch_event(
-                    self.state, self.plan, proposal, self.words, self.acting
-                )
-                self.plan = Plan.from_json(text) if text else self.plan
-                self.happens(patched)
-            case MakeQuote():
-                self.happens(Quoted(quote=Quote()))
-            case IssueRole(role, attempt):
-                of_quarrel = role == JUDGE and is_for_arbitration(self.state)
-                self.happens(
-                    an_issue(StepId(role), attempt, role).model_copy(update={"closes": of_quarrel})
-                )
-            case IssueGroup():
-                self._issue(command)
-            case IssueToChild(step):
-                self.happens(an_issue_to_a_child(self.state, step))
-            case AbandonSteps(steps, why):
-                stand_ins = tuple(
-                    Abandoned(step=step, result=self.stores(a_stand_in(step, why)))
-                    for step in steps
-                )
-                self.happens(StepsAbandoned(steps=stand_ins, why=why))
-            case CheckConditions(steps):
-                assert self.plan is not None
-                self._skips(make_conditions_event(self.state, self.plan, steps, self.words))
-            case SkipSteps(steps, why):
-                self._skips(make_skip_event(self.state, steps, why))
-            case TryAgain(steps):
-                self.happens(StepsTriedAgain(steps=steps))
-            case FindConflicts():
-                found, store = find_conflicts(self.state, self.words)
-                self.payloads |= {ref(store).digest: store} if store else {}
-                self.happens(found)
-            case SkipReview(why):
-                self.happens(Reviewed(round=len(self.state.rounds) + 1, decision=None, problem=why))
-            case ChooseAnswer(method):
-                self.happens(Synthesised(method=method))
-            case CheckGates(may_send_back):
-                event, vetoes = check_gates(self.state, self.words, may_send_back=may_send_back)
-                assert vetoes is None or self.stores(vetoes) == event.result
-                self.happens(event)
-            case EndJob(status, reason, because):
-                self.happens(JobEnded(status=status, reason=reason, because=because))
-            case AskUser() | AskApproval() | RemindUser() | ApproveBySilence():
-                record_question(
-                    command, self.state.submitted.approvals.wait_s, None, asked := PendingWrites()
-                )
-                self.happens(*asked.events)
-            case DeliverWebhook(attempt):
-                self.happens(WebhookTried(attempt=attempt, delivered=False, under_way=True))
-                self.done.append(command)
-            case SendEndTask():
-                self.happens(end_task_begun(self.state, command))
-                self.done.append(command)
-            case PublishAgain() | RunRole() | StartChild() | TellParent():
-                self.done.append(command)
-            case _:
-                assert_never(command)
+        """Record a command as the supervisor does, and apply its events."""
+        self._presence.specialists = served(self.roles, self.acting)
+        writes = PendingWrites()
+        self._recorder.record(self.state, command, writes)
+        self.payloads |= writes.texts
+        assert not writes.unreadable
+        for group in writes.groups:
+            self.handoffs |= {one.handoff.handoff_id: one.handoff for one in group}
+        self.happens(*writes.events)
+        self.done += writes.effects
 
-    def _skips(self, checked: tuple[ConditionsChecked, list[HandoffResult]]) -> None:
-        event, results = checked
-        for result in results:
-            self.stores(result)
-        self.happens(event)
-
-    def _issue(self, command: IssueGroup) -> None:
-        assert self.plan is not None
-        spec = a_spec()
-        for index, step_id in enumerate(command.steps):
-            handoff = step_handoff(
-                self.state, self.plan.by_id[step_id], spec, spec.content_digest, self.words, None
-            )
-            self.handoffs[handoff.handoff_id] = handoff
-            to = dict(command.instead).get(step_id, self.step(step_id).specialist)
-            acts = (to in self.acting and handoff.acts_with is None) or None
-            issue = an_issue(step_id, handoff.attempt, to, command.group, index)
-            self.happens(issue.model_copy(update={"acts": acts}))
+    @property
+    def plan(self) -> Plan | None:
+        return parsed(self.payloads[self.state.plan.plan.digest]) if self.state.plan else None
 
     # What happens
 
@@ -261,10 +180,13 @@ class Life:
             self.journal.append(recorded)
             self.state = evolve(self.state, recorded)
 
+    def keeps(self, text: str) -> BlobRef:
+        made = ref(text)
+        self.payloads[made.digest] = text
+        return made
+
     def stores(self, result: HandoffResult) -> BlobRef:
-        text = result.to_json()
-        self.payloads[ref(text).digest] = text
-        return ref(text)
+        return self.keeps(result.to_json())
 
     def ends(
         self, of: HandoffId, status: ResultStatus = ResultStatus.OK, **changes: Any
@@ -285,14 +207,13 @@ class Life:
     def plans(
         self, plan: Plan | None = None, /, *, degraded: str | None = None, **depends_on: str
     ) -> None:
-        self.plan = plan or a_plan(**depends_on)
         result = self.finishes("planner", "failed" if degraded else "ok", error=degraded)
-        self.happens(self._made(self.plan, result if degraded else None))
+        self.happens(self._made(plan or a_plan(**depends_on), result if degraded else None))
 
-    def _made(
-        self, plan: Plan, degraded: BlobRef | None = None, *, is_reviewed: bool = True
-    ) -> PlanMade:
-        return make_plan_event(plan, degraded, is_reviewed=is_reviewed, acting=self.acting)[0]
+    def _made(self, plan: Plan, degraded: BlobRef | None = None) -> PlanMade:
+        event, text = make_plan_event(plan, degraded, is_reviewed=True, acting=self.acting)
+        self.keeps(text)
+        return event
 
     def replans(self, patch: Patch | None = None, /, *, status: str = "ok") -> None:
         """The replanner proposes this; None: that the plan goes on as it is."""
@@ -328,12 +249,12 @@ class Life:
         """`answers_needs(a="42", b=None, c=a_helper("d"))`: None gives the step up. `known`:
         the job as the planner knew it.
         """
-        said, made = said_of(answers), self.state.plan
+        said = said_of(answers)
         result = self.finishes("planner", output=said.model_dump(mode="json"))
         event, texts = resolved_by(known or (self.state, self.plan), said, result)
+        for text in texts:
+            self.keeps(text)
         self.happens(event)
-        if self.state.plan is not made:
-            self.plan = Plan.from_json(texts[0])
 
     def synthesises(self, output: str = "All in all.") -> None:
         result = self.finishes("synthesizer", output=output)
@@ -341,7 +262,6 @@ class Life:
 
     def approves(self, plan: Plan | None = None, *, steps: Sequence[str] = ()) -> None:
         assert self.state.question
-        self.plan = plan or self.plan
         self.happens(
             Approved(
                 asked=self.state.question.version,
@@ -353,13 +273,11 @@ class Life:
     def rejects(self, note: str = "No.", *steps: str) -> BlobRef:
         """The note, as it is stored."""
         assert self.state.question
-        self.payloads[ref(note).digest] = note
+        kept = self.keeps(note)
         self.happens(
-            Rejected(
-                asked=self.state.question.version, note=ref(note), steps=tuple(map(StepId, steps))
-            )
+            Rejected(asked=self.state.question.version, note=kept, steps=tuple(map(StepId, steps)))
         )
-        return ref(note)
+        return kept
 
     # How it stands
 

@@ -86,19 +86,23 @@ class World(Life):
             Gates(fact_checker="lawyer"),
         ]
         gates = dice.choice([None, Gates(max_words=1), Gates(min_words=1), *checked])
-        webhook_url, mode = (
-            dice.choice([None, "https://example.org"]),
-            mode or dice.choice([Mode.TEAM, *Mode]),
-        )
-        super().__init__(
-            limits, webhook_url=webhook_url, mode=mode, approvals=any_approvals(dice), gates=gates
-        )
+        webhook_url = dice.choice([None, "https://example.org"])
+        mode = mode or dice.choice([Mode.TEAM, *Mode])
+        approvals = any_approvals(dice)
+        roles = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
+        acting = dice.choice([frozenset(), frozenset(), frozenset({"researcher"})])
         self.dice = dice
-        self.roles = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
-        self.acting = dice.choice([frozenset(), frozenset(), frozenset({"researcher"})])
+        super().__init__(
+            limits,
+            self.any_plan() if mode is Mode.PIPELINE else None,
+            webhook_url=webhook_url,
+            mode=mode,
+            approvals=approvals,
+            gates=gates,
+        )
+        self.roles, self.acting = roles, acting
         self.named: set[StepId] = set()
         """Steps that a person wants done again, by name."""
-        self.workflow = self.any_plan() if self.state.mode is Mode.PIPELINE else None
         self.held: dict[HandoffId, ObservedHandoff] = {}
         """State of each open handoff in the store."""
         self.queue: list[HandoffId] = []
@@ -260,8 +264,7 @@ class World(Life):
                 mode, to = self.dice.choice([(Mode.TEAM, None), (Mode.SINGLE, "writer")])
                 self.happens(Routed(mode=mode, specialist=to, result=self.finishes("router")))
             case "planner" if self.state.plan is None:
-                self.plan = self.any_plan()
-                self.plans(self.plan)
+                self.plans(self.any_plan())
             case "planner":
                 needy = [
                     name

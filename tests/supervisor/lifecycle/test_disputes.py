@@ -90,8 +90,7 @@ def test_one_result_can_contradict_itself_in_mode_single_too() -> None:
 
 
 def test_a_workflow_is_looked_at_too() -> None:
-    life = Life(mode=Mode.PIPELINE, is_reviewed=False)
-    life.workflow = a_plan(a="", b="")
+    life = Life(workflow=a_plan(a="", b=""), mode=Mode.PIPELINE)
     life.goes_on()
     life.finishes("a", claims=(METRES,))
     life.finishes("b", claims=(FEET,))

@@ -313,8 +313,7 @@ def test_it_sees_the_answer_with_its_claims_and_the_documents_and_nothing_of_how
 
 
 def test_a_step_that_failed_leaves_nothing_to_check() -> None:
-    life = Life(mode=Mode.PIPELINE, gates=Gates(fact_checker="writer"))
-    life.workflow = a_plan(a="")
+    life = Life(workflow=a_plan(a=""), mode=Mode.PIPELINE, gates=Gates(fact_checker="writer"))
     life.goes_on()
     life.finishes("a", ResultStatus.FAILED.value)
     life.goes_on()

@@ -12,6 +12,7 @@ from handoff_queue.shared.types.events import (
     Routed,
 )
 from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
@@ -27,8 +28,8 @@ from tests.doubles.life import Life, a_plan
 EVERYBODY = frozenset({"generalist", "legal", "researcher"})
 
 
-def a_job(mode: Mode, roles: frozenset[str] = EVERYBODY) -> Life:
-    life = Life(mode=mode)
+def a_job(mode: Mode, roles: frozenset[str] = EVERYBODY, workflow: Plan | None = None) -> Life:
+    life = Life(workflow=workflow, mode=mode)
     life.roles = roles
     return life
 
@@ -119,8 +120,7 @@ def test_nothing_begins_while_nobody_is_there(mode: Mode) -> None:
 
 
 def test_the_steps_of_a_workflow_are_run_without_a_planner() -> None:
-    life = a_job(Mode.PIPELINE)
-    life.workflow = a_plan(a="", b="a")
+    life = a_job(Mode.PIPELINE, workflow=a_plan(a="", b="a"))
 
     assert [type(command) for command in life.goes_on()] == [MakePlan, IssueGroup]
     life.finishes("a")

@@ -7,10 +7,11 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
 from handoff_queue.shared.types.handoff import StopReason
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
+from tests.doubles.handoffs import JOB
 from tests.doubles.life import Life, planned
 
 USED = {"max_turns": 12, "max_tokens": 1_000, "max_microusd": 80_000}
@@ -96,6 +97,7 @@ def a_team_cut_short(status: str = "failed") -> Life:
         for name, who in (("t", "supervisor"), ("a", "researcher"))
     )
     life = planned(Plan(steps=(step, other)))
+    life.children[child_id_for(JobId(JOB), HandoffId("t.1"))] = planned(a="").journal
     life.finishes("t", status, stop_reason=StopReason.MAX_USD)
     life.finishes("a", "failed")
     life.goes_on()

@@ -26,7 +26,7 @@ from handoff_queue.supervisor.lifecycle.gaps import gaps_of, to_finish
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
 from tests.doubles.handoffs import JOB, a_result
-from tests.doubles.life import Life
+from tests.doubles.life import Life, planned
 
 TEAM = StepId("team")
 FIRST, SECOND = (child_id_for(JobId(JOB), HandoffId(f"team.{attempt}")) for attempt in (1, 2))
@@ -51,6 +51,7 @@ def a_job(*before: str) -> Life:
         on_failure=OnFailure.RETRY,
     )
     life = Life(JobLimits(max_rounds=1))
+    life.children[FIRST] = planned(a="").journal
     life.goes_on()
     life.plans(Plan(steps=(*steps, team)))
     life.goes_on()

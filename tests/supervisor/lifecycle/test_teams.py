@@ -4,6 +4,8 @@ for the parent.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +72,7 @@ def teams(agents: int = 1, children: int = 2) -> Plan:
     return Plan(steps=tuple(steps), synthesis=Synthesis.MERGE)
 
 
-def planned(plan: Plan, limits: JobLimits | None = None, **submitted: object) -> Life:
+def planned(plan: Plan, limits: JobLimits | None = None, **submitted: Any) -> Life:
     """Its plan is made, and nothing else."""
     life = Life(limits, **submitted)
     life.goes_on()

@@ -69,7 +69,7 @@ def test_what_was_made_of_a_plan_stands_with_the_answer() -> None:
     life.finishes("planner", output=read.output, notes=read.notes)
     planner = life.words.result(life.result_of("planner.1"))
     (made,), _ = outcome_of(handoff, life.state, planner, "Look.", life.words)
-    life.plan = Plan.of(read.output)
+    life.keeps(Plan.of(read.output).to_json())
     life.happens(made)
     life.goes_on()
     life.finishes("a")
@@ -107,8 +107,6 @@ def test_what_finds_out_a_need_is_added_to_the_plan_and_waited_for() -> None:
     life = planned(a="", b="a")
     life.finishes("a", "needs_input", needs="Which year?")
     life.goes_on()
-    assert life.plan is not None
-    life.payloads[ref(life.plan.to_json()).digest] = life.plan.to_json()
     said = Resolutions(resolutions=(Resolution(step=StepId("a"), by=a_helper("h")),)).model_dump(
         mode="json"
     )
