@@ -44,7 +44,7 @@ class Need(StrEnum):
     RESUME = "handoff resume"
     UNREAD = "a message of a version that nobody here knows"
     RETRY = "handoff dead retry"
-    STUMBLE = "a defect of ours where a job is carried on"
+    STUMBLE = "an internal error where a job is carried on"
 
     @property
     def is_met_by_jobs(self) -> bool:

@@ -258,7 +258,7 @@ class HostTaskRunner:
             return self._result(end.value)
         except (InvalidAnswer, ValueError, RecursionError) as problem:
             return self._failed(
-                f"what the task {self._name} returned cannot be used: {problem or 'it is nested too deep'}",
+                f"the result of the task {self._name} cannot be used: {problem or 'it is nested too deep'}",
                 StopReason.INVALID_OUTPUT,
             )
 

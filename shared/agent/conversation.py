@@ -98,7 +98,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-LAST_TURN = "This is your last turn: no more tools can be called. Give your answer now, as complete as what you have allows."
+LAST_TURN = "This is your last turn: you can call no more tools. Give your answer now, as complete as possible."
 UNUSABLE = "Your answer cannot be used: "
 TOO_LONG = (
     "Your answer was cut off because it was too long. Give it again, whole, and much shorter."

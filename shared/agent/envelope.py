@@ -275,7 +275,9 @@ class EnvelopeFormat:
                     raise InvalidAnswer(f"the output does not match its format: {problem}")
             case ResultStatus.NEEDS_INPUT:
                 if not (envelope.needs or "").strip():
-                    raise InvalidAnswer('status needs_input must say in "needs" what is missing')
+                    raise InvalidAnswer(
+                        'status needs_input must name the missing information in "needs"'
+                    )
             case ResultStatus.FAILED:
                 if not (envelope.problem or "").strip():
                     raise InvalidAnswer('status failed must say why in "problem"')
@@ -286,7 +288,7 @@ class EnvelopeFormat:
                     )
                 if not last_try and not (envelope.problem or envelope.needs):
                     raise InvalidAnswer(
-                        'status partial must say in "problem" what is missing, and why'
+                        'status partial must name the missing part and the reason in "problem"'
                     )
 
     def _read(self, envelope: _Envelope, *, last_try: bool) -> AcceptedAnswer:
@@ -318,7 +320,7 @@ class EnvelopeFormat:
             return []
         doubts = []
         if said := envelope.problem or envelope.needs:
-            doubts.append(f"it says that it is ok, and also what is wrong or missing: {said}")
+            doubts.append(f"its status is ok, but it also names a fault or a gap: {said}")
         if is_empty_form(envelope.output, self.output_schema):
             doubts.append("the output only fills its form, and says nothing")
         if is_unproven:

@@ -127,7 +127,7 @@ class Agent:
                 place=f"{Path(place.filename).name}:{place.lineno}",
             )
             return self._outcome.failed(
-                self._talk, StopReason.DEFECT, f"a defect of ours: {type(error).__name__}"
+                self._talk, StopReason.DEFECT, f"an internal error: {type(error).__name__}"
             )
 
     def _result(self) -> HandoffResult:

@@ -64,7 +64,7 @@ class Sources:
             return f'there is no source "{source[:200]}"; name one exactly as it was given to you'
         span = self._folded(text).find(quote[: 2 * MOST_QUOTE_CHARS])
         if span is None:
-            return f'this quote does not stand in "{path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
+            return f'this quote is not in "{path}": "{" ".join(quote.split())[:120]}"; copy it verbatim, or drop it'
         return Citation(
             source=path,
             digest=document.digest if document else self._kept(path, text),

@@ -115,7 +115,7 @@ class ToolThreads:
         left_behind = _LEFT_BEHIND.count(name) if name in self._tools else 0
         if left_behind < MOST_LEFT_BEHIND:
             return None
-        text = f"{name} was not run: {left_behind} earlier calls of it have not returned yet"
+        text = f"{name} was not run: {left_behind} earlier calls of this tool have not returned yet"
         return observe_result(call, text, is_error=True)
 
     def _start(self, call: Block) -> None:
@@ -164,7 +164,7 @@ class ToolThreads:
             observe_result(
                 running.call,
                 f"{running.tool_name} did not return within {running.timeout_s:g} s; it may still "
-                "do what it was asked for",
+                "be running",
                 is_error=True,
             )
             for running in late

@@ -100,7 +100,7 @@ class _Reading:
             return str.__str__(value)
         if isinstance(value, Iterator) or inspect.isasyncgen(value):
             raise ToolFailed(
-                f"{self._name} returned a {type(value).__name__}, whose items nobody has asked for; "
+                f"{self._name} returned a {type(value).__name__}, which has not produced its items; "
                 "it must return a list"
             )
         if isinstance(value, bytes | bytearray | memoryview):

@@ -74,7 +74,7 @@ def problem_with(value: object) -> str | None:
         info.get("routing_key"),
         is_for(value) or "",
     ):
-        return "a message has a delivery_tag, an exchange and a routing_key, and may say what it is for"
+        return "a message has a delivery_tag, an exchange and a routing_key, and may name its job"
     if not isinstance(body, str | None):
         return "the body of a message is a text"
     return _problem_with_body(body or "", properties.get("body_encoding"))
@@ -92,7 +92,7 @@ def problem_with_task(
         return "its headers do not say which task it is for, and its id"
     wrong = [name for name, kinds in _KINDS.items() if not isinstance(headers.get(name), kinds)]
     wrong += [name for name in _NEVER if headers.get(name) not in _UNSET.get(name, (None,))]
-    return f"no message of ours has such headers: {', '.join(wrong)}" if wrong else None
+    return f"these headers are not allowed: {', '.join(wrong)}" if wrong else None
 
 
 def problem_with_arguments(payload: object) -> str | None:
@@ -103,11 +103,11 @@ def problem_with_arguments(payload: object) -> str | None:
         or len(payload) != len(kinds)
         or not all(map(isinstance, payload, kinds))
     ):
-        return "its body is not [arguments, named arguments, what comes after it]"
+        return "its body is not [arguments, named arguments, follow-up tasks]"
     after: dict[str, object] = payload[2]
     chord = after.get("chord")
     if any(after.get(name) for name in _NEVER_AFTER) or not isinstance(chord, dict | None):
-        return "no message of ours asks for such things to be done after it"
+        return "its follow-up tasks are not allowed"
     return None
 
 

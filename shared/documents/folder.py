@@ -121,7 +121,7 @@ def _complaint(folder: Path, bad: list[str], count: int) -> str:
         return _one_line(bad[0])
     if len(bad) == 1:
         return _one_line(f"{bad[0]}, {_SKIP_HINT}")
-    return f"{len(bad)} of {count} files in {folder} cannot be taken: {_listed(sorted(bad))}. Mend them, {_SKIP_HINT}"
+    return f"{len(bad)} of {count} files in {folder} cannot be read: {_listed(sorted(bad))}. Fix them, {_SKIP_HINT}"
 
 
 def _listed(items: list[str]) -> str:

@@ -52,7 +52,7 @@ def pdf_text(path: str) -> str:
         raise DocumentRefused("is an encrypted PDF: save it without protection") from None
     except broken as error:
         raise DocumentRefused(
-            f"is a broken PDF ({type(error).__name__}): open and save it anew, or leave it out"
+            f"is a broken PDF ({type(error).__name__}): save it again with a PDF program, or leave it out"
         ) from None
     text = "\n\n".join(page for page in pages if page)
     if not text:

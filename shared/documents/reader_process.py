@@ -33,7 +33,7 @@ TIMEOUT_S = 30
 """Seconds for one file; a 1,000-page book takes about ten seconds."""
 MEMORY_BYTES = 1 << 30
 """Address space of the reading process."""
-_MEND = "open and save it anew, or leave it out"
+_MEND = "save it again with a PDF program, or leave it out"
 
 
 @dataclass(frozen=True, slots=True)

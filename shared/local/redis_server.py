@@ -20,7 +20,7 @@ OLDEST = (6, 2)
 NAMES = ("redis-server", "valkey-server")
 MISSING = (
     "no Redis server on this machine: install one (`apt install redis-server`, `dnf install valkey`, `brew install redis`), "
-    "or set HANDOFF_REDIS_URL to one that runs"
+    "or set HANDOFF_REDIS_URL to a running server"
 )
 _START_TIMEOUT_S = 15.0
 

@@ -225,14 +225,14 @@ class Attempts:
             raise
         except (StoreError, MalformedMessage) as error:
             return failed_result(
-                handoff, f"what the handoff refers to cannot be read: {error}"
+                handoff, f"a payload of the handoff cannot be read: {error}"
             ), _NO_CALL
         except UserError as error:
             return failed_result(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
         except Exception as error:
             log.exception("defect before a handoff")
             return failed_result(
-                handoff, f"a defect of ours, before it was run: {type(error).__name__}"
+                handoff, f"an internal error before the run: {type(error).__name__}"
             ), _NO_CALL
 
     def _runner(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Runner:
@@ -329,9 +329,7 @@ class Attempts:
             raise
         except Exception as error:
             log.exception("defect after a handoff")
-            why = failed_result(
-                handoff, f"a defect of ours, after it was run: {type(error).__name__}"
-            )
+            why = failed_result(handoff, f"an internal error after the run: {type(error).__name__}")
             instead = why.model_copy(
                 update={
                     "usage": result.usage,

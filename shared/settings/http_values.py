@@ -42,7 +42,7 @@ def check_header_value(value: str) -> None:
         )
     if not _VISIBLE.fullmatch(value):
         raise ValueError(
-            "holds a line break or a character outside ASCII, which cannot stand in an HTTP header: copy it again"
+            "holds a line break or a character outside ASCII, which an HTTP header cannot contain: copy it again"
         )
     if len(value) > MOST_HEADER_CHARS:
         raise ValueError(f"has more than {MOST_HEADER_CHARS:,} characters")

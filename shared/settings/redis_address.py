@@ -116,11 +116,9 @@ def read_address(url: str) -> RedisAddress:
     tls = {name: options[name] for name in TLS_OPTIONS if name in options}
     has_tls = scheme == "rediss" or options.get("ssl", False)
     if tls and not has_tls:
-        raise ValueError("its options of TLS need ssl=true beside them")
+        raise ValueError("its TLS options need ssl=true")
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
-        raise ValueError(
-            "its option ssl_keyfile needs ssl_certfile beside it, the certificate of that key"
-        )
+        raise ValueError("its option ssl_keyfile needs ssl_certfile, the certificate of that key")
     if not re.fullmatch(PREFIX, options.get("prefix", "x")):
         raise ValueError("its option prefix must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
     is_sentinel = scheme == "sentinel"
@@ -165,7 +163,7 @@ def _options(scheme: str, query: str) -> dict[str, Any]:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
             raise ValueError(
-                f"it has an option after its ? that nobody knows (there are {', '.join(known)})"
+                f"it has an unknown option after its ? (the options are {', '.join(known)})"
             )
         values = known[name]
         if values is not None and value not in values:

@@ -89,7 +89,7 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = str(error).partition("\n")[0] or type(error).__name__
         raise InvalidSpecialist(
-            f"{path}:2: the front matter is not YAML ({problem}); mend or remove what it names"
+            f"{path}:2: the front matter is not YAML ({problem}); fix or remove the named part"
         ) from error
     if not isinstance(root, yaml.MappingNode):
         raise InvalidSpecialist(

@@ -95,13 +95,16 @@ def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
                     & _words(_positive(specs[b].description))
                 )
             )
-            message = f"its description overlaps with {specs[b].name}'s ({cosine:.2f}; both say: {shared}); say what only this one does"
+            message = (
+                f"its description overlaps with {specs[b].name}'s ({cosine:.2f}; both say: {shared}); "
+                "describe the work that only this one does"
+            )
             yield LintWarning(specs[a].name, Rule.OVERLAP, message)
 
 
 def _boundary(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if not _NOT_FOR.search(spec.description):
-        message = "its description does not say what it is not for; add `Not for ...: that is NAME`"
+        message = "its description excludes no work; add `Not for ...: that is NAME`"
         yield LintWarning(spec.name, Rule.NO_BOUNDARY, message)
 
 

@@ -212,7 +212,7 @@ def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Wron
                 yield _wrong(
                     parts,
                     name,
-                    "has no meaning beside celery_task, which calls no model; remove it",
+                    "has no effect with celery_task, which calls no model; remove it",
                 )
         return
     for name in ("celery_queue", "repeatable"):
@@ -236,7 +236,7 @@ def _wrong_values(
         if field not in told:
             line = parts.body_line if field == "instructions" else parts.line_of(field)
             yield _Wrong(
-                line, field, f"{'.'.join(where)}: {what}{hints.get(field, '')}; mend this field"
+                line, field, f"{'.'.join(where)}: {what}{hints.get(field, '')}; fix this field"
             )
 
 

@@ -140,11 +140,11 @@ class DeadLetters:
         answer = self._connection.script("retry", [keys.job(job_id), keys.DUE], [handoff_id])
         if answer == b"unknown":
             raise UserError(
-                f"the store has no handoff {handoff_id} of {job_id}: nobody waits for it, so it can only be dropped"
+                f"the store has no handoff {handoff_id} of {job_id}: no job needs it, so it can only be dropped"
             )
         if answer == b"over":
             raise UserError(
-                f"{handoff_id} of {job_id} runs, or has ended meanwhile: its letter can only be dropped"
+                f"{handoff_id} of {job_id} runs, or has ended: its letter can only be dropped"
             )
 
     def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:

@@ -80,10 +80,10 @@ class EvaluationLease:
         verdict, entries = self._say("begin", after, *most, *times_ms)
         if verdict == b"frozen":
             raise PoisonJob(
-                f"looks at {self.job_id} were never heard of again, {MAX_LOOKS} times in a row"
+                f"the evaluations of {self.job_id} never ended, {MAX_LOOKS} times in a row"
             )
         if verdict == b"crowded":
-            raise TooManyEvaluators(f"those who look at {self.job_id} just now may be frozen")
+            raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
         found = [
             parse_stream_entry((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
             for entry_id, fields in entries

@@ -104,7 +104,7 @@ class Health:
             return None
         return (
             f"Redis is filled to {100 * used / most:.0f} % of its maxmemory, and above {100 * mark:.0f} % no new job is taken: "
-            "raise maxmemory, or delete old jobs (handoff delete); jobs that run go on"
+            "raise maxmemory, or delete old jobs (handoff delete); running jobs continue"
         )
 
     def messages(self, queues: Sequence[str]) -> dict[str, int]:

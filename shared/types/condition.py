@@ -149,7 +149,7 @@ def condition_of(text: str) -> Condition:
         if column := _column(node):
             columns[column] = None
     if not steps and not has_item:
-        raise InvalidCondition("it looks at no step and no item")
+        raise InvalidCondition("it uses no step and no item")
     return Condition(
         text, tree, tuple(sorted(steps)), tuple(sorted(columns)), has_item, has_whole_item
     )
@@ -405,7 +405,9 @@ def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool
 def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
     for value, name in zip((left, right), names, strict=True):
         if isinstance(value, list | dict):
-            raise Undecided(f"{name} is {show_value(value)}; compare a field of it, or its len()")
+            raise Undecided(
+                f"{name} is {show_value(value)}; compare one of its fields, or its len()"
+            )
     pair = _as_numbers(left, right)
     if pair is not None:
         return pair[0] == pair[1]

@@ -276,7 +276,7 @@ class HandoffResult(Message):
                     raise ValueError("status ok needs nothing and has no error")
             case ResultStatus.NEEDS_INPUT:
                 if not self.needs:
-                    raise ValueError("status needs_input must say what is needed")
+                    raise ValueError("status needs_input must name the needed information")
             case ResultStatus.FAILED | ResultStatus.SKIPPED:
                 if not self.error:
                     raise ValueError(f"status {self.status} must say why")

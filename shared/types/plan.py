@@ -79,7 +79,7 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     )
     if join.enough and join.at_least > join.enough:
         found.append(
-            f"has enough with {join.enough} and needs at least {join.at_least}: one of them is wrong"
+            f"has enough with {join.enough} and needs at least {join.at_least}: the two contradict each other"
         )
     known, others = set(waits_for), ", ".join(waits_for)
     return found + [

@@ -55,7 +55,7 @@ class Rubric(Message):
         criteria: list[JsonValue] = []
         for name, meaning in means.items():
             if not isinstance(meaning, str):
-                raise MalformedMessage(f"Rubric: {name}: say in words what is good by it")
+                raise MalformedMessage(f"Rubric: {name}: describe a good answer in words")
             criteria.append({"name": name, "means": meaning})
         return cls.of({"criteria": criteria})
 
@@ -73,7 +73,7 @@ class Score(Message):
 DEFAULT_RUBRIC = Rubric.of_fields(
     {
         "accuracy": "Every statement of fact is carried by the source that it points to, figures, units, dates and names included.",
-        "coverage": "Every part of the request is answered, and what could not be found is named.",
+        "coverage": "Every part of the request is answered, and the answer names every gap.",
         "clarity": "The reader finds the answer at once, in the form that was asked for, each thing said once.",
     }
 )

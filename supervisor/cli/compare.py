@@ -144,7 +144,7 @@ def _without_facts(found: GateSet | None) -> Gates | None:
         )
     if found is not None and found.gates.fact_checker:
         raise UserError(
-            "a fact-checker looks at an answer while its job runs: leave `fact_checker` out of these gates"
+            "a fact-checker checks an answer while its job runs: leave `fact_checker` out of these gates"
         )
     return found.gates if found else None
 

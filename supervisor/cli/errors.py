@@ -156,6 +156,6 @@ def _unforeseen(error: Exception) -> int:
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     say(
-        f"a defect of ours, please report it: {type(error).__name__}: {str(error)[:300]} ({DEBUG}=1 shows where)"
+        f"an internal error, please report it: {type(error).__name__}: {str(error)[:300]} ({DEBUG}=1 shows where)"
     )
     return DEFECT

@@ -65,7 +65,7 @@ from handoff_queue.supervisor.text.markdown import title_of
 BEGUN_WITHIN_S = 5.0
 """A child whose first wake-up was lost is found by a sweeper after this."""
 
-LACKED = "\n\nAn earlier team has done a part of it: what it found is there already, and need not be found again. It lacked: {}"
+LACKED = "\n\nAn earlier team did a part of this task. Its findings are available, and need not be searched again. Its gaps: {}"
 
 log = log_of(__name__)
 

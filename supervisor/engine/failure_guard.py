@@ -30,7 +30,7 @@ about four minutes.
 """
 MOST_CONFLICTS = 5
 """Conflicts in a row, because other processes write to the job between its reading and its end."""
-FROZE = f"whatever supervisor looked at it froze or died, {MAX_LOOKS} times in a row"
+FROZE = f"every supervisor that evaluated it froze or died, {MAX_LOOKS} times in a row"
 
 log = log_of(__name__)
 
@@ -71,7 +71,7 @@ class FailureGuard:
         try:
             self._end(
                 look,
-                f"a defect of ours ({type(error).__name__})",
+                f"an internal error ({type(error).__name__})",
                 in_its_time=not isinstance(error, MalformedMessage),
             )
         except StoreUnavailable:
@@ -87,7 +87,7 @@ class FailureGuard:
             StoreUnavailable: the evaluation stays noted, and another process may try when it is
                 given up.
         """
-        log.error("looks at a job never end", job_id=look.job_id)
+        log.error("the evaluations of a job never end", job_id=look.job_id)
         try:
             state = self._end(look, FROZE)
         except StoreUnavailable:

@@ -80,9 +80,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
         return f"Nothing can be said: {who} ran out of money."
     if bool(first.faults) != bool(second.faults):
         good, bad = (second, first) if first.faults else (first, second)
-        return (
-            f"Take {good.name}: its answer passes, and that of {bad.name} does not{_at(good, bad)}."
-        )
+        return f"Take {good.name}: its answer passes, and the answer of {bad.name} does not{_at(good, bad)}."
     if first.faults:
         return f"Take neither as it is: {first.name} does not pass ({first.faults[0].rstrip('.')}), nor does {second.name}."
     if better in (Preference.FIRST, Preference.SECOND):

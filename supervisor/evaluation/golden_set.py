@@ -59,7 +59,7 @@ class GoldenCase(BaseModel):
             raise ValueError("it has neither gates nor a rubric: nothing would measure its answer")
         if self.gates and self.gates.fact_checker:
             raise ValueError(
-                "a fact-checker looks at an answer while its job runs: leave gates.fact_checker out"
+                "a fact-checker checks an answer while its job runs: leave gates.fact_checker out"
             )
         return self
 

@@ -116,7 +116,7 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
     for where, cells in rows:
         if len(facts) + len(problems) >= MOST_FACTS:
             raise UserError(
-                f"{file} has more than {MOST_FACTS:,} facts; keep those that answers speak of"
+                f"{file} has more than {MOST_FACTS:,} facts; keep the facts that answers mention"
             )
         wrong = [
             f"{where}: column {columns[part]!r:.80} {problem}"
@@ -145,7 +145,7 @@ def _problem(part: str, cell: str) -> str | None:
             f"has {len(cell):,} characters, at most {LONGEST_CELL} are taken; a fact has one value"
         )
     if has_half_a_character(cell) or "\0" in cell:
-        return "holds what is no text; write the character itself"
+        return "holds a lone surrogate; write the character itself"
     if part == "date" and cell and not periods_of(cell):
         return f"has no date that code reads ({cell!r:.60}); write 2024, 2024-03, 2024-03-31 or Q1 2024"
     return None
@@ -238,7 +238,7 @@ def _there(
         or not re.match(r"CREATE\s+TABLE\b", kind[1] or "", re.IGNORECASE)
     ):
         raise UserError(
-            f"{file}: {table!r:.80} is no plain table; name one that holds its rows itself"
+            f"{file}: {table!r:.80} is not a plain table; name a table that stores its rows"
         )
     stored = [
         name

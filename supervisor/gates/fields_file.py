@@ -42,7 +42,7 @@ def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
     """
     fields = f"fields, one a line: {', '.join(such_as)}"
     root = tree_in(
-        file, MOST_BYTES, "an answer is held against every line of it: keep what matters", fields
+        file, MOST_BYTES, "an answer is compared with every line: keep the important lines", fields
     )
     if not isinstance(root, yaml.MappingNode):
         raise UserError(f"{file}:{line_at(root, ())}: must be {fields}")

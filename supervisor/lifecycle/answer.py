@@ -335,7 +335,7 @@ def _own_notes(state: JobState, words: ResultTexts) -> tuple[str, ...]:
         if one.problem and words.patch(one.result) is None
     ]
     notes += dict.fromkeys(
-        f"The plan stayed as it was after a look at the results: the replanner failed{_in_brackets(why)}."
+        f"The plan was not changed after the results: the replanner failed{_in_brackets(why)}."
         for why in failed
     )
     if why := reason_for_no_replanning(state):
@@ -368,7 +368,7 @@ def _unsettled(state: JobState, words: ResultTexts) -> list[str]:
         )
     if state.conflicts and state.conflicts.left_out:
         notes.append(
-            f"{state.conflicts.left_out} claims were too many to be held against the others."
+            f"{state.conflicts.left_out} claims were not compared, because there are too many."
         )
     return notes
 

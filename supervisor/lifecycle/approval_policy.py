@@ -125,7 +125,7 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
     """Return the commands for a waiting job that follow from the time."""
     approvals = state.submitted.approvals
     if now >= question.until and question.what is ApprovalOf.STEP:
-        why = f"nobody has approved it within {approvals.wait_s} s"
+        why = f"it was not approved within {approvals.wait_s} s"
         return (AbandonSteps(question.steps, why),)
     if now >= question.until:
         if approvals.on_timeout is OnTimeout.GO_ON:
@@ -133,7 +133,7 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
         return (
             EndJob(
                 JobStatus.CANCELLED,
-                f"nobody has approved the {question.what} within {approvals.wait_s} s",
+                f"the {question.what} was not approved within {approvals.wait_s} s",
             ),
         )
     if now >= question_due(state, question):

@@ -97,7 +97,7 @@ def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ..
         return (
             EndJob(
                 JobStatus.FAILED,
-                f"a defect of ours: nothing followed from {state.fruitless} results of the supervisor's roles",
+                f"an internal error: {state.fruitless} results had no effect for  the supervisor's roles",
             ),
         )
     return _carry_on(state, seen, now)

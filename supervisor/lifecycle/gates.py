@@ -115,13 +115,13 @@ def _sections(gates: Gates, text: str) -> Iterator[str]:
     there = {heading.casefold() for heading in headings_in(text)} if gates.sections else set()
     for section in gates.sections:
         if to_nfc(section).strip().casefold() not in there:
-            yield f'It has no section "{section}": write a heading of these words.'
+            yield f'It has no section "{section}": write a heading with these words.'
 
 
 def _forbidden(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.forbidden:
         if (phrase := first_of(to_nfc(pattern), text)) is not None:
-            yield f'It says "{phrase[:_MOST_SHOWN_CHARS]}", which must not stand in it.'
+            yield f'It says "{phrase[:_MOST_SHOWN_CHARS]}", which is forbidden.'
 
 
 def _required(gates: Gates, text: str) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _numbers(gates: Gates, text: str) -> Iterator[str]:
     there = set(numbers_in(_MARK.sub(" ", text))) if gates.numbers else set()
     for number in gates.numbers:
         if Fraction(str(number)) not in there:
-            yield f"The number {number:,.12g} does not stand in it."
+            yield f"The number {number:,.12g} is missing."
 
 
 def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:

@@ -78,17 +78,22 @@ STOPPED_BY = {
     StopReason.DEFECT: "it failed because of an internal error",
 }
 """Stop reasons in words, for results without a text. All reasons except FINISHED."""
-UNEXPLAINED = "the specialist calls its result partial, and does not say what is missing"
+UNEXPLAINED = "the specialist calls its result partial and names no gap"
 TRY_AGAIN = "Try again."
 BY_CODE = "code, which takes no excuse"
 MOST_TOLD = 20
 """Wrong statements of a fact-check that are reported: as many as one attempt can correct."""
 MOST_LINE_CHARS = 500
 UNPROVEN = "[no source]"
-"""Stands in an answer where a statement points to a claim without a source that could be checked.
-"""
-HELPED = "Step {helper} was asked for what you need: its result is in your context. If it is of no use, do what can be done without it."
-BRING_UP_TO_DATE = "A step that you depend on was done again: its new result is in your context. Bring yours up to date."
+"""Mark in an answer after a statement whose claim has no source that could be checked."""
+HELPED = (
+    "Step {helper} was added to answer your question: its result is in your context. "
+    "If it does not help, do as much as you can without it."
+)
+BRING_UP_TO_DATE = (
+    "A step that you depend on was done again: its new result is in your context. "
+    "Update your result."
+)
 
 
 def sources_of_words(event: Event) -> tuple[BlobRef, ...]:  # noqa: PLR0912 (one case an event)
@@ -242,18 +247,16 @@ class ResultTexts:
             return BRING_UP_TO_DATE if remark.follows else TRY_AGAIN
         if remark.author == "gate":
             by = (
-                "a fact-checker: mend each statement, or prove it"
+                "a fact-checker: correct each statement, or prove it"
                 if self.result(remark.result).step_id == FACT_GATE
                 else BY_CODE
             )
-            return "\n".join(
-                [f"The answer was turned down by {by}:", *self.objections(remark.result)]
-            )
+            return "\n".join([f"The answer was rejected by {by}:", *self.objections(remark.result)])
         if remark.author == "user":
             return self.texts[remark.result.digest]
         if remark.author == "supervisor":
             why = self.why(remark.result) or "it did not say why"
-            return f"The attempt before this one failed: {why}. Do what can be done, another way."
+            return f"The previous attempt failed: {why}. Try another way."
         output = self.result(remark.result).output
         if remark.author == "planner":
             said = next(item for item in Resolutions.of(output).resolutions if item.step == step_id)
@@ -271,7 +274,7 @@ class ResultTexts:
         return (
             ""
             if why is None
-            else f"\n\nA judge, who has seen your result and its evidence, says so, too: {why}"
+            else f"\n\nA judge has seen your result and its evidence, and agrees: {why}"
         )
 
 

@@ -43,12 +43,10 @@ def retry_of(
             f"{state.job_id} has no step {from_step}: its steps are {', '.join(state.steps) or 'not planned yet'}"
         )
     if whole and all(step.is_whole for step in state.steps.values()):
-        raise UserError(
-            f"nothing of {state.job_id} is missing: `handoff retry` does a part of it again"
-        )
+        raise UserError(f"{state.job_id} has no gaps: `handoff retry` does a part of it again")
     if from_step is None and state.ended and state.status is JobStatus.OK:
         raise UserError(
-            f"{state.job_id} is ok, all of it: --from STEP does a part of it again (its steps are {', '.join(state.steps)})"
+            f"{state.job_id} is complete: --from STEP runs a part again (its steps are {', '.join(state.steps)})"
         )
     asked = {name: value for name in used if (value := getattr(new, name)) is not None}
     for name, value in asked.items():

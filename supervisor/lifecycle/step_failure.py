@@ -113,10 +113,10 @@ def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple
 def reason_of_failure(state: JobState, steps: Sequence[StepId]) -> str:
     """Return the reason for the question about steps that failed, in words of our own."""
     acted = [step_id for step_id in steps if state.steps[step_id].acted]
-    named = f"; {', '.join(acted)} may have acted already: name it to have it done again"
+    named = f"; {', '.join(acted)} may have acted already: name the step to run it again"
     return (
-        f"{', '.join(steps)} came to nothing: approve to go on without, or reject with a note to"
-        f" have it tried again{named if acted else ''}"
+        f"{', '.join(steps)} failed: approve to continue without a result, or reject with a note to"
+        f" try again{named if acted else ''}"
     )
 
 

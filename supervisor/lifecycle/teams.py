@@ -33,9 +33,9 @@ LEFT_PART = 0.05
 """Last part of the parent's remaining time, at most `LAST_CHANCE_S`. The child ends before it."""
 SPEC = SpecialistSpec(
     name=SUB_SUPERVISOR,
-    description="Takes a part that is itself a job for several specialists, and plans and supervises it as a team of its own. Dear. "
-    "Not for what one specialist can do alone.",
-    instructions="A sub-supervisor is a job of its own: its planner, its steps and its assessor have their own instructions.",
+    description="Takes a part of the request that needs several specialists, and plans and supervises a team for it. Expensive. "
+    "Not for work that one specialist can do alone.",
+    instructions="A sub-supervisor runs a separate job: its planner, its steps and its assessor have their own instructions.",
 )
 """The specialist that planners see. Its instructions are unused: the roles of the child job have
 their own.
@@ -203,7 +203,7 @@ def lacking(state: JobState, first: WorstCase) -> str:
         for name, most, least in short
     ]
     return (
-        f"too little: {', '.join(told)}; what a team cannot do, the generalist tries"
+        f"too little: {', '.join(told)}; the generalist tries the parts that a team cannot do"
         if told
         else ""
     )

@@ -86,7 +86,7 @@ class VerdictFormat:
             "step": {**text, "enum": list(self.steps)},
             "problem": {
                 **text,
-                "description": "what is wrong and what would be right, for the specialist that did it",
+                "description": "the fault and the correction, for the specialist that did the step",
             },
         }
         one = {
@@ -110,7 +110,7 @@ class VerdictFormat:
             "open_points": {
                 "type": "array",
                 "items": text,
-                "description": "what the reader must know and no further work would settle",
+                "description": "points that the reader must know and that no further work would settle",
             },
         }
         return {

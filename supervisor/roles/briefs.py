@@ -98,11 +98,14 @@ def plan_brief(
     """
     job = f"Make the plan for the request below, with at most {max_steps} steps."
     if known.given:
-        job += " The known results are there already, and in your context: a step that needs one names its id in `depends_on`."
+        job += " The known results exist already, and are in your context: a step that needs a result names its id in `depends_on`."
     if rejected:
-        job += " The user has rejected the plans below: heed what is said of them, and change nothing else without need."
+        job += " The user has rejected the plans below: follow the notes about them, and change nothing else without need."
     if any(one.own for one in rejected):
-        job += " Where one has the user's own plan, begin with that, and mend only what the note says or what cannot work."
+        job += (
+            " If an item has the user's own plan, begin with that plan, and change only the points of "
+            "the note and steps that cannot work."
+        )
     plans = [one.item() for one in rejected]
     return _brief(
         job, request, specialists=_offered(candidates), **known.lists(), rejected_plans=plans
@@ -113,9 +116,9 @@ def route_brief(
     request: str, candidates: Sequence[Candidate], known: JobContext = JobContext()
 ) -> str:
     """Return the router's brief."""
-    job = "Decide who gets the request below: one specialist, who does all of it alone, or a team with a plan."
+    job = "Decide who does the request below: one specialist alone, or a team with a plan."
     if known.given:
-        job += " The known results are there already: whoever gets the request has them."
+        job += " The known results exist already, and the chosen specialist or team gets them."
     return _brief(job, request, specialists=_offered(candidates), **known.lists())
 
 
@@ -167,7 +170,7 @@ def replan_brief(
         if left == 1
         else f"it can be changed {left} more times"
     )
-    job = f"Results have come in, of {', '.join(news)}. Decide what the plan needs now: at most {most} new steps, and {again}."
+    job = f"There are new results of {', '.join(news)}. Decide what the plan needs now: at most {most} new steps, and {again}."
     return _brief(
         job, request, specialists=_offered(candidates), **known.lists(), plan=_steps(plan, standing)
     )
@@ -224,7 +227,7 @@ def synthesis_brief(
         conflicts: as in `assessment_brief`.
     """
     job, last = (
-        "Write the one answer to the request below from the results of these steps.",
+        "Write one answer to the request below from the results of these steps.",
         list(vetoes),
     )
     known: dict[str, Sequence[JsonValue]] = {

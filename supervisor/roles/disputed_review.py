@@ -28,8 +28,8 @@ MOST_SHOWN_CHARS = 80_000
 MOST_CLAIMS = 100
 """Claims of one result."""
 _JOB = (
-    "Decide, for each point below, who is right: the writer, whose result stands beside it, or the reviewer, who demands the same of it "
-    "again. One a line:"
+    "Decide for each point below who is right: the writer, with the result shown, or the reviewer, with the repeated demand. "
+    "One point a line:"
 )
 
 

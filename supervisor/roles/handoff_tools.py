@@ -18,7 +18,7 @@ CHANGE = "change_step"
 DROP = "drop_step"
 
 _TEXT: dict[str, Any] = {"type": "string"}
-_WHY = {**_TEXT, "description": "one sentence for the people who look at the plan"}
+_WHY = {**_TEXT, "description": "one sentence for readers of the plan"}
 _IDS = {"type": "array", "items": _TEXT}
 
 
@@ -46,7 +46,7 @@ def _hand_off_to(name: str, policies: Collection[str]) -> Tool:
         "task": {**_TEXT, "description": "objective, output, what to work from, boundaries"},
         "depends_on": {
             **_IDS,
-            "description": "ids of the steps whose results it needs, old or new; [] if none",
+            "description": "ids of the steps whose results it needs, old or new; [] for no step",
         },
         "on_failure": {
             **_TEXT,
@@ -68,11 +68,11 @@ def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
         "step": {**_TEXT, "enum": list(unbegun)},
         "specialist": {**_TEXT, "enum": sorted(specialists)},
         "title": {**_TEXT, "description": TITLE_HELP},
-        "task": {**_TEXT, "description": "all of it, as it is to be now"},
-        "depends_on": {**_IDS, "description": "all of them, as they are to be now"},
+        "task": {**_TEXT, "description": "the whole new text"},
+        "depends_on": {**_IDS, "description": "the whole new list"},
         "why": _WHY,
     }
-    about = "Changes a step that has not begun. What is left out stays as it is."
+    about = "Changes a step that has not begun. Fields that are left out stay unchanged."
     return _tool(CHANGE, about, arguments, optional=("specialist", "title", "task", "depends_on"))
 
 
@@ -99,6 +99,4 @@ def _tool(
 
 def _not_now(_arguments: dict[str, Any], _context: ToolContext) -> str:
     """Refuse a call that came together with calls that must run first."""
-    raise ToolFailed(
-        "nothing was done: decide when you have read what you need, with calls of your decision alone"
-    )
+    raise ToolFailed("not executed: read first, and then decide with calls of your decision only")

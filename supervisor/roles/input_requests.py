@@ -87,18 +87,18 @@ class NeedsFormat:
             },
             "answer": {
                 **text,
-                "description": "what the step asked for; when giving up, why it cannot be had",
+                "description": "the answer to the step's question; when giving up, the reason",
             },
         }
         if others:
             item["specialist"] = {
                 **text,
                 "enum": [*sorted(self.specialists), ""],
-                "description": 'add_step: who finds it out; else ""',
+                "description": 'add_step: the specialist that finds the answer; else ""',
             }
             item["task"] = {
                 **text,
-                "description": 'add_step: what is to be found out, from what, in which form; else ""',
+                "description": 'add_step: the question, its sources and the form of the answer; else ""',
             }
         one = {
             "type": "object",
@@ -148,7 +148,7 @@ class NeedsFormat:
         )
         notes = (
             *added.notes,
-            *(f"step {step} asked for something that nobody could answer" for step in unmet),
+            *(f"step {step} asked a question without an answer" for step in unmet),
         )
         return AcceptedAnswer(
             ResultStatus.OK, Resolutions(resolutions=kept).model_dump(mode="json"), notes=notes
@@ -196,7 +196,7 @@ class NeedsFormat:
         if name in self.specialists:
             return name
         found.notes.append(
-            f"there is no specialist {name}: {all_rounder(self.specialists)} takes what was meant for it"
+            f"there is no specialist {name}: {all_rounder(self.specialists)} takes its steps"
         )
         return all_rounder(self.specialists)
 

@@ -118,7 +118,7 @@ class JudgeFormat:
                 for conflict in strange
             ]
             raise InvalidAnswer(
-                f"every conflict needs one settlement, with claims of its own: {'; '.join(wrong)}"
+                f"every conflict needs one settlement that names its own claims: {'; '.join(wrong)}"
             )
         kept = [
             Settlement(

@@ -131,7 +131,7 @@ class PlanFormat:
             },
             "within_s": {
                 "type": "integer",
-                "description": "seconds after which it goes on with what is there; 0: it waits",
+                "description": "seconds after which it continues with the results so far; 0: no limit",
             },
             "must": {
                 "type": "array",
@@ -147,7 +147,7 @@ class PlanFormat:
             "depends_on": {
                 "type": "array",
                 "items": text,
-                "description": "ids of the steps whose results it needs; [] if none",
+                "description": "ids of the steps whose results it needs; [] for no step",
             },
             "fallback": {
                 **text,
@@ -171,7 +171,7 @@ class PlanFormat:
             "synthesis": {**text, "enum": [mode.value for mode in Synthesis]},
             "why": {
                 **text,
-                "description": "one or two sentences for the people who look at the plan",
+                "description": "one or two sentences for readers of the plan",
             },
         }
         return _closed(properties)
@@ -201,7 +201,7 @@ class PlanFormat:
         if twice and not last_try:
             raise InvalidAnswer(
                 "; ".join(twice)
-                + ". Leave out what is there twice, or say in the tasks what sets them apart"
+                + ". Leave out repeated steps, or state the difference in their tasks"
             )
         why = clip(answer.why or "", 2_000)
         plan = Plan(

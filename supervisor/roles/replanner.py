@@ -129,7 +129,7 @@ class PatchFormat:
             "decision": {"type": "string", "enum": [each.value for each in Decision]},
             "why": {
                 "type": "string",
-                "description": "one sentence for the people who look at the plan",
+                "description": "one sentence for readers of the plan",
             },
         }
         return {
@@ -238,7 +238,7 @@ class PatchFormat:
         if name in self.specialists:
             return name
         asked.notes.append(
-            f"there is no specialist {name}: {all_rounder(self.specialists)} takes what was meant for it"
+            f"there is no specialist {name}: {all_rounder(self.specialists)} takes its steps"
         )
         return all_rounder(self.specialists)
 
@@ -267,7 +267,7 @@ class PatchFormat:
         return f"step {repeat.step} asks for what {repeat.earlier} was asked for already; {result}"
 
 
-_INSTEAD = "Build on what is there, ask for what is really new, or answer with your decision"
+_INSTEAD = "Use the existing results, ask for new work only, or answer with your decision"
 
 
 def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:

@@ -55,7 +55,7 @@ class RouteFormat:
             "specialist": {
                 **text,
                 "enum": sorted(self.specialists) or [all_rounder(())],
-                "description": "who does all of it alone; for a team, who would do it best if it had to be one",
+                "description": "the specialist that does it alone; for a team, the best single specialist",
             },
             "why": {**text, "description": "one sentence for the user"},
         }
@@ -83,10 +83,10 @@ class RouteFormat:
             if not last_try:
                 there = ", ".join(sorted(self.specialists)) or all_rounder(())
                 raise InvalidAnswer(
-                    f"specialist must be the name of one who does the request alone; {what} (there are: {there})"
+                    f"specialist must be the name of the specialist that does the request alone; {what} (there are: {there})"
                 )
             notes = (
-                f"the router gave the request to nobody who exists ({what}): {all_rounder(self.specialists)} takes it",
+                f"the router chose an unknown specialist ({what}): {all_rounder(self.specialists)} takes it",
             )
         who = named if exists else all_rounder(self.specialists)
         route = Route(team=team, specialist=who, why=clip(answer.why or "", LONGEST_WHY))

@@ -130,7 +130,7 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
         else []
     )
     unread = (
-        [f"It has {count_of(rest, 'claim')} more than can be held against the facts."]
+        [f"It has {count_of(rest, 'claim')} more than can be compared with the facts."]
         if (rest := len(known) - MOST_CLAIMS) > 0
         else []
     )

@@ -91,7 +91,7 @@ def _composed(path: Path, text: str) -> yaml.Node | None:
         raise UserError(f"{path}:{_line(error)}: is not YAML ({error.problem}); {hint}") from error
     except yaml.YAMLError as error:
         raise UserError(
-            f"{path}: is not YAML ({str(error).partition(chr(10))[0]}); remove what it names"
+            f"{path}: is not YAML ({str(error).partition(chr(10))[0]}); remove the named part"
         ) from error
     except RecursionError as error:
         raise UserError(f"{path}: is nested too deeply; write it flatter") from error

@@ -87,7 +87,7 @@ def workflow_from(path: Path) -> Workflow:
     description = " ".join(text_of(_at(path, fields, "description"), fields["description"]).split())
     if not 0 < len(description) <= MOST_DESCRIPTION_CHARS:
         raise UserError(
-            f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,} characters; say what it makes"
+            f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,} characters; describe its result"
         )
     listed = fields["steps"]
     if not isinstance(listed, yaml.SequenceNode) or not listed.value:
@@ -99,7 +99,7 @@ def workflow_from(path: Path) -> Workflow:
             f"has {len(listed.value):,} steps, at most {MOST_WRITTEN_STEPS:,} can be written down"
         )
         raise UserError(
-            f"{_at(path, fields, 'steps')} {problem}; make those that are alike one step with `for_each`"
+            f"{_at(path, fields, 'steps')} {problem}; make similar steps one step with `for_each`"
         )
     steps = tuple(_step(path, node) for node in listed.value)
     _check_together(path, steps, [line_of(node) for node in listed.value])
@@ -176,7 +176,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
             fallback=fallback,
         )
     except ValidationError as error:
-        raise UserError(f"{where}: {problems_of(error)}; mend this field") from error
+        raise UserError(f"{where}: {problems_of(error)}; fix this field") from error
     if specialist != SUB_SUPERVISOR:
         check_specialist(specialist, f"{where}: ")
     found = WorkflowStep(

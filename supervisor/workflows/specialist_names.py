@@ -17,9 +17,9 @@ def check_specialist(name: str, where: str = "") -> None:
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise UserError(
-            f"{where}no specialist can be called {name!r:.80}: `handoff specialists` lists those that are there"
+            f"{where}{name!r:.80} is not a valid name of a specialist: `handoff specialists` lists the existing specialists"
         )
     if name in RESERVED:
         raise UserError(
-            f"{where}{name} is the system's own name, and no specialist's: `handoff specialists` lists those that are there"
+            f"{where}{name} is a reserved name: `handoff specialists` lists the existing specialists"
         )

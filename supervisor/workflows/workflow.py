@@ -154,9 +154,7 @@ def _share(where: str, node: yaml.Node) -> Share:
         return Share(int(percent[1]), is_percent=True)
     if _COUNT.fullmatch(text):
         return Share(int(text))
-    raise UserError(
-        f"{where} must be a number of results, such as 3, or a part of them, such as 80%"
-    )
+    raise UserError(f"{where} must be a number of results, such as 3, or a percentage, such as 80%")
 
 
 MOST_STEPS = 100_000
@@ -376,7 +374,7 @@ class Workflow:
                 raise UserError(f"{where}: there is no column {column!r:.80}; {mend}") from error
             except ValidationError as error:
                 raise UserError(
-                    f"{where}: {problems_of(error)}; mend the step, the request or the item"
+                    f"{where}: {problems_of(error)}; fix the step, the request or the item"
                 ) from error
 
     def _keys(
@@ -432,12 +430,12 @@ class Workflow:
             if dependencies > MOST_DEPENDENCIES:
                 raise UserError(
                     f"{step.where}: more than {MOST_DEPENDENCIES:,} dependencies, each copy of one step waits for each copy of another; "
-                    "repeat both over the same, or put a step between them that is not repeated"
+                    "repeat both over the same items, or put a step without `for_each` between them"
                 )
             steps += copies[step.id]
             if steps > MOST_STEPS:
                 raise UserError(
-                    f"{step.where}: the plan has more than {MOST_STEPS:,} steps; give fewer items, and the rest to another job"
+                    f"{step.where}: the plan has more than {MOST_STEPS:,} steps; split the items over several jobs"
                 )
 
 

@@ -133,7 +133,7 @@ def test_two_repetitions_need_two_strikes() -> None:
             "handoffs with two results",
         ),
         (
-            Story("partial", (20.0,), FINISHED, RESULTS, why="a defect of ours"),
+            Story("partial", (20.0,), FINISHED, RESULTS, why="an internal error"),
             "jobs that ended otherwise than planned",
         ),
         (

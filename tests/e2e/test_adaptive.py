@@ -178,7 +178,7 @@ def test_whoever_does_not_exist_is_stood_in_for_by_the_generalist(fleet: Fleet) 
 
     assert handoff_of(result, "x")["assigned_to"] == "generalist"
     notes = next(one["notes"] for one in result.results if one["step_id"] == "replanner")
-    assert notes == ["there is no specialist alchemist: generalist takes what was meant for it"]
+    assert notes == ["there is no specialist alchemist: generalist takes its steps"]
 
 
 def test_a_planner_that_rewords_the_same_work_for_ever_is_told_once_and_then_not_asked_again(
@@ -298,7 +298,7 @@ def test_the_replanner_sees_results_and_plan_and_nothing_of_how_they_came_about(
     request = next(
         one
         for one in fleet.server.requests
-        if "Results have come in, of a" in said_in(one) and "plan context" in said_in(one)
+        if "There are new results of a" in said_in(one) and "plan context" in said_in(one)
     )
     shown = said_in(request)
     assert "What a has found." in shown

@@ -256,7 +256,9 @@ def test_gates_are_what_both_are_checked_for_and_neither_is_told(system: System)
         ["It says nothing that fits 'team'."],
         [],
     )
-    assert found["advice"].startswith("Take team: its answer passes, and that of single does not")
+    assert found["advice"].startswith(
+        "Take team: its answer passes, and the answer of single does not"
+    )
     assert system.model.calls["work"] == 2
 
 

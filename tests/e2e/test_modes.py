@@ -133,7 +133,7 @@ def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_offline_nobody_sco
         (("--workflow", "each.yaml", "--items", "nope.txt"), "nope.txt"),
         (("--workflow", "./each.yaml"), "is repeated over lines, and none are given"),
         (("--workflow", "brief", "--items", "lines.txt"), "no step is repeated over them"),
-        (("--rubric", "wrong.yaml"), "least_words: say in words what is good by it"),
+        (("--rubric", "wrong.yaml"), "least_words: describe a good answer in words"),
         (("--gates", "nope.yaml"), "'nope.yaml' cannot be read"),
         (("--gates", "untrue.yaml"), "facts.csv:2: column 'value' is empty"),
         (("--gates", "lines.txt"), "must be fields, one a line"),

@@ -117,5 +117,5 @@ def test_the_assessors_context_holds_rubric_plan_request_and_results_and_nothing
 def test_the_synthesizers_context_holds_plan_request_and_last_results_and_nothing_else(
     shell: Shell, job_id: JobId
 ) -> None:
-    job = "Write the one answer to the request below from the results of these steps."
+    job = "Write one answer to the request below from the results of these steps."
     assert asked_of(shell, job_id, "synthesizer") == message(job, {"Plan": PLAN}, "pro", "con")

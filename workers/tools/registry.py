@@ -93,7 +93,5 @@ def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
     not_offered: dict[str, str] = {}
     if settings.is_offline:
         del tools["web_search"]
-        not_offered["web_search"] = (
-            "the offline model has no search of its own: set ANTHROPIC_API_KEY"
-        )
+        not_offered["web_search"] = "the offline model has no web search: set ANTHROPIC_API_KEY"
     return Registry(tools, not_offered)

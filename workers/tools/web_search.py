@@ -11,7 +11,7 @@ SERVER_TYPE = "web_search_20250305"
 by running code, which is another price.
 """
 _DESCRIPTION = (
-    "Search the web. What it finds can be cited only after fetch_url has read the page. Runs on the model provider's side, so it needs a "
+    "Search the web. A result can be cited only after fetch_url has read the page. Runs on the model provider's side, so it needs a "
     "real model: it is not offered with the offline model."
 )
 

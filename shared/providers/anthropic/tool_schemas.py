@@ -201,7 +201,7 @@ def _check_definition(name: str, description: str, schema: Mapping[str, Any]) ->
         ) from error
     if not description.strip():
         raise InvalidTool(
-            f"tool {name}: its docstring describes the parameters only; say what it does"
+            f"tool {name}: its docstring describes only the parameters; describe the tool, too"
         )
     if len(text) > MOST_DEFINITION_CHARS:
         raise InvalidTool(

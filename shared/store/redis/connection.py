@@ -101,7 +101,7 @@ TLS = (
     ),
     (
         "ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE)",
-        "Redis wants a certificate of ours: check ssl_certfile in HANDOFF_REDIS_URL",
+        "Redis requires a client certificate: check ssl_certfile in HANDOFF_REDIS_URL",
     ),
     (
         r"_ssl\.c",
@@ -281,6 +281,4 @@ def _in_our_words(error: redis.RedisError) -> StoreError:
         return UnusableRedis(NO_DATABASE)
     if found in (FULL, READ_ONLY):
         return StoreRefusesWrites(found)
-    return (
-        StoreUnavailable(found) if found else StoreError(f"Redis did not do what was asked: {text}")
-    )
+    return StoreUnavailable(found) if found else StoreError(f"Redis refused the command: {text}")

@@ -116,7 +116,7 @@ def _answer_at_once(connection: Any, command: Sequence[Any]) -> Any:
     except BaseException as error:
         connection.disconnect()
         if isinstance(error, TimeoutError):
-            raise redis.TimeoutError("Redis did not take all of it in time") from error
+            raise redis.TimeoutError("Redis did not take the whole command in time") from error
         if isinstance(error, OSError):
             raise redis.ConnectionError(f"the connection to Redis broke: {error}") from error
         raise

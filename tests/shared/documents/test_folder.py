@@ -206,7 +206,7 @@ def test_several_bad_files_are_listed_in_one_line_the_first_few_by_name(tmp_path
 
     text = complaint_about(tmp_path)
 
-    assert text.startswith(f"8 of 9 files in {tmp_path} cannot be taken: bad0.md is binary")
+    assert text.startswith(f"8 of 9 files in {tmp_path} cannot be read: bad0.md is binary")
     assert "bad4.md" in text
     assert "and 3 more" in text
 

@@ -137,8 +137,8 @@ def test_a_reason_names_the_condition_and_the_values_that_decided_it() -> None:
     [
         ("", "it is no expression"),
         ("triage.output.x ==", "it is no expression"),
-        ("1 == 1", "it looks at no step and no item"),
-        ("true", "it looks at no step and no item"),
+        ("1 == 1", "it uses no step and no item"),
+        ("true", "it uses no step and no item"),
         ("triage == 1", "triage is a step; write triage.output or .status"),
         ("triage.category == 1", "a step has output, status, confidence; write triage.output"),
         ("triage.output.x = 1", "it is no expression"),

@@ -38,7 +38,7 @@ def test_it_may_be_json(tmp_path: Path) -> None:
     [
         ("", r"rubric\.yaml: is empty; write fields, one a line: accuracy, coverage, clarity"),
         ("{}", r"rubric\.yaml: has 1 to 12 criteria, not 0$"),
-        ("accuracy: 5\n", "rubric.yaml: accuracy: say in words what is good by it"),
+        ("accuracy: 5\n", "rubric.yaml: accuracy: describe a good answer in words"),
         ("Good Tone: It is friendly.\n", "criteria.0.name"),
         (
             "".join(f"c{n}: It is good.\n" for n in range(MOST_CRITERIA + 1)),

@@ -93,7 +93,7 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
     assert fresh.jobs.standing(job_id).status == "failed"
     last = fresh.events(job_id)[-1]
     assert isinstance(last, JobEnded)
-    assert "a defect of ours (StoreError)" in str(last.reason)
+    assert "an internal error (StoreError)" in str(last.reason)
 
 
 def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(

@@ -64,7 +64,7 @@ FOUND = "its answer was found better in both orders"
             side("single", faults=NO),
             side("team", 500),
             Preference.FIRST,
-            "Take team: its answer passes, and that of single does not, at 5.0 times the tokens.",
+            "Take team: its answer passes, and the answer of single does not, at 5.0 times the tokens.",
         ),
         (
             side("single", faults=NO),

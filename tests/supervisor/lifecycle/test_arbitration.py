@@ -94,7 +94,7 @@ def test_where_the_reviewer_is_right_a_round_that_is_left_is_used_and_the_writer
     (*_, feedback) = life.handoffs["a.3"].feedback
     assert (
         feedback.text
-        == f"{POINT}\n\nA judge, who has seen your result and its evidence, says so, too: It stands there."
+        == f"{POINT}\n\nA judge has seen your result and its evidence, and agrees: It stands there."
     )
     done(life, "a")
     life.judges()

@@ -28,7 +28,7 @@ def test_a_slice_in_which_a_team_could_not_even_begin_is_told_before_it_runs(
     state = planned(teams(), limits).state
 
     assert lacking(state, WorstCase(4_000, 5_000, 400_000)) == (
-        lacks and f"too little: {lacks}; what a team cannot do, the generalist tries"
+        lacks and f"too little: {lacks}; the generalist tries the parts that a team cannot do"
     )
 
 

@@ -265,7 +265,7 @@ def test_a_step_that_nobody_approves_in_time_is_a_gap_and_its_effect_does_not_ha
     life.goes_on()
 
     assert (attempts_at_send(life), life.state.status) == (0, JobStatus.PARTIAL)
-    assert life.why("send") == "nobody has approved it within 60 s"
+    assert life.why("send") == "it was not approved within 60 s"
     assert life.events(Approved) == []
 
 

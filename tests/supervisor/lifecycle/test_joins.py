@@ -257,7 +257,7 @@ def test_a_price_that_is_not_known_is_not_guessed() -> None:
         ({"at_least": 4}, "needs 4 results of 3: ask for fewer"),
         (
             {"enough": 1, "at_least": 2},
-            "has enough with 1 and needs at least 2: one of them is wrong",
+            "has enough with 1 and needs at least 2: the two contradict each other",
         ),
         ({"must": ("x",)}, "must have x, which it does not wait for (it does for a, b, c)"),
     ],

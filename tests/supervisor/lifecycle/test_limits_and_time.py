@@ -146,7 +146,7 @@ def test_a_job_ends_when_nothing_follows_from_what_its_roles_say() -> None:
 
     assert life.state.status is JobStatus.FAILED
     assert life.state.ended is not None
-    assert "a defect of ours" in (life.state.ended.reason or "")
+    assert "an internal error" in (life.state.ended.reason or "")
 
 
 def test_results_that_something_followed_from_do_not_count_against_those_that_come() -> None:

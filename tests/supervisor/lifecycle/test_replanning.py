@@ -133,7 +133,7 @@ def test_a_look_that_failed_is_told_with_the_answer_and_why() -> None:
     replanned(life, status="failed")
 
     assert (
-        "The plan stayed as it was after a look at the results: the replanner failed (it broke)."
+        "The plan was not changed after the results: the replanner failed (it broke)."
         in notes_of(life)
     )
     assert latest(life).result in results_for_answer(life.state)

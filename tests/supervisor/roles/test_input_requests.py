@@ -65,7 +65,7 @@ def test_on_the_last_try_it_is_given_up_with_a_note() -> None:
         False,
         True,
     ]
-    assert result.notes == ("step laws asked for something that nobody could answer",)
+    assert result.notes == ("step laws asked a question without an answer",)
 
 
 def test_steps_that_asked_for_nothing_are_ignored() -> None:
@@ -127,7 +127,7 @@ def test_what_was_meant_for_an_unknown_specialist_is_the_generalists_and_noted()
         "generalist",
         "generalist",
     ]
-    assert read.notes == ("there is no specialist wizard: generalist takes what was meant for it",)
+    assert read.notes == ("there is no specialist wizard: generalist takes its steps",)
 
 
 def test_two_that_need_the_same_get_the_same_step() -> None:
@@ -156,7 +156,7 @@ def test_a_step_that_cannot_be_added_is_told_once_and_then_its_need_is_given_up(
 
     read = reading.read(asks_others(costs=task), last_try=True)
     assert helpers_in(read) == {"costs": None}
-    assert read.notes == ("step costs asked for something that nobody could answer",)
+    assert read.notes == ("step costs asked a question without an answer",)
 
 
 def test_no_more_steps_are_added_than_there_is_room_for() -> None:

@@ -151,7 +151,7 @@ def test_what_is_too_much_to_be_told_or_held_against_facts_is_counted() -> None:
     assert len(vetoes) == MOST_TOLD + 2
     assert vetoes[-2:] == (
         f"And {MOST_CLAIMS - MOST_TOLD} more claims like these.",
-        "It has 1 claim more than can be held against the facts.",
+        "It has 1 claim more than can be compared with the facts.",
     )
 
 

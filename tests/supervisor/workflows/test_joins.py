@@ -70,7 +70,7 @@ def test_the_answer_can_do_with_a_part_of_the_last_steps(tmp_path: Path) -> None
         ("{enough: 12}", "step 'write': join: it needs 12 results of 11: ask for fewer"),
         (
             "{enough: some}",
-            "step 'write': join: enough must be a number of results, such as 3, or a part of them, such as 80%",
+            "step 'write': join: enough must be a number of results, such as 3, or a percentage, such as 80%",
         ),
         ("{enough: 0}", "enough must be a number of results"),
         ("{enough: 101%}", "enough must be a number of results"),

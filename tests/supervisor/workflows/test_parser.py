@@ -151,7 +151,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         (f"{ONE}, approve: perhaps", "step 'a': approve"),
         (f"{ONE}, when: b.output.x == 1", ":3: step 'a': when: there is no step 'b'"),
         (f"{ONE}, when: a.output.x == 1", "step 'a': when: it names step a, which the step does"),
-        (f"{ONE}, when: true", "step 'a': when: it looks at no step and no item"),
+        (f"{ONE}, when: true", "step 'a': when: it uses no step and no item"),
         (f"{ONE}, when: [x]", "step 'a': when must be text"),
         (f"{ONE}, when: item == 'x'", "when: there is no item; add `for_each`"),
         (f"{ONE}, when: open('x')", "when: it calls open; only len(x) can be called"),
