@@ -1,6 +1,6 @@
--- Facts that commute with everything: appended whatever the version is.
--- KEYS job, due.  ARGV event, fields (JSON object), statuses (JSON array; where there are any, the job must have one of them),
--- then pairs of digest and compressed payload.
+-- Append an event that commutes with everything, at any version.
+-- KEYS job, due.  ARGV: event, fields (JSON object), statuses (JSON array; if not empty, the job
+-- must have one of them), then pairs of digest and compressed payload.
 -- Returns the version; 0: there is no such job; -1: its status is another.
 local job, due = KEYS[1], KEYS[2]
 local status, last, tally = unpack(redis.call('HMGET', job, 'status', 'version', 'tally'))

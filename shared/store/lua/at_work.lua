@@ -1,6 +1,8 @@
--- What is at work now, and what waits for its provider with its slot free. Reads only.
--- KEYS due, waiting...: the supervisors' queues (who was woken is not due).  ARGV most handoffs that are read.
--- Returns {Unix ms, jobs that are open, those of them that wait for a person, {job, handoff, role, parked until (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
+-- Running handoffs, and deferred handoffs, which hold no slot. Reads only.
+-- KEYS due, waiting...: the supervisors' queues (a job with a wake-up is not due).  ARGV: most
+-- handoffs to read.
+-- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, role, deferred until
+-- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
 local due, most = KEYS[1], tonumber(ARGV[1])
 local at, jobs, open, asking, read, found = now_ms(), {}, 0, 0, 0, {}
 local function count(id)
@@ -8,7 +10,7 @@ local function count(id)
   jobs[id] = true
   open = open + 1
 end
--- One that has ended is due, too, while something is still to be told of it.
+-- An ended job is due, too, until its end is reported.
 local function look_at(id)
   local f = redis.call('HMGET', key_of(id), 'status', 'asks', 'asked_last')
   if f[1] and f[1] ~= 'queued' and f[1] ~= 'running' then return end

@@ -1,14 +1,17 @@
--- In front of the scripts that keep books, or read them. They are kept at four levels, one tree: a handoff, its job, its tenant's day, the
--- installation's day. A child job has two levels more above it: the handoff of its parent that it does, and the parent. Each level is a hash of what is spent (turns, input_tokens, output_tokens, usd) and, above the handoff, of what is set
--- aside (reserved_turns, reserved_tokens, reserved_usd). `usd` is whole micro-dollars; a price of -1 is unknown. A day also has needed_tokens
--- and needed_usd: what a handoff would have needed to begin, where that did not fit any more.
+-- Part of the scripts that keep or read budgets. There are four levels: a handoff, its job, its
+-- tenant's day, the installation's day. A child job has two more above it: the parent's handoff
+-- that it does, and the parent. Each level is a hash with the spent amounts (turns, input_tokens,
+-- output_tokens, usd) and, above the handoff, the reserved amounts (reserved_turns,
+-- reserved_tokens, reserved_usd). `usd` is whole micro-dollars; a price of -1 is unknown. A day
+-- also has needed_tokens and needed_usd: the amount that a refused handoff needed to begin.
 
 local DAY_MS = 24 * 3600 * 1000
-local DAY_KEPT_MS = 3 * DAY_MS -- whatever is in the air at midnight has ended long before that, and yesterday can still be looked at
+local DAY_KEPT_MS = 3 * DAY_MS -- calls at midnight end long before that, and yesterday can still be read
 local DAY = 'handoff:day:'
 
--- What is set aside for a handoff: its call's worst case, and the day in whose books that stands; false: nothing is. Asked once in a script,
--- unless whoever has asked for these fields with others says what they are.
+-- Return the reservation of a handoff: the upper bound of its call, and the day that holds the
+-- reservation; false if there is none. It is read once in a script, unless the caller passes the
+-- fields.
 local reservations = {}
 local function know_reservation(h, turns, input, output, usd, day)
   reservations[h] = turns
@@ -26,7 +29,8 @@ local function today()
   return string.format('%d', math.floor(now_ms() / DAY_MS))
 end
 
--- A handoff and its job; then the parent's handoff that this job does, and the parent, and so on up.
+-- A handoff and its job; then the parent's handoff that this job does, and the parent, and so on
+-- up.
 local function levels_of(job, h)
   local levels = {}
   while job do
@@ -36,12 +40,12 @@ local function levels_of(job, h)
   return levels
 end
 
--- The books of one day: the tenant's and the installation's.
+-- Budgets of one day: the tenant's and the installation's.
 local function days(job, day)
   return DAY .. day .. ':' .. job_of(job).tenant, DAY .. day
 end
 
--- Where what is set aside for a handoff is written down.
+-- Keys that hold the reservation of a handoff.
 local function set_aside_at(levels, tenant, installation)
   local keys = { tenant, installation }
   for _, level in ipairs(levels) do keys[#keys + 1] = level.job end
@@ -52,7 +56,7 @@ local function add_to_job(key, field, more)
   return redis.call('HINCRBY', key, field, more)
 end
 
--- A figure of a day that cannot be read begins anew: it would stop every job of the day.
+-- An unreadable figure of a day starts again at zero; otherwise it would stop every job of the day.
 local function add_to_day(key, field, more)
   local sum = redis.pcall('HINCRBY', key, field, more)
   if type(sum) ~= 'table' then return sum end
@@ -61,8 +65,8 @@ local function add_to_day(key, field, more)
   return tonumber(more)
 end
 
--- Fields and how much more each is, in turn, the same in all of these books: to count up takes Redis less than to be read and written.
--- A day's book, which is there from that day on, is kept for three days after its end.
+-- Add the same amounts (field and increment in turn) to all given budgets: an increment costs Redis
+-- less than a read and a write. A new day's budget is kept for three days after its end.
 local function count_up(keys, changes)
   for _, key in ipairs(keys) do
     local is_day = string.sub(key, 1, #DAY) == DAY
@@ -74,18 +78,18 @@ local function count_up(keys, changes)
   end
 end
 
--- What changes in a book when a call's worst case is set aside, or comes back (`times` -1).
+-- Changes of a budget when a call's upper bound is reserved, or released (`times` -1).
 local function set_aside(worst, times)
   local changes = { 'reserved_turns', whole(times * worst.turns), 'reserved_tokens', whole(times * (worst.input + worst.output)) }
   if worst.usd > 0 then changes[5], changes[6] = 'reserved_usd', whole(times * worst.usd) end
   return changes
 end
 
--- What changes in a book by what was used.
+-- Changes of a budget by the used amounts.
 local function spent(used)
   local changes = { 'turns', whole(used.turns), 'input_tokens', whole(used.input), 'output_tokens', whole(used.output) }
   if used.usd > 0 then changes[7], changes[8] = 'usd', whole(used.usd) end
-  if used.cut then -- an upper bound, and told apart
+  if used.cut then -- an upper bound, counted separately
     for name, n in pairs({ cut_calls = used.turns, cut_tokens = used.input + used.output, cut_usd = math.max(used.usd, 0) }) do
       changes[#changes + 1], changes[#changes + 2] = name, whole(n)
     end
@@ -98,7 +102,7 @@ local function forget_reservation(h)
   reservations[h] = false
 end
 
--- Takes a handoff's reservation back, if there is one.
+-- Release a handoff's reservation, if there is one.
 local function unreserve(job, h)
   local worst = reservation_of(h)
   if not worst then return end
@@ -106,8 +110,8 @@ local function unreserve(job, h)
   forget_reservation(h)
 end
 
--- A handoff's reservation becomes what was really used, in the books of the day in which it was made. `used` nil: the worst case, because
--- the call was in the air; no turns: it was never made.
+-- Replace a handoff's reservation by the used amounts, in the budget of the day of the reservation.
+-- `used` nil: the upper bound, because the call was in flight; no turns: the call was never made.
 local function settle(job, h, used)
   local worst = reservation_of(h)
   used = used or worst
@@ -127,9 +131,9 @@ local function settle(job, h, used)
   if worst then forget_reservation(h) end
 end
 
--- Whether so much more fits one limit of a level (0 or false: there is none) beside what these fields of its book say.
--- Returns nil (it fits), 'wait' (it may when what others have set aside comes back), or the limit's name, that it can never keep, what it asked of
--- that and what is left.
+-- Return whether an amount fits one limit of a level (0 or false: no limit), given the fields of
+-- its budget. Returns nil (it fits), 'wait' (it may fit after other reservations are released), or
+-- the name of the limit that it can never keep, the requested amount and the rest.
 local function over(key, limit, most, more, reserved, used, used_too)
   most = tonumber(most or 0)
   if most <= 0 then return nil end
@@ -139,7 +143,7 @@ local function over(key, limit, most, more, reserved, used, used_too)
   return is + figure(b[1], 0) + more > most and 'wait' or nil
 end
 
--- The same for all limits of a level.
+-- The same check for all limits of a level.
 local function misfit(key, worst, max_turns, max_tokens, max_usd)
   local waits, asked, left = over(key, 'max_turns', max_turns, 1, 'reserved_turns', 'turns')
   if waits and waits ~= 'wait' then return waits, asked, left end
@@ -152,9 +156,11 @@ local function misfit(key, worst, max_turns, max_tokens, max_usd)
   return waits or no
 end
 
--- A call did not fit what a day has left, whatever others give back. If its handoff could not even begin by it, what it asked is noted, and no
--- new job is taken while less than that is left (`days.py`). Of several such calls the smallest counts, as long as it would not fit either;
--- closing roles read what all steps have written, and say nothing of what a job needs to begin.
+-- Note a call that does not fit the rest of a day, with any releases. If its handoff could not even
+-- begin, the amount is noted, and no new job is accepted while less than that is left
+-- (`daily_budget.py`). Of several such calls the smallest counts, while it would not fit either.
+-- Closing roles do not count, because they read all results and say nothing about the start of a
+-- job.
 local function note_need(day, h, closes, name, wanted, left)
   if wanted < 0 or closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
   local field = string.gsub(name, '^max_', 'needed_')
@@ -164,7 +170,7 @@ local function note_need(day, h, closes, name, wanted, left)
   redis.call('PEXPIRE', day, whole(DAY_MS + DAY_KEPT_MS))
 end
 
--- A job's limits, as far as this handoff may use them: some is kept for those who bring the job to its end.
+-- Limits of a job for this handoff: a reserve is kept for the roles that end the job.
 local function less(job, most, kept)
   kept = most and redis.call('HGET', job, kept)
   return kept and math.max(1, most - kept) or most
@@ -176,8 +182,9 @@ local function limits_of(job, closes)
   return less(job, f[1], 'keep_turns'), less(job, f[2], 'keep_tokens'), less(job, f[3], 'keep_usd')
 end
 
--- Sets the worst case of the next call aside, at every level or at none. Returns nil, or why not: 'wait', or a limit's name and its level.
--- A handoff has one call at a time: what it had set aside before and never used goes back first.
+-- Reserve the upper bound of the next call at every level or at none. Returns nil, or the refusal:
+-- 'wait', or the name of a limit and its level. A handoff has one call at a time: an unused earlier
+-- reservation is released first.
 local function reserve(job, h, worst)
   unreserve(job, h)
   local day, levels, max_usd, closes = today(), levels_of(job, h), unpack(redis.call('HMGET', h, 'max_usd', 'closes'))
@@ -204,6 +211,6 @@ local function reserve(job, h, worst)
   worst.turns = 1
   count_up(set_aside_at(levels, tenant, installation), set_aside(worst, 1))
   redis.call('HSET', h, 'r_turns', '1', 'r_in', whole(worst.input), 'r_out', whole(worst.output), 'r_usd', whole(worst.usd), 'r_day', day)
-  reservations[h] = nil -- it is another now
+  reservations[h] = nil -- the reservation has changed
   return nil
 end

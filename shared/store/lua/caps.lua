@@ -1,6 +1,7 @@
--- The most in a day. KEYS caps.  ARGV since when a supervisor says so (Unix ms; '': from now on), then pairs of field and value.
--- Who said something last wins; older words are put back where Redis has lost what was said, or has come back with older data.
--- Returns since when these are said.
+-- Set the daily caps. KEYS caps.  ARGV: time at which a supervisor set them (Unix ms; '': now),
+-- then pairs of field and value.
+-- The latest caps win; older caps are restored if Redis has lost them, or has restored older data.
+-- Returns the time at which the valid caps were set.
 local held, at = tonumber(redis.call('HGET', KEYS[1], 'since') or 0), tonumber(ARGV[1])
 if at and at <= held then return at end
 at = at or math.max(now_ms(), held + 1)

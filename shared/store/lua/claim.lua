@@ -1,3 +1,3 @@
--- A handoff whose message came.
--- KEYS job, due.  ARGV: the order of `claim`, and its answer.
+-- Claim a handoff whose message arrived.
+-- KEYS job, due.  ARGV: the arguments of `claim`.  Returns its result.
 return claim(KEYS[1], KEYS[2], ARGV)

@@ -1,10 +1,13 @@
--- In front of the scripts that claim: the exclusive right to run one handoff, for one lease.
--- order: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms | 0), worst case of the first call (JSON or ''),
--- fence: a word that only this claim knows. Said again because its answer was lost, it is the same claim.
--- `fresh`: its digest and its role, where the same script issues it and has found the job as it should be: nobody can have touched it yet.
--- Returns {verdict, reserved (1|0), checkpoints, what `admit` says was taken, when it was first claimed (Unix ms), how often it was claimed before
--- and is not done (not counting claims that were given back, nor those before it last got further)}; verdict: granted |
--- exhausted | parked | paused | busy | duplicate | cancelled | unknown, the last six with the first three of these alone
+-- Part of the scripts that claim: the exclusive right to run one handoff, for one lease.
+-- Arguments: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms |
+-- 0), upper bound of the first call (JSON or ''), fence: a word that only this claim knows. A
+-- repeated call after a lost answer is the same claim.
+-- `fresh`: digest and role, if the same script issues the handoff in the expected state of the job:
+-- no other process can have touched it.
+-- Returns {verdict, reserved (1|0), checkpoints, share that `admit` took, first claim (Unix ms),
+-- earlier claims that ended without progress}. Verdicts: granted | exhausted | parked | paused |
+-- busy | duplicate | cancelled | unknown. The last six have only the first three values. Claims
+-- that were given back do not count.
 local function claim(job, due, order, fresh)
   local handoff, digest, worker = order[1], order[2], order[3]
   local lease, max_claims, keep, worst = tonumber(order[4]), tonumber(order[5]), keep_from_now(order[6], order[7]), decoded(order[8])
@@ -33,7 +36,7 @@ local function claim(job, due, order, fresh)
 
   if is_taken_over then count_lost(h) end -- before a sweep has found it
   claims = tonumber(claims or 0)
-  if is_again then claims = claims - 1 end -- its first call has not been made: nothing of it is in the air
+  if is_again then claims = claims - 1 end -- its first call has not been made, so nothing is in flight
   if reserved_turns and is_again then unreserve(job, h) elseif reserved_turns then settle(job, h) end
   reservations[h] = false
 
@@ -50,7 +53,7 @@ local function claim(job, due, order, fresh)
   if claims >= max_claims then verdict = 'exhausted' end
   local now, until_ms = whole(at), whole(at + lease)
   began = began or now
-  redis.call('ZADD', due, until_ms, member) -- before what a full Redis does not refuse
+  redis.call('ZADD', due, until_ms, member) -- before the writes that a full Redis accepts
   redis.call(
     'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'beat', now,
     'started_at', began, 'claimed_at', now

@@ -1,19 +1,24 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object
---   expected, tip (ms of the event that the decision was made on | -1 whatever it is), events (how many), fields{}, issue[{id, queue, fields{}}],
+--   expected, tip (ms of the last event that the decision has read | -1 any), events (number),
+--     fields{}, issue[{id, queue, fields{}}],
 --   drop[id], keep[id], groups{name: size}, due (ms | -1 none), created, keep_ms,
---   look (the one that ends here, or ''), and, where there is any of it,
---   score (how a quote turned out, JSON),
---   regardless (1: results that have come since change nothing about it: it hands out other steps, or ends the job without them),
---   claim (the order of `claim`, for a handoff issued here),
---   ends (how many arguments the order of `finish` has, for a handoff whose result the decision was made on: its events stand in the journal
---   right behind `expected`, before those of the decision; it ends also where nothing else is written),
---   after (a job that must be there: without it nothing is written, and the version answered is -1),
---   parent {job, handoff} (the handoff of another job that this one is there to do from now on),
---   ended (1: the job has ended with this),
+--   look (the evaluation that ends here, or ''), and optionally
+--   score (accuracy of a quote, JSON),
+--   regardless (1: valid after further results: it issues other steps, or ends the job without
+--     them),
+--   claim (arguments of `claim`, for a handoff issued here),
+--   ends (number of arguments of `finish`, for the handoff whose result led to the decision: its
+--     events stand right after `expected`, before the events of the decision; it ends also if
+--     nothing else is written),
+--   after (a job that must exist: otherwise nothing is written, and the returned version is -1),
+--   parent {job, handoff} (the handoff of another job that this job does from now on),
+--   ended (1: this ends the job),
 --   cancels (the event for the journals of children whose handoffs are dropped)
--- then the order of `finish`, if there is one, then the events, then pairs of digest and compressed payload.
--- Returns {1, version, Unix ms, what `claim` answers, what `finish` does, if anything} or {0, version as it is, 0, false, what `finish` answers}.
+-- then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
+-- payload.
+-- Returns {1, version, Unix ms, result of `claim`, result of `finish`, if any} or {0, current
+-- version, 0, false, result of `finish`}.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local issued, drops, first_event = c.issue or {}, c.drop or {}, 2 + (c.ends or 0)
@@ -21,7 +26,7 @@ if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0
 local last, tip, children, tally, status, looks = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'looks'))
 local version = tonumber(last or 0)
 
--- Whether nothing but results has come since the decision was made, in the history that it was made in.
+-- Return whether only results came since the decision, in the same history.
 local function only_results_since()
   local MOST_RESULTS = 5000
   local entries = redis.call('XRANGE', job .. ':log', c.expected .. '-0', '+', 'COUNT', MOST_RESULTS)
@@ -47,7 +52,8 @@ if is_refused then return { 0, version, 0, false, ended } end
 local at = now_ms()
 local id, now = id_of(job), whole(at)
 
--- A child begins, and goes on, with the claim of its parent's handoff, which holds until it has ended; and only while somebody waits for that.
+-- A child begins or continues with the claim of its parent's handoff, which holds until the child
+-- has ended, and only while the parent needs it.
 if c.parent then
   local outer = key_of(c.parent.job)
   local h = outer .. ':h:' .. c.parent.handoff
@@ -58,7 +64,7 @@ if c.parent then
   redis.call('HSETNX', job, 'submitted_at', at)
 end
 
--- Its supervisor, who is woken by that, drops its handoffs, and with them its own children.
+-- The wake-up makes the child's supervisor drop its handoffs, and with them its own children.
 local function cancel(child)
   local key = key_of(child)
   local f = redis.call('HMGET', key, 'status', 'cancelled', 'version', 'tally')
@@ -69,7 +75,8 @@ local function cancel(child)
   end
 end
 
--- The score of a new job in the list: its submission in Unix ms, and a fraction that puts jobs of the same ms in their order.
+-- Score of a new job in the list: its submission in Unix ms, and a fraction that orders jobs of the
+-- same ms.
 local function place_in_list()
   local STEP = 1 / 1024 -- a score of 2^41 ms has room for 11 binary digits behind the point
   local newest = redis.call('ZREVRANGEBYSCORE', jobs, '(' .. whole(at + 1), now, 'WITHSCORES', 'LIMIT', '0', '1')
@@ -83,7 +90,8 @@ c.fields.looks = without(c.look, looks)
 version = append(job, version, ARGV, first_event, c.events, at, c.fields)
 local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
 local to_claim
--- Publishing takes about a millisecond each: who is last of thousands is not late when the first are claimed.
+-- Publishing takes about a millisecond each: the last of thousands is not late when the first are
+-- claimed.
 local PUBLISHING_MS = 2
 for place, handoff in ipairs(issued) do
   local h = job .. ':h:' .. handoff.id
@@ -122,7 +130,8 @@ for _, handoff in ipairs(drops) do
     if f[1] then forget(f[1], id .. '/' .. handoff) end
     if f[3] then redis.call('ZREM', 'handoff:held:' .. f[3], id .. '/' .. handoff) end
     if f[4] then lanes().leave_line(lanes().lane_of(f[4]), id .. '/' .. handoff) end
-    if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], '-1') end -- or its siblings would wait for it
+    -- otherwise its siblings would wait for it
+    if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], '-1') end
     if f[5] then cancel(f[5]) end
   end
 end
@@ -134,7 +143,8 @@ end
 if c.due < 0 then
   redis.call('ZREM', due, id)
 elseif is_overtaken then
-  redis.call('ZADD', due, 'LT', whole(c.due), id) -- a result that came meanwhile may have set an earlier time
+  -- a result that came in the meantime may have set an earlier time
+  redis.call('ZADD', due, 'LT', whole(c.due), id)
 else
   redis.call('ZADD', due, whole(c.due), id)
 end
@@ -143,13 +153,13 @@ if c.score then
   local MOST_SCORES = 100
   keep_newest('handoff:scores', c.score, MOST_SCORES, PAST_KEPT_MS)
 end
-if c.parent then -- it belongs to a job that runs, and to no list of jobs
+if c.parent then -- it belongs to a running job, and to no list of jobs
   send_off('supervisor', { now, id })
 elseif c.created then
   redis.call('ZADD', jobs, place_in_list(), id)
   if c.fields.status == 'queued' then send_off('submissions', { now, id }) end -- it is announced next
 end
--- An ended job does not stay for the time that it might still have taken, such as the weeks of an approval.
+-- An ended job does not stay for its unused time, such as the weeks of an approval.
 local function shorten(key, more, ms)
   for _, name in ipairs({ key, key .. ':log', key .. ':blob', key .. ':fetched' }) do redis.call('PEXPIRE', name, whole(ms)) end
   local AT_ONCE, from = 1000, '-'
@@ -173,7 +183,7 @@ local function shorten(key, more, ms)
 end
 
 stay_whole(job, children, c.keep_ms)
--- Webhooks and tasks at the end of a job are tried for up to this time.
+-- Webhooks and tasks at the end of a job are tried up to this time.
 local AFTER_END_MS = 2 * 3600 * 1000
 if c.ended and left_of(job) > c.keep_ms + AFTER_END_MS and not above(job) then
   shorten(job, children, math.max(c.keep_ms, AFTER_END_MS))

@@ -1,6 +1,8 @@
--- What a tenant and the installation have spent today, may spend, and would need to begin something new. Reads only.
--- KEYS caps.  ARGV tenant.  Returns {ms until the next day, the tenant's book, that of all}; a book: {tokens, usd, the most tokens, the most
--- usd (0: no cap), needed tokens, needed usd}
+-- Daily budget of a tenant and of the installation: spent, allowed, and needed for new work. Reads
+-- only.
+-- KEYS caps.  ARGV: tenant.  Returns {ms until the next day, the tenant's budget, the
+-- installation's}; each is {tokens, usd, most tokens, most usd (0: no cap), needed tokens, needed
+-- usd}
 local caps = redis.call('HMGET', KEYS[1], 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
 local function book(key, most_tokens, most_usd)
   local b = redis.pcall('HMGET', key, 'input_tokens', 'output_tokens', 'usd', 'needed_tokens', 'needed_usd')

@@ -1,3 +1,4 @@
--- An element of a queue's list was popped: the message that is first in its fair order is taken for it.
--- KEYS queue.  ARGV delivery tag of what the element holds, its member.  Returns what `first_of` does
+-- An element of a queue's list was popped: take the first message of its fair order.
+-- KEYS queue.  ARGV: delivery tag of the element's message, its member.  Returns the result of
+-- `first_of`
 return first_of(KEYS[1], ARGV[1], ARGV[2])

@@ -1,8 +1,8 @@
--- In front of the scripts that take a message for an element of a queue's list: the message that is first in its fair order.
--- A process of a version that knows no order may have put the element there, without a place: what it holds and a handoff still waits for is
--- on nobody's hands then, and is published again by the sweeper.
--- popped_tag, popped_member: delivery tag of what the element holds, and its member. Returns the message ('': what the element holds); nothing where
--- none waits
+-- Part of the scripts that take a message for an element of a queue's list: the first message of
+-- the queue's fair order. A process of a version without the order may have added the element
+-- without a place. If a handoff still needs its message, the sweeper publishes that again.
+-- popped_tag, popped_member: delivery tag of the element's message, and its member. Returns the
+-- message ('': the element's own message); nothing if no message waits
 local function first_of(queue, popped_tag, popped_member)
   local fair, CLASS = 'handoff:fair:' .. queue, 2 ^ 40
   local taken = redis.call('ZPOPMIN', fair)
@@ -11,7 +11,7 @@ local function first_of(queue, popped_tag, popped_member)
   local member, tag = string.match(entry, '^(%S+) (.+)$')
   local text = redis.call('HGET', fair .. ':messages', entry)
   redis.call('HDEL', fair .. ':messages', entry)
-  -- A tenant whose next score is none but the one that anybody would get is not kept.
+  -- A tenant whose next score is the default one is not stored.
   local base = math.floor(tonumber(taken[2]) / CLASS) * CLASS
   local from, to = whole(base), whole(base + CLASS)
   local lowest = redis.call('ZRANGEBYSCORE', fair, '(' .. from, '(' .. to, 'WITHSCORES', 'LIMIT', '0', '1')[2]

@@ -1,14 +1,18 @@
--- Messages that are for jobs enter their queue: for each an element more in the list, and its own place in the fair order of all that wait there.
--- Whoever pops an element gets, by `dequeue`, the first message of that order, whichever the element is.
--- One that comes alone and finds nothing there needs no order: it is what its element holds, which ALONE says, until the next comes; then it gets
--- its place, too. Until it is claimed, it may be on the hands of who has popped that.
--- The order is start-time fair queueing with messages of cost 1: within a class of priority a message's score is the larger of the lowest
--- that waits and its tenant's next one, and that is one more then. So tenants take turns, each in the order in which it has published.
--- KEYS queue.  ARGV first (1: ahead of all of their class | 0), then for each message: member (`job` or `job/handoff`), delivery tag, text.
+-- Add messages of jobs to their queue: each adds one element to the list, and its own place in the
+-- fair order of the queue. A worker that pops any element gets, by `dequeue`, the first message of
+-- that order.
+-- A single message in an empty queue needs no order: its element holds it, which ALONE says, until
+-- another message comes; then it gets its place, too. Until its claim, a worker that popped the
+-- element may hold it.
+-- The order is start-time fair queueing with messages of cost 1. Within a class of priority, the
+-- score of a message is the larger of the lowest waiting score and its tenant's next score, which
+-- then grows by one. So tenants take turns, each in its order of publication.
+-- KEYS queue.  ARGV: first (1: before all messages of their class | 0), then for each message:
+-- member (`job` or `job/handoff`), delivery tag, text.
 -- Returns nothing
 local queue, is_first = KEYS[1], ARGV[1] == '1'
 local fair, out = 'handoff:fair:' .. queue, 'handoff:out:' .. queue
-local CLASS = 2 ^ 40 -- scores of a class; more than are ever given before it is empty and begins again
+local CLASS = 2 ^ 40 -- scores of a class; more than a class uses before it is empty and starts again
 local ALONE = ' '
 
 local whose, lowest, nexts = {}, {}, {}
@@ -51,7 +55,7 @@ local other = waiting == 1 and redis.call('LINDEX', queue, 0)
 if other and string.sub(other, -1) == ALONE then
   local _, its = pcall(cjson.decode, other)
   local headers = type(its) == 'table' and type(its.headers) == 'table' and its.headers or {}
-  if headers['handoff-for'] then -- or a stranger has put it there
+  if headers['handoff-for'] then -- otherwise a foreign client has added it
     local alone = string.sub(other, 1, -2)
     redis.call('LSET', queue, 0, alone)
     place(headers['handoff-for'], its.properties.delivery_tag, alone, headers['handoff-first'])

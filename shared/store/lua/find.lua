@@ -1,6 +1,8 @@
--- Jobs of the list, and their child jobs, with an id that begins with a prefix. Reads only, and a bounded part of the list.
--- KEYS jobs.  ARGV the score to begin below ('+inf', or '(' and a score), most jobs of the list to look at, prefix.
--- Returns {where to go on ('' at the end of the list), ids, the newest first}. A job that retention has removed does not match.
+-- Find jobs and their child jobs by the beginning of their id. Reads only, and a bounded part of
+-- the list.
+-- KEYS jobs.  ARGV: score to begin below ('+inf', or '(' and a score), most jobs to read, prefix.
+-- Returns {score to continue at ('' at the end of the list), ids, the newest first}. Jobs that
+-- retention has removed do not match.
 local jobs, most, prefix = KEYS[1], tonumber(ARGV[2]), ARGV[3]
 local entries = redis.call('ZREVRANGEBYSCORE', jobs, ARGV[1], '-inf', 'WITHSCORES', 'LIMIT', '0', ARGV[2])
 local found, left = {}, {}

@@ -1,3 +1,3 @@
--- The end of a handoff: see `finishing.lua`.
--- KEYS job, due.  ARGV its order
+-- Finish a handoff: see `finishing.lua`.
+-- KEYS job, due.  ARGV: its arguments
 return finish(KEYS[1], KEYS[2], ARGV)

@@ -1,16 +1,19 @@
--- In front of the scripts with which a handoff ends: the first writer wins, and the events that follow from the result enter the journal with it.
--- order: handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), how many events, urgent (1|0),
--- keeps its turns (1|0), the look that goes on from here, or '', the result's status, what its calls took of their lane (JSON or 'null'),
--- how many checkpoints that are kept with the others,
--- then the events, then those checkpoints, then pairs of digest and compressed payload.
--- Returns {'ok', parts of the group still out, version, Unix ms, wake the supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
+-- Part of the scripts that end a handoff: the first writer wins, and the consequences of the result
+-- enter the journal with it.
+-- Arguments: handoff, fence, keep_ms, silence_ms, result digest, used (JSON or ''), number of
+-- events, urgent (1|0), keeps its turns (1|0), evaluation that continues from here or '', the
+-- result's status, the calls' share of their bucket (JSON or 'null'), number of further checkpoints
+-- to keep, then the events, the checkpoints, and pairs of digest and compressed payload.
+-- Returns {'ok', open parts of the group, version, Unix ms, wake the supervisor before the group is
+-- done (1|0)} | {'lost'} | {'dropped'}
 local function finish(job, due, order)
   local handoff, fence = order[1], order[2]
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns')
   local group, counts = known[4], known[5]
 
-  -- A result that is not urgent is a usable one. Counted for the fan-ins that can go on with some of theirs; whether one may now.
+  -- A result that is not urgent is usable. Count it for the fan-ins that need only some results,
+  -- and return whether one may continue now.
   local function has_enough(more)
     local enough = false
     for fan_in, from in pairs(counts and cjson.decode(counts) or {}) do
@@ -21,7 +24,7 @@ local function finish(job, due, order)
 
   if known[2] == 'done' and known[1] == fence then
     local ended = redis.call('HMGET', h, 'result', 'end_version', 'finished_at')
-    if ended[1] == order[5] then -- said again, because the answer was lost
+    if ended[1] == order[5] then -- repeated, because the answer was lost
       local left = group and redis.call('HGET', job, 'g:' .. group) or -1
       return { 'ok', tonumber(left), tonumber(ended[2]), tonumber(ended[3]), (order[8] == '1' or has_enough(0)) and 1 or 0 }
     end
@@ -49,8 +52,8 @@ local function finish(job, due, order)
   if order[9] == '1' then redis.call('PEXPIRE', t, order[3]) else redis.call('DEL', t) end
   redis.call('ZREM', due, id .. '/' .. handoff)
   begin_look(job, order[10], at)
-  -- What quotes are drawn from, and what a slot of this role takes: micro-dollars (null: a price is not known), milliseconds, those that it waited
-  -- for its provider, turns, and what these took of their lane.
+  -- Sample for quotes and for the use of slots: micro-dollars (null: unknown price), milliseconds,
+  -- those that it waited for its provider, turns, and their share of the bucket.
   local MOST_SAMPLES = 200
   local role = known[3]
   if role then
@@ -65,7 +68,8 @@ local function finish(job, due, order)
   local wakes = order[8] == '1' or has_enough(1)
   if group then left = redis.call('HINCRBY', job, 'g:' .. group, '-1') end
   if group or known[6] then
-    -- The chord's body, for what cannot wait the worker, or the child, should wake the supervisor now; should that not come, the sweeper does.
+    -- The worker or the child wakes the supervisor now if the body of the chord would be too late.
+    -- If that fails, the sweeper does.
     if left <= 0 or wakes then redis.call('ZADD', due, 'LT', at + tonumber(order[4]), id) end
   end
   stay(job, h, keep)

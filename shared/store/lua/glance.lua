@@ -1,10 +1,11 @@
--- What is said of a job of thousands of handoffs: its books, its first event and its last ones, what is at work. Reads only, and a bounded part, however many
--- steps there are.
--- KEYS job, due, jobs.  ARGV most events of the tail, most bytes of an event, most that are due and looked through, most handoffs whose
--- state is asked, then the fields of the job's hash; the first is asked_last.
--- Returns {Unix ms, submitted (Unix ms) or '', the fields' values, the first event, the tail, handoffs that run, those that are parked, there may be more of both (1|0),
--- what the newest question is about, '' where it was answered};
--- both {version, Unix ms, event, '' where it is longer and not the first of all} each, oldest first. Nothing where there is no such job.
+-- Summary of a job of any size: its usage, its first and last events, its running handoffs. Reads
+-- only, and a bounded part.
+-- KEYS job, due, jobs.  ARGV: most events of the tail, most bytes of an event, most due entries to
+-- search, most handoffs to read, then the fields of the job's hash; the first is asked_last.
+-- Returns {Unix ms, submitted (Unix ms) or '', values of the fields, first event, tail, running
+-- handoffs, deferred handoffs, 1 if there may be more (or 0), subject of the newest question ('' if
+-- it was answered)}. Each event is {version, Unix ms, event, '' if it is too long and not the
+-- first}, oldest first. Returns nothing if there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local most_bytes, most_due, most_asked = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if redis.call('EXISTS', job) == 0 then return false end
@@ -25,7 +26,7 @@ local first = told(redis.call('XRANGE', job .. ':log', '-', '+', 'COUNT', 1))
 local newest, tail = told(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[1])), {}
 for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
 
--- Whoever runs has a lease, and whoever is parked a time, that is still to come.
+-- A running handoff has a lease, and a deferred handoff a time, in the future.
 local runs, parked, asked = {}, {}, 0
 local members = redis.call('ZRANGEBYSCORE', due, at, '+inf', 'LIMIT', 0, most_due)
 local more = #members == most_due and 1 or 0
@@ -46,7 +47,7 @@ for _, member in ipairs(members) do
     end
   end
 end
--- What a child job does is claimed for it, without a lease.
+-- A handoff of a child job is claimed for the child, without a lease.
 for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
   if asked == most_asked then
     more = 1

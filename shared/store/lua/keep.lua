@@ -1,5 +1,5 @@
--- Keys that must stay for a while from now on; none is made to stay shorter than it would.
--- KEYS: the keys.  ARGV ms.  Returns, for each, 1: it is there | 0: it is not
+-- Extend the time to live of keys, and never shorten it.
+-- KEYS: the keys.  ARGV: ms.  Returns for each key 1: it exists | 0: it does not
 local ms, there = tonumber(ARGV[1]), {}
 for place, key in ipairs(KEYS) do
   local left = redis.call('PTTL', key)

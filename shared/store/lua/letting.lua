@@ -1,13 +1,15 @@
--- In front of the scripts that let a model call go, after the books and the pace.
+-- Part of the scripts that admit a model call, after budgets and rate limits.
 
--- How long a handoff has waited for its provider, in ms: since `waits_since` (Unix ms) while it does, in a slot or parked, and `waited` of the times before.
+-- Return the ms that a handoff has waited for its provider: since `waits_since` (Unix ms) while it
+-- waits, with or without a slot, plus earlier waits in `waited`.
 local function waited(h, at)
   local f = redis.call('HMGET', h, 'waits_since', 'waited')
   return tonumber(f[2] or 0) + math.max(0, at - tonumber(f[1] or at)), f[1]
 end
 
--- Whether a call may be made: its worst case fits the budget, and its lane lets it go. Returns nil, nil, nil and what was taken; or why not:
--- what `reserve` says (and whose limit it is), or 'pace', ms and why.
+-- Admit a call if its upper bound fits the budget and its bucket allows it. Returns nil, nil, nil
+-- and the taken share; or the refusal: the result of `reserve` (and the owner of the limit), or
+-- 'pace', ms and the reason.
 local function let_go(job, h, worst, member, at)
   local no, level = reserve(job, h, worst)
   if no or not worst.pace then return no, level end
@@ -21,6 +23,6 @@ local function let_go(job, h, worst, member, at)
     return nil, nil, nil, taken_or_why
   end
   redis.call('HSETNX', h, 'waits_since', whole(at))
-  unreserve(job, h) -- who waits for the provider keeps nobody from the budget
+  unreserve(job, h) -- a call that waits for the provider must not block the budget
   return 'pace', ms, taken_or_why
 end

@@ -1,7 +1,8 @@
--- The jobs of the list that match a filter, the newest first. Reads only, and a bounded part of the list.
--- KEYS jobs.  ARGV the score to begin below ('+inf', or '(' and a score), most jobs to look at, most jobs to return, tenant or '' (any),
--- then statuses (none: any).
--- Returns {where to go on ('' at the end of the list), jobs that match}. A job that retention has removed does not match.
+-- List the jobs that match a filter, the newest first. Reads only, and a bounded part of the list.
+-- KEYS jobs.  ARGV: score to begin below ('+inf', or '(' and a score), most jobs to read, most jobs
+-- to return, tenant or '' (any), then statuses (none: any).
+-- Returns {score to continue at ('' at the end of the list), matching jobs}. Jobs that retention
+-- has removed do not match.
 local jobs, most, tenant = KEYS[1], tonumber(ARGV[3]), ARGV[4]
 local wanted, is_any = {}, #ARGV == 4
 for n = 5, #ARGV do wanted[ARGV[n]] = true end

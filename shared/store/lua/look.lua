@@ -1,8 +1,9 @@
--- A supervisor's look at a job begins, and reads what the journal has after a version; or it has come to its end, where no other script says so.
--- Or it takes long, and its process says that it lives.
--- KEYS job, due, log.  ARGV look, 'end'; or look, 'lives'; or look, 'begin', version, most events, most looks, frozen_ms, together_ms, lease_ms.
--- Returns {verdict, entries}; verdict: ok | frozen (so many times nobody was heard of again) | crowded (as many as may be are at it just now, and
--- the job is due again soon), the last two without entries
+-- Begin an evaluation of a job, and read the journal after a version; or end an evaluation that no
+-- other script ends; or send the heartbeat of a long evaluation.
+-- KEYS job, due, log.  ARGV: evaluation, 'end'; or evaluation, 'lives'; or evaluation, 'begin',
+-- version, most events, most evaluations, frozen_ms, together_ms, lease_ms.
+-- Returns {verdict, entries}. Verdicts: ok | frozen (that many evaluations never ended) | crowded
+-- (the most evaluations run now, and the job is due again soon). The last two have no entries.
 local job, due, log = KEYS[1], KEYS[2], KEYS[3]
 local name = ARGV[1]
 if ARGV[2] == 'end' then
@@ -16,7 +17,7 @@ end
 local most, frozen, together, lease = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local at = now_ms()
 
--- How many of these times are further apart than `within`: those that are not count with the first of them.
+-- Count the times that are further apart than `within`; closer times count together with the first.
 local function counted(times, within)
   local count, since = 0, nil
   for _, heard in ipairs(times) do

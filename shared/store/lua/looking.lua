@@ -1,7 +1,8 @@
--- In front of the scripts with which a supervisor's look at a job begins or comes to its end. `looks` of the job's hash: LOOK:MS for each that
--- began and has not ended, since the last one that did, in the order in which they began, and when it was last heard of. What the rest says stands in `looks.py`.
+-- Part of the scripts that begin or end an evaluation of a job. The field `looks` of the job's hash
+-- has an entry LOOK:MS for each evaluation that began after the last one that ended, in order, with
+-- its last heartbeat. `evaluation_lease.py` describes the rules.
 
--- `text`: the field, as it is.
+-- `text`: the field as it is.
 local function looks_of(text)
   local looks = {}
   if not text then return looks end
@@ -24,7 +25,8 @@ local function is_among(looks, name)
   return false
 end
 
--- Said again, it is the same look. '' is none: whoever says it keeps no account of looks. `looks`: those that are noted, where that is known.
+-- Note the evaluation. A repeated note is the same evaluation. '' notes nothing. `looks`: the noted
+-- evaluations, if they are known.
 local function begin_look(job, name, at, looks)
   if name == '' then return end
   looks = looks or looks_of(redis.call('HGET', job, 'looks'))
@@ -33,7 +35,8 @@ local function begin_look(job, name, at, looks)
   redis.call('HSET', job, 'looks', written(looks))
 end
 
--- One that is noted goes on. While a role's handoff runs in its place it is not, and its claim shows that.
+-- Return whether the noted evaluation continues. While a role's handoff runs in its place it is not
+-- noted, and the claim stands for it.
 local function heard_of(job, name, at)
   local looks = looks_of(redis.call('HGET', job, 'looks'))
   if not is_among(looks, name) then return end
@@ -43,8 +46,8 @@ local function heard_of(job, name, at)
   redis.call('HSET', job, 'looks', written(looks))
 end
 
--- One came to its end: nothing that began before it speaks against the job any more. Returns the field as it is to be, '' where none is to be;
--- nil: as it is.
+-- End an evaluation: earlier ones no longer count against the job. Returns the new field, '' to
+-- remove it, or nil to keep it.
 local function without(name, text)
   if name == '' then return nil end
   local looks = looks_of(text)

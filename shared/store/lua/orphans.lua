@@ -1,9 +1,9 @@
--- Messages without a job go from a queue that nobody serves. One that stands elsewhere by now stays.
--- KEYS queue.  ARGV first and last place of a piece (-1: the next to be taken), then places in it (1: the first), messages, and their entries
--- in the fair order ('' none), in turn.
--- Returns how many went
+-- Drop messages without a job from an unserved queue. A message that has moved stays.
+-- KEYS queue.  ARGV: first and last position of a piece (-1: the next message to be taken), then in
+-- turn positions (1: the first), messages, and their entries in the fair order ('' none).
+-- Returns the number of dropped messages
 local queue, first = KEYS[1], tonumber(ARGV[1])
-local GONE = '' -- no message is that
+local GONE = '' -- no message is empty
 local piece, removed = redis.call('LRANGE', queue, first, ARGV[2]), 0
 local fair = 'handoff:fair:' .. queue
 for i = 3, #ARGV, 3 do
@@ -15,6 +15,6 @@ for i = 3, #ARGV, 3 do
     removed = removed + 1
   end
 end
-if removed > 0 then redis.call('LREM', queue, -removed, GONE) end -- all in one walk
+if removed > 0 then redis.call('LREM', queue, -removed, GONE) end -- one walk for all
 if redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
 return removed

@@ -1,6 +1,8 @@
--- What a provider has said to a call: that it takes it, with its limits, or that it does not.
--- KEYS lane.  ARGV job/handoff, JSON {lane, window, asked_at (Unix ms), limits{NAME: [limit, remaining]} or
---   the same and why, retry_after (ms; -1: it did not say), first, longest, most (ms), dice (0 to 1)}.  Returns 1
+-- Record a provider's answer to a call: accepted, with its limits, or refused.
+-- KEYS bucket.  ARGV: job/handoff, JSON {lane, window, asked_at (Unix ms), limits{NAME: [limit,
+-- remaining]} or
+--   the same and why, retry_after (ms; -1: none given), first, longest, most (ms), dice (0 to 1)}.
+--     Returns 1
 local member, said = ARGV[1], cjson.decode(ARGV[2])
 local pacing = lanes()
 local lane, window, at = pacing.lane_of(said.lane), said.window, now_ms()
@@ -11,7 +13,8 @@ redis.call('HSET', lane.key, 'known', 1)
 if said.why then
   if is_news then
     local strikes, is_probe = is.strikes or 0, is.going == member
-    if is_probe or strikes == 0 then strikes = strikes + 1 end -- those that were out with it tell nothing new
+    -- refusals of calls that were made at the same time tell nothing new
+    if is_probe or strikes == 0 then strikes = strikes + 1 end
     local backoff = math.min(said.first * 2 ^ (strikes - 1), said.longest)
     local hold = backoff * (0.5 + said.dice / 2)
     if said.retry_after >= 0 then hold = math.min(said.retry_after + backoff * said.dice / 4, said.most) end
@@ -32,15 +35,17 @@ if is_news then
     local limit, remaining = one[1], one[2]
     local level = remaining
     if is[name] == limit then
-      -- The server's count can only lower ours: it knows nothing of those that are on their way. What may have refilled since is not added: a
-      -- full bucket does not refill, and while the first burst was on its way, the server's was full. Where ours is higher by more than rounding
-      -- explains, what the server says is all there is: a call on what it may have rounded off would now and then be refused.
+      -- The server's count can only lower ours, because it does not know the calls on their way. A
+      -- refill since then is not added: a full bucket does not refill, and while the first burst
+      -- was on its way, the server's bucket was full. If our count is higher by more than rounding
+      -- explains, the server's count is used: otherwise a call on a rounded-off rest would
+      -- sometimes be refused.
       local ours = pacing.level_at(lane, name, at, window)
       if ours <= remaining + pacing.SLACK[name] then level = ours end
     end
     redis.call('HSET', lane.key, name, limit, name .. '_level', string.format('%.3f', level))
   end
-  if next(said.limits) then -- a bucket that nothing was said of has to be brought to the same time
+  if next(said.limits) then -- buckets without an answer are updated to the same time
     for _, name in ipairs(pacing.BUCKETS) do
       if is[name] and not said.limits[name] then
         redis.call('HSET', lane.key, name .. '_level', string.format('%.3f', pacing.level_at(lane, name, at, window)))

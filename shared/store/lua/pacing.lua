@@ -1,33 +1,38 @@
--- In front of the scripts that let a model call go: the pace that a provider allows a lane (one model under one account), shared by all
--- processes. A lane is a hash:
---   known                 somebody has heard from it; before that, one call goes ahead and shows what the limits are
---   until, why, strikes   refused (429, 529): no call before this Unix ms; refusals since the last success
---   going, going_until    who goes ahead of all others, and how long they wait for it at the most
---   cleared               when the last call that went ahead and succeeded was let go, Unix ms: refusals of earlier ones are no news
---   NAME, NAME_level, at  a token bucket each of requests, input and output: limit in a window, what is left, as of when
---   output_mean           output tokens that a call has used of late
--- Where there are limits, it has a line of those who wait: two zsets of job/handoff, by when it came, and until when it counts as alive.
--- All of it is made only where a call has a pace to keep: to make that many functions takes longer than most of them.
+-- Part of the scripts that admit a model call: the rate limits of a bucket (one model under one
+-- account), which all processes share. A bucket is a hash:
+--   known                 a process has had an answer; before that, one call goes first and shows
+--     the limits
+--   until, why, strikes   refused (429, 529): no call before this Unix ms; refusals since the last
+--     success
+--   going, going_until    the call that goes first, and how long the others wait for it at most
+--   cleared               admission time of the last successful first call, Unix ms: refusals of
+--     earlier calls are old
+--   NAME, NAME_level, at  token buckets for requests, input and output: limit in a window, the
+--     rest, and its time
+--   output_mean           output tokens of recent calls
+-- With limits it has a line of waiting calls: two zsets of job/handoff, by arrival, and by the time
+-- until which each counts as alive. The functions are defined only for a call with limits, because
+-- their definition takes longer than most calls.
 local made_lanes
 local function lanes()
   if made_lanes then return made_lanes end
 
   local BUCKETS = { 'requests', 'input', 'output' }
-  local SLACK = { requests = 1, input = 1000, output = 1000 } -- providers round what is left
+  local SLACK = { requests = 1, input = 1000, output = 1000 } -- providers round the rest
   local KEEP_LANE_MS = 600000
-  local KEEP_LANES_MS = 86400000 -- longer than a provider holds anybody off
-  local LANES = 'handoff:lanes' -- which there are, and until when
-  local AHEAD_MS, PROBE_MS = 3000, 30000 -- the first call of a lane; the first after a refusal
+  local KEEP_LANES_MS = 86400000 -- longer than any refusal of a provider
+  local LANES = 'handoff:lanes' -- existing buckets, and their expiry
+  local AHEAD_MS, PROBE_MS = 3000, 30000 -- the first call of a bucket; the first after a refusal
   local LOOK_AGAIN_MS = 200
-  local ON_THE_WAY_MS = 1000 -- from here until the provider counts a call: a connection is opened, a busy machine comes to it
-  local ALIVE_MS = 10000 -- who waits asks again every 2 s
-  local PARKED_ALIVE_MS = 60000 -- who is parked asks again when it has been published and claimed
-  local USUAL_OUTPUT = 500 -- before a first reply has shown it
+  local ON_THE_WAY_MS = 1000 -- time until the provider counts a call: a new connection, a busy machine
+  local ALIVE_MS = 10000 -- a waiting call asks again every 2 s
+  local PARKED_ALIVE_MS = 60000 -- a deferred call asks again after it is published and claimed
+  local USUAL_OUTPUT = 500 -- until a first reply shows it
 
   local function lane_of(name)
     local key = 'handoff:pace:' .. name
     local lane, all = { name = name, key = key, line = key .. ':line', alive = key .. ':alive', is = {} }, redis.pcall('HGETALL', key)
-    if all.err then -- the key holds something else than a hash
+    if all.err then -- the key is not a hash
       redis.call('DEL', key)
       all = {}
     end
@@ -57,7 +62,7 @@ local function lanes()
     return math.min(limit, lane.is[name .. '_level'] + limit * math.max(0, at - lane.is.at) / window)
   end
 
-  -- Adds to the buckets (never above their limits) and notes them as of now.
+  -- Add to the buckets (never above their limits), and store them with the current time.
   local function pour(lane, amounts, at, window)
     if not lane.limited then return end
     for _, name in ipairs(BUCKETS) do
@@ -81,15 +86,16 @@ local function lanes()
     for _, key in ipairs({ lane.line, lane.alive }) do redis.call('PEXPIRE', key, KEEP_LANE_MS + alive_until - at) end
   end
 
-  -- How many wait before this one. The dead don't.
+  -- Number of live calls in front of this one.
   local function before(lane, member, at)
     for _, dead in ipairs(redis.call('ZRANGEBYSCORE', lane.alive, '-inf', at)) do leave_line(lane, dead) end
     return redis.call('ZRANK', lane.line, member) or redis.call('ZCARD', lane.line)
   end
 
-  -- Ms after `from` until there is enough for those who wait before, taken to need as much, and for this one, beside what refills while a call is on
-  -- its way. A full bucket does not refill: the server's loses that until the first of a burst arrives, and who goes the moment that there is just
-  -- enough, and is on his way for less long than that first one, comes too early.
+  -- Ms after `from` until there is enough for the calls in front, with the same need, and for this
+  -- one, plus the refill while a call is on its way. A full bucket does not refill: the server's
+  -- bucket loses that amount until the first call of a burst arrives. A call at the exact moment of
+  -- enough tokens, with a shorter way than that first call, would come too early.
   local function time_for(lane, needs, many, from, window)
     local ms = 0
     for _, name in ipairs(BUCKETS) do
@@ -103,8 +109,9 @@ local function lanes()
     return ms
   end
 
-  -- May this call go? `asked`: {lane, window, input, output}.
-  -- Returns nil and {is the lane limited, does this call go ahead, Unix ms, input taken, output taken}; or ms to wait and why.
+  -- Admit a call. `asked`: {lane, window, input, output}.
+  -- Returns nil and {is the bucket limited, does this call go first, Unix ms, input taken, output
+  -- taken}; or ms to wait and the reason.
   local function admit(asked, member, at)
     local lane, window = lane_of(asked.lane), asked.window
     local is, needs = lane.is, { requests = 1, input = asked.input, output = math.min(asked.output, lane.is.output_mean or USUAL_OUTPUT) }
@@ -119,7 +126,8 @@ local function lanes()
     if is_probe or not is.known then
       local is_awaited = is.going and is.going ~= member
       if is_awaited and is.going_until > at then return LOOK_AGAIN_MS, is.why or 'first call' end
-      goes_ahead = is_probe or not is_awaited -- who was silent for so long has no limits to tell
+      -- a first call that was silent for so long has no limits to report
+      goes_ahead = is_probe or not is_awaited
     end
     if goes_ahead then redis.call('HSET', lane.key, 'going', member, 'going_until', at + (is_probe and PROBE_MS or AHEAD_MS)) end
     if lane.limited then
@@ -130,7 +138,8 @@ local function lanes()
     return nil, { lane.limited and 1 or 0, goes_ahead and 1 or 0, at, math.floor(needs.input), math.floor(needs.output) }
   end
 
-  -- A call is over: what it took too much flows back. If it went ahead and nothing was heard of it, the next one does.
+  -- End a call: the unused share flows back. If a first call ends without an answer, the next call
+  -- goes first.
   local function even_out(pace, member, at)
     local lane = lane_of(pace.lane)
     if lane.is.going == member then redis.call('HDEL', lane.key, 'going', 'going_until') end
@@ -149,7 +158,8 @@ local function lanes()
   return made_lanes
 end
 
--- `pace`: nil or {lane, window, requests, input, output: to be given back, mean: output tokens of a whole reply, or nil}.
+-- `pace`: nil or {lane, window, requests, input, output: the share to give back, mean: output
+-- tokens of a whole reply, or nil}.
 local function even_out(pace, member, at)
   if pace then lanes().even_out(pace, member, at) end
 end

@@ -1,6 +1,8 @@
--- A claim whose next call must wait long for its provider: its slot is free meanwhile, the sweeper has it published again when it is time.
--- It does not count as a claim. Its checkpoints are written already, and nothing is set aside for it.
--- KEYS job, due.  ARGV handoff, fence, ms, why, lane ('' none).  Returns 1 | 0 (it is not ours any more)
+-- Defer a claim whose next call must wait long for its provider: its slot is free, and the sweeper
+-- publishes it again later. It does not count as a claim. Its checkpoints are stored already, and
+-- it has no reservation.
+-- KEYS job, due.  ARGV: handoff, fence, ms, why, bucket ('' none).  Returns 1 | 0 (the claim is
+-- lost)
 local job, due, handoff, why = KEYS[1], KEYS[2], ARGV[1], ARGV[4]
 local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
 if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
@@ -9,7 +11,7 @@ local until_ms = at + tonumber(ARGV[3])
 give_back(h, 'throttled')
 redis.call('HSET', h, 'held', 1, 'parked', until_ms, 'doing', why)
 redis.call('ZADD', due, until_ms, member)
-if ARGV[5] ~= '' then -- its place in the line stays its own
+if ARGV[5] ~= '' then -- it keeps its place in the line
   redis.call('HSET', h, 'lane', ARGV[5])
   local pacing = lanes()
   local lane = pacing.lane_of(ARGV[5])

@@ -1,12 +1,13 @@
--- In front of the scripts that a pause stops: a role's kill switch.
+-- Part of the scripts that a pause stops: the kill switch of a role.
 
--- This role of a handoff, if it has one and it is paused.
+-- Return the role of a handoff if it is paused.
 local function if_paused(role)
   if role and redis.call('HEXISTS', 'handoff:paused', role) == 1 then return role end
   return nil
 end
 
--- The handoff waits for the role's `resume`, and only for that: in no queue, and not for the sweeper.
+-- Put the handoff on hold until the role is resumed: it is in no queue, and the sweeper does not
+-- find it.
 local function hold(job, due, handoff, role)
   local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
   redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'held', '1')

@@ -1,18 +1,20 @@
--- In front of every script: the clock, the journal, who may write, how long things stay.
+-- Part of every script: the clock, the journal, the right to write, times to live.
 
--- A number that Lua has computed, as Redis takes it for an integer: -0 and 1e+15 are none, and redis.call takes its time for numbers.
+-- Format a number that Lua has computed as an integer for Redis, which does not take -0 and 1e+15.
+-- redis.call is slow with numbers.
 local function whole(number)
   return string.format('%d', number)
 end
 
--- A stored figure of what is only statistics; `otherwise` where the text is no finite number: garbage there must stop no job.
+-- Return a stored statistical figure, or `otherwise` if it is not a finite number: bad data must
+-- not stop a job.
 local function figure(text, otherwise)
   local number = tonumber(text)
   if not number or number ~= number or math.abs(number) > 2 ^ 53 then return otherwise end
   return number
 end
 
-local said_ms -- it does not go on while a script runs
+local said_ms -- the time stands still while a script runs
 local function now_ms()
   if not said_ms then
     local t = redis.call('TIME')
@@ -21,7 +23,7 @@ local function now_ms()
   return said_ms
 end
 
--- Fields of a hash, all at once; '' removes one.
+-- Set fields of a hash at once; '' removes a field.
 local function put(key, fields)
   local set, removed = {}, {}
   for name, value in pairs(fields) do
@@ -35,10 +37,11 @@ local function put(key, fields)
   if #removed > 0 then redis.call('HDEL', key, unpack(removed)) end
 end
 
--- Events more in the journal that is at `version`, and what else changes in the job's hash with them. Entry n has the stream id n-0, so that a
--- version is a place in it. Version and time of the last event are the journal's tip. Two histories that differ have different tips, also where
--- Redis has come back with older data and others have gone on from there. Returns the version.
--- `all`: the events stand there from the place `from` on, and are `count`.
+-- Append events to the journal at `version`, and set the other changes of the job's hash. Entry n
+-- has the stream id n-0, so a version is a place in the stream. Version and time of the last event
+-- are the tip of the journal. Two different histories have different tips, also after a restore of
+-- older data. Returns the version.
+-- `all`: holds `count` events from position `from` on.
 local function append(job, version, all, from, count, at, fields)
   local log, now, last = job .. ':log', whole(at), version + count
   for n = 1, count do redis.call('XADD', log, whole(version + n) .. '-0', 'e', all[from + n - 1], 't', now) end
@@ -47,17 +50,19 @@ local function append(job, version, all, from, count, at, fields)
   return last
 end
 
--- Pairs of digest and compressed payload, from this place of `all` on: what is there already is the same.
-local MOST_AT_ONCE = 1000 -- values in one command: Lua's stack has room for some thousands
+-- Store pairs of digest and compressed payload, from this position of `all` on. An existing payload
+-- is the same.
+local MOST_AT_ONCE = 1000 -- values in one command: Lua's stack has room for a few thousand
 local function keep_payloads(job, all, from)
   for first = from, #all, MOST_AT_ONCE do
     redis.call('HSET', job .. ':blob', unpack(all, first, math.min(first + MOST_AT_ONCE - 1, #all)))
   end
 end
 
--- What is asked of a job whatever is done, as it is when it is first asked for in a script: its version (nil: there is no such job), whether it
--- was cancelled, its parent (`job/handoff`), its tenant. Read once: what `commit` changes of them, nobody has asked for before in the same script,
--- and of a version it is only asked whether there is one.
+-- Return facts of a job that every action needs, as they are when a script first asks: its version
+-- (nil: there is no such job), whether it was cancelled, its parent (`job/handoff`), its tenant.
+-- They are read once: no script asks for a fact before `commit` changes it, and only the existence
+-- of a version is used.
 local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
@@ -69,17 +74,19 @@ local function job_of(job)
   return known
 end
 
--- Whether this claim has no right to write any more: nil, 'lost' (another claim has it, or has ended it) or 'dropped' (nobody wants it).
--- `version`: of the job, `f`: fence and state of its handoff, as they are. A job that was deleted, or has expired, must not be written to:
--- its hash would come back without anything else of it, and for ever.
+-- Return why this claim may not write: nil (it may), 'lost' (another claim has or has ended the
+-- handoff) or 'dropped' (no job needs it). `version`: of the job; `f`: fence and state of the
+-- handoff. A deleted or expired job must not be written to: its hash would come back alone, and
+-- forever.
 local function gone(version, f, fence)
   if not version or f[2] == 'dropped' then return 'dropped' end
   if f[1] ~= fence or f[2] ~= 'running' then return 'lost' end
   return nil
 end
 
--- A claim is over without a result: `stints` of the handoff's hash says who had it, from when until when (Unix ms), and how it ended: lost |
--- back (handed back) | parked | held. A line each, the newest last.
+-- Record a claim that ended without a result in `stints` of the handoff's hash: holder, from and
+-- until (Unix ms), and the end: lost | back (handed back) | parked | held. One line each, the
+-- newest last.
 local MOST_STINTS = 20
 local function note_stint(h, until_ms, how)
   local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'stints')
@@ -91,7 +98,8 @@ local function note_stint(h, until_ms, how)
   redis.call('HDEL', h, 'claimed_at')
 end
 
--- A claim ends without a result, through nobody's fault: it does not count, and what it says from now on is refused.
+-- End a claim without a result and without fault: it does not count, and its later messages are
+-- refused.
 local function give_back(h, how)
   note_stint(h, whole(now_ms()), how)
   redis.call('HINCRBY', h, 'claims', '-1')
@@ -99,7 +107,8 @@ local function give_back(h, how)
   redis.call('HSET', h, 'state', 'issued', 'lease', '0')
 end
 
--- A claim is over because its process is, or is as good as that: how many were lost so. It was heard of last at its last sign of life.
+-- End a claim whose process is dead or treated as dead. Returns the number of lost claims. The last
+-- heartbeat counts as its end.
 local function count_lost(h)
   redis.call('HINCRBY', h, 'lost_claims', '1')
   note_stint(h, redis.call('HGET', h, 'beat') or whole(now_ms()), 'lost')
@@ -109,7 +118,8 @@ local function key_of(id)
   return 'handoff:{' .. id .. '}'
 end
 
--- Whether a job waits for a person: an open one that asks for a decision, or the newest question of which has no answer.
+-- Return whether a job waits for a person: an open job that asks for a decision, or whose newest
+-- question has no answer.
 local function waits_for_person(status, asks, asked_last, job)
   if status ~= 'queued' and status ~= 'running' then return false end
   if asks and asks ~= '' then return true end
@@ -120,12 +130,12 @@ local function id_of(job)
   return string.sub(job, #'handoff:{' + 1, -2)
 end
 
-local PAST_KEPT_MS = 90 * 24 * 3600 * 1000 -- what quotes are drawn from, and held against
+local PAST_KEPT_MS = 90 * 24 * 3600 * 1000 -- basis of quotes
 
--- A list of the newest of something, the newest first.
+-- Push to a list of the newest items, the newest first.
 local function keep_newest(list, text, most, keep_ms)
   local length = redis.pcall('LPUSH', list, text)
-  if type(length) == 'table' then -- the key holds something else than a list: the list begins anew
+  if type(length) == 'table' then -- the key is not a list: start again
     redis.call('DEL', list)
     length = redis.call('LPUSH', list, text)
   end
@@ -133,7 +143,8 @@ local function keep_newest(list, text, most, keep_ms)
   redis.call('PEXPIRE', list, whole(keep_ms))
 end
 
--- The parent of a child job, and the handoff there that it does; nil: it has none, or that is gone. Looked up once in a script.
+-- Return the parent of a child job and its handoff there; nil if there is none, or it is gone. Read
+-- once in a script.
 local function above(job)
   local known = job_of(job)
   if known.parent then
@@ -146,7 +157,7 @@ local function above(job)
   return known.outer, known.outer_h
 end
 
--- Who cancels a job cancels its children.
+-- Cancel the children of a cancelled job.
 local function is_cancelled(job)
   while job do
     if job_of(job).cancelled then return true end
@@ -155,12 +166,14 @@ local function is_cancelled(job)
   return false
 end
 
--- How long what belongs to a job that is at work must stay: its retention begins at its deadline (Unix ms; 0: it has none).
+-- Return how long the data of a running job must stay: its retention begins at its deadline (Unix
+-- ms; 0: it has none).
 local function keep_from_now(keep_ms, deadline)
   return tonumber(keep_ms) + math.max(0, tonumber(deadline) - now_ms())
 end
 
--- How many ms keys have left, asked once; -2: there is no such key. Who prolongs never shortens, and returns whether that was less.
+-- Return the ms that keys have left, read once; -2: there is no such key. An extension never
+-- shortens, and returns whether it changed the time.
 local times_left = {}
 local function left_of(key)
   times_left[key] = times_left[key] or redis.call('PTTL', key)
@@ -177,7 +190,8 @@ local function prolong(key, ms)
   return is_short
 end
 
--- A job, and one handoff of it, if any. Journal and payloads live as long as the job's hash.
+-- Extend a job, and one of its handoffs, if any. Journal and payloads live as long as the job's
+-- hash.
 local function stay(job, h, ms)
   if prolong(job, ms) then
     redis.call('PEXPIRE', job .. ':log', whole(ms))
@@ -186,7 +200,7 @@ local function stay(job, h, ms)
   if h then prolong(h, ms) end
 end
 
--- A job with its children, and theirs, and the pages that were fetched for them, which claims prolong, too.
+-- Extend a job with all its descendants, and their fetched pages. Claims extend these, too.
 local function stay_whole(job, children, ms)
   stay(job, nil, ms)
   prolong(job .. ':fetched', ms)
@@ -201,8 +215,8 @@ local function decoded(text)
   return cjson.decode(text)
 end
 
--- Handoffs or a wake-up are to be published to this queue: they wait there, and until they are in it, they are on somebody's hands.
--- `entries`: since when (Unix ms) and member, in turn.
+-- Note handoffs or a wake-up that will be published to this queue. Until they are in the queue,
+-- their sender is responsible for them. `entries`: time (Unix ms) and member, in turn.
 local function send_off(queue, entries)
   for first = 1, #entries, MOST_AT_ONCE do
     local last = math.min(first + MOST_AT_ONCE - 1, #entries)
@@ -211,13 +225,14 @@ local function send_off(queue, entries)
   end
 end
 
--- Nobody waits for it to come out of this queue any more.
+-- Remove an entry that no longer waits in this queue.
 local function forget(queue, member)
   redis.call('ZREM', 'handoff:waiting:' .. queue, member)
   redis.call('ZREM', 'handoff:out:' .. queue, member)
 end
 
--- Somebody has looked at a job, whose status was this: its wake-up waits no longer. Only one that nobody has begun may be announced.
+-- Note that a supervisor has evaluated a job with this status, so that its wake-up no longer waits.
+-- Only a job that has not begun may be announced.
 local function looked_at(id, status)
   forget('supervisor', id)
   if not status or status == 'queued' then forget('submissions', id) end

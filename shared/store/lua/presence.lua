@@ -1,10 +1,12 @@
--- Who is there, who is paused, and which of these handoffs, or of all of these jobs, wait for somebody who is not there or is paused.
--- Reads only.
--- KEYS serving, queues, paused.  ARGV the last place that is looked at of each queue, from 0 (-1: all of it), then `job` (the queues are read) or `job/handoff`...
--- Returns {queues that are served, `queue/job/handoff` of what waits, role and pause of each that is paused}
+-- Live processes, paused roles, and the handoffs that wait for a missing or paused role. Reads
+-- only.
+-- KEYS serving, queues, paused.  ARGV: last position to read in each queue, from 0 (-1: all), then
+-- `job` (the queues are read) or `job/handoff`...
+-- Returns {served queues, `queue/job/handoff` of waiting handoffs, role and pause of each paused
+-- role}
 local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
-local served, names, found = { think = true }, {}, {} -- who serves `think` is a supervisor
+local served, names, found = { think = true }, {}, {} -- a process that serves `think` is a supervisor
 for n = 2, #ARGV do
   local asked = ARGV[n]
   if string.find(asked, '/', 1, true) then handoffs[#handoffs + 1] = asked else jobs[asked] = true end
@@ -24,7 +26,7 @@ local function look(waiting, whom)
 end
 for i = 1, #paused, 2 do
   look('handoff:held:' .. paused[i], paused[i])
-  served[paused[i]] = nil -- what waits in its queue waits for it too
+  served[paused[i]] = nil -- handoffs in the queue of a paused role wait, too
 end
 for _, queue in ipairs(redis.call('HKEYS', queues)) do
   if not served[queue] then look('handoff:waiting:' .. queue, queue) end

@@ -1,5 +1,5 @@
--- A queue is emptied by hand. What a job still waits for is lost with it, and is published again by the sweeper.
--- KEYS queue.  Returns how many messages there were
+-- Empty a queue by hand. The sweeper publishes the messages that a job still needs.
+-- KEYS queue.  Returns the number of messages
 local queue = KEYS[1]
 local fair, count, at = 'handoff:fair:' .. queue, redis.call('LLEN', queue), whole(now_ms())
 for _, entry in ipairs(redis.call('ZRANGE', fair, 0, -1)) do

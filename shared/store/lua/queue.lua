@@ -1,5 +1,6 @@
--- A role's handoff is about to be sent to a queue: lost, until `sent` says that it has been.
--- KEYS job, due.  ARGV handoff, queue, bump_ms.  Returns 1 (send it) | 0 (it waits there already, or is not to be had)
+-- Note that a role's handoff will be sent to a queue. It counts as lost until `sent` confirms it.
+-- KEYS job, due.  ARGV: handoff, queue, bump_ms.  Returns 1 (send it) | 0 (it waits there already,
+-- or cannot be sent)
 local job, due, handoff, queue = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local h = job .. ':h:' .. handoff
 local f = redis.call('HMGET', h, 'state', 'queue', 'lost')

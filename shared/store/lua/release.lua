@@ -1,5 +1,5 @@
--- A claim handed back at a deploy: its queue's message goes back too, and the claim does not count.
--- KEYS job, due.  ARGV handoff, fence, used (JSON or '').  Returns 1 | 0
+-- Hand back a claim at a deploy. Its message goes back to its queue, and the claim does not count.
+-- KEYS job, due.  ARGV: handoff, fence, used (JSON or '').  Returns 1 | 0
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
 if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end

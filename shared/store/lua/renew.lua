@@ -1,5 +1,6 @@
--- A sign of life, and the lease with it.
--- KEYS job, due.  ARGV handoff, fence, lease_ms, doing ('' keeps), compressed draft ('' keeps), keep_ms, deadline (ms | 0).
+-- Renew a lease, with a heartbeat.
+-- KEYS job, due.  ARGV: handoff, fence, lease_ms, doing ('' keeps), compressed draft ('' keeps),
+-- keep_ms, deadline (ms | 0).
 -- Returns 'ok' | 'lost' | 'dropped' | 'cancelled'
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff

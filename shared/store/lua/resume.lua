@@ -1,5 +1,6 @@
--- A role's pause is over: what was held is lost to every queue, and is found by the next sweep.
--- KEYS due, paused, held.  ARGV role.  Returns the handoffs that were held; -1: it was not paused.
+-- End a role's pause. Its held handoffs become lost, and the next sweep finds them.
+-- KEYS due, paused, held.  ARGV: role.  Returns the number of held handoffs; -1: the role was not
+-- paused.
 local due, paused, held = KEYS[1], KEYS[2], KEYS[3]
 if redis.call('HDEL', paused, ARGV[1]) == 0 then return -1 end
 local at = now_ms()

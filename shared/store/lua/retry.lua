@@ -1,5 +1,5 @@
--- A handoff whose message was a dead letter is lost to its queue again: the next sweep finds it.
--- KEYS job, due.  ARGV handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
+-- Make a handoff whose message was a dead letter lost to its queue again: the next sweep finds it.
+-- KEYS job, due.  ARGV: handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = job .. ':h:' .. handoff
 local f = redis.call('HMGET', h, 'state', 'role')

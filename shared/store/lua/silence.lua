@@ -1,13 +1,16 @@
--- In front of the scripts that keep leases or judge them: time in which nobody could speak to Redis does not count against a lease.
--- `handoff:silence`: heard (when a script of these last ran), and of the last silence since, until (Unix ms), times.
+-- Part of the scripts that keep or check leases: time in which no process could reach Redis does
+-- not count against a lease.
+-- `handoff:silence`: heard (time of the last such script); since and until of the last outage (Unix
+-- ms); times.
 
--- Parts of a lease. Supervisors sweep eight times in one, so that a quarter without anybody is a silence; a lease has two thirds left when
--- one begins, and a process that lives renews within a third of it when Redis is back (`leases.py`).
+-- Parts of a lease. Supervisors sweep eight times in a lease, so a quarter of a lease without a
+-- sweep is an outage. A lease has two thirds left when an outage begins, and a live process renews
+-- it within a third after Redis is back (`leases.py`).
 local QUIET, GRACE = 1 / 4, 1 / 2
-local MOST_IN_A_ROW = 3 -- or a Redis that is asked too rarely would keep the dead for ever
+local MOST_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead claims forever
 
--- Notes that somebody speaks to Redis, and, where nobody has for a while, the silence. Whether it was Redis that was stopped, away, full or
--- cut off, or those who would speak, cannot be told in here.
+-- Note a call, and an outage if there was none for a while. Redis cannot tell whether it was
+-- stopped, unreachable, full or cut off, or whether its clients were.
 local function hear(at, lease)
   local heard = figure(redis.call('HGET', 'handoff:silence', 'heard'), at)
   if at - heard > lease * QUIET then
@@ -21,8 +24,8 @@ local function hear(at, lease)
   redis.call('HSET', 'handoff:silence', 'heard', whole(at))
 end
 
--- When a lease really ends: one that was good when the silence began still is, until who holds it has had the time to renew it. Asked only once
--- that was heard.
+-- Return the real end of a lease. A lease that was valid when the outage began stays valid until
+-- its holder has had time to renew it. Call only after the call was noted.
 local silence
 local function end_of(ends)
   silence = silence or redis.call('HMGET', 'handoff:silence', 'since', 'until')

@@ -1,6 +1,7 @@
--- Our own code could not carry a job on: the next look comes later each time, and how often is counted until the journal has grown.
--- KEYS job, due.  ARGV most ms until the next look, the look that ends here ('' none).
--- Returns how often in a row; 0: there is no such job
+-- Record a failed evaluation. The next evaluation comes later each time, and failures are counted
+-- until the journal grows.
+-- KEYS job, due.  ARGV: most ms until the next evaluation, evaluation that ends here ('' none).
+-- Returns the failures in a row; 0: there is no such job
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
 local f = redis.call('HMGET', job, 'version', 'stumbles', 'stumbled_at', 'status', 'looks')

@@ -1,7 +1,9 @@
--- What time, or a lost message, makes necessary: taken and noted in one step, so that any number of sweepers share the work. What is found
--- stays due until somebody has acted: a claim, or `sent`. So a wake-up with it may be lost, or die with who took it.
--- KEYS due, queues.  ARGV most, bump_ms, grace_ms, lease_ms.
--- Returns {`job` and `job/handoff` members for the supervisor's queue, jobs for the submissions, whether more may be due (1|0)}
+-- Find the work that a time limit or a lost message makes necessary. It is taken and noted in one
+-- step, so that any number of sweepers share the work. It stays due until a process acts: a claim,
+-- or `sent`. So a wake-up may be lost, or die with its receiver.
+-- KEYS due, queues.  ARGV: most, bump_ms, grace_ms, lease_ms.
+-- Returns {`job` and `job/handoff` members for the supervisor's queue, jobs for the submissions,
+-- whether more may be due (1|0)}
 local due, queues = KEYS[1], KEYS[2]
 local most, bump, grace = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local at = now_ms()
@@ -21,8 +23,8 @@ local function standing(member)
     has_lapsed = not is_over and f[1] == 'running' and lease <= at, is_issued = not is_over and f[1] == 'issued' }
 end
 
--- Its process is dead or as good as dead: the call that was in the air is booked at its worst case, its siblings wait for the budget no
--- longer, and the old claim is refused from here on.
+-- The process is dead or treated as dead: the call in flight is charged at its upper bound, so that
+-- siblings no longer wait for the budget, and the old claim is refused from now on.
 local function abandon(one)
   settle(one.key, one.h, nil)
   count_lost(one.h)
@@ -31,7 +33,8 @@ local function abandon(one)
   one.is_issued = true
 end
 
--- A job that nobody has begun is announced again, so that thousands of them do not stand before the wake-ups.
+-- A job that has not begun is announced again, so that thousands of such jobs do not wait in front
+-- of the wake-ups.
 local function note_wake_up(job, status)
   local is_fresh = status == 'queued'
   send_off(is_fresh and 'submissions' or 'supervisor', { at, job })
@@ -43,7 +46,8 @@ local function is_woken(job)
   return redis.call('ZSCORE', WAITING .. 'supervisor', job) or redis.call('ZSCORE', WAITING .. 'submissions', job)
 end
 
--- Whether this sweep may wake the job: one that was woken, and that nobody has looked at since, is looked at when its turn comes.
+-- Return whether this sweep may wake the job. A woken job that was not evaluated yet keeps its
+-- turn.
 local function may_wake(job)
   if woken[job] then return true end
   if is_woken(job) then return false end
@@ -51,8 +55,9 @@ local function may_wake(job)
   return true
 end
 
--- A queue with fewer elements than messages: who popped one died before it took a message for it. What nobody waits for any more, because
--- a version that knows no fair order has run it, goes. Returns whether nothing is in the queue.
+-- Repair a queue with fewer elements than messages: a worker that popped an element died before it
+-- took a message. Entries that no job needs, because a version without the fair order has run them,
+-- are removed. Returns whether the queue is empty.
 local function even_up(queue)
   local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements
@@ -69,14 +74,15 @@ local function even_up(queue)
   return elements == 0 and missing <= 0
 end
 
--- Whether what found its queue empty, and so is what its element holds, is still there.
+-- Return whether the element that was added to an empty queue, and holds its message, still exists.
 local function is_alone_in(queue, member)
   local ALONE, element = ' ', redis.call('LINDEX', queue, -1) or ''
   return string.sub(element, -1) == ALONE and string.find(element, '"' .. member .. '"', 1, true)
 end
 
--- What a queue's waiting set has and is lost: too long on the hands of who was to publish it, or of who has taken it; or in an empty queue.
--- Age alone says nothing. What was claimed or looked at meanwhile is on nobody's hands any more.
+-- Find lost entries of a queue's waiting set: too long with their sender or receiver, or in an
+-- empty queue. Age alone proves nothing. An entry that was claimed or evaluated in the meantime is
+-- in no process's hands.
 local function lost_in(queue, within)
   local out, waiting, lost = 'handoff:out:' .. queue, WAITING .. queue, {}
   local is_empty = even_up(queue)
@@ -107,7 +113,7 @@ local members = redis.call('ZRANGEBYSCORE', due, '-inf', at, 'LIMIT', 0, most)
 for _, member in ipairs(members) do
   local one = standing(member)
   if not one then
-    redis.call('ZREM', due, member) -- whoever looks at it says when it is due again
+    redis.call('ZREM', due, member) -- the evaluation sets the next time
     local status = redis.call('HGET', key_of(member), 'status')
     if status and not is_woken(member) then table.insert(note_wake_up(member, status), member) end
   elseif one.is_gone then
@@ -120,7 +126,7 @@ for _, member in ipairs(members) do
       redis.call('ZADD', due, at + bump, member)
       if may_wake(one.job) then
         redis.call('HSET', one.h, 'lost', 1)
-        redis.call('HDEL', one.h, 'held', 'parked') -- what was parked has waited long enough
+        redis.call('HDEL', one.h, 'held', 'parked') -- the deferral is over
         found[#found + 1] = member
       end
     end
@@ -138,7 +144,7 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
       forget(queue, member)
       redis.call('ZADD', due, at + bump, member)
       found[#found + 1] = member
-    elseif #lost >= most then -- its job will be looked at: meanwhile, it does not stand before those of others
+    elseif #lost >= most then -- its job will be evaluated; until then it does not delay other jobs
       redis.call('ZADD', 'handoff:out:' .. queue, 'XX', at, member)
     end
   end

@@ -1,15 +1,16 @@
--- Elements are popped and their messages taken, in one round trip, by who has reason to think that there are some.
--- KEYS queues, the first that has an element counts.  ARGV for each of them, how many at most; and no more than a quarter of what waits, so that
--- other processes have their part.  Returns {queue, messages, element, elements left in it}; element: the last that was popped, which has no place
--- of its own any more, or never had one, and may be anything: what is taken for it is for `dequeue`, and false where there is none. Nothing where
--- no queue has any
+-- Pop elements and take their messages in one round trip, for a worker that expects some.
+-- KEYS queues, of which the first with an element counts.  ARGV: most elements for each, and no
+-- more than a quarter of the waiting ones, so that other processes get their share.
+-- Returns {queue, messages, element, elements left in it}. element: the last popped one, which has
+-- no place in the order any more, or never had one, and may be anything: the caller passes it to
+-- `dequeue`; false if there is none. Returns nothing if all queues are empty
 for n, queue in ipairs(KEYS) do
   local messages, element, waiting = {}, false, redis.call('LLEN', queue)
   local most = math.min(tonumber(ARGV[n]), math.ceil(waiting / 4))
   while #messages < most and not element do
     local frame = redis.call('RPOP', queue)
-    -- As kombu writes JSON: what it holds of a user's is in base64, or has its quotes escaped. A pattern that is tried at every place of a
-    -- message takes as long as all the rest.
+    -- kombu's JSON: a user's data is in base64, or has its quotes escaped. A pattern that is tried
+    -- at every position of a message takes as long as all the rest.
     local _, at = string.find(frame, '"handoff-for": "', 1, true)
     local member = at and string.match(frame, '^([^"\\%s]+)"', at + 1)
     _, at = string.find(frame, '"delivery_tag": "', 1, true)

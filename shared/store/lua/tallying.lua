@@ -1,9 +1,12 @@
--- In front of the scripts that write journals: what has become of a job's handoffs, for whoever cannot read thousands of events to know it.
--- `tally` of the job's hash: the version up to which it has counted, then how many were issued, have ended ok, partial, needs_input and failed, and
--- were dropped. Where a version of ours that does not count has written in between, it stays behind for ever: no count is better than a wrong one.
+-- Part of the scripts that write journals: the numbers of a job's handoffs, for readers that cannot
+-- read thousands of events. `tally` of the job's hash: the counted version, then the numbers of
+-- handoffs that were issued, ended ok, partial, needs_input and failed, and were dropped. If
+-- another version has written without counting, the tally stays behind, because no count is better
+-- than a wrong one.
 local TALLIED = { 'version', 'issued', 'ok', 'partial', 'needs_input', 'failed', 'dropped' }
 
--- The tally that was written up to `version`, with so many events more, and more of what it counts; nil: it was not.
+-- Return the tally that was written up to `version`, with further events and handoffs; nil if there
+-- is none.
 local EMPTY = '0 0 0 0 0 0 0'
 local function tally_on(tally, version, events, more)
   local counts = { string.match(tally or EMPTY, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$') }
@@ -16,7 +19,8 @@ local function tally_on(tally, version, events, more)
   return table.concat(counts, ' ')
 end
 
--- `failed_last` and `dropped_last` of the job's hash: the newest that were, the newest last. Read only where there is one more.
+-- `failed_last` and `dropped_last` of the job's hash: the newest failed and dropped handoffs, the
+-- newest last. Read only when there is a new one.
 local MOST_NOTED = 20
 local function noted(job, field, new)
   local all = {}

@@ -1,11 +1,14 @@
--- One round trip per turn: checkpoint, settle, reserve the next call, renew the lease, learn of a cancel.
--- KEYS job, due.  ARGV handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''), worst case (JSON or ''), doing,
--- how many checkpoints the claim knows to be stored, how many of the new ones are a tool's answer,
--- whether with them the handoff has got further than what took down earlier claims, if something did (1|0), checkpoint...
--- Said again because its answer was lost, it changes nothing in the books (a lane may be taken to be one call fuller than it is). Fewer are
--- stored than the claim knows: Redis came back with older data, and who goes on must begin there.
--- Returns {'ok', what `admit` says was taken...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'} | {'wait'} | {'pace', ms, why} |
--- {'limit', level, name}
+-- A turn in one round trip: store checkpoints, settle the last call, reserve the next one, renew
+-- the lease, read a cancel.
+-- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (ms | 0), used (JSON or ''),
+-- upper bound (JSON or ''), doing, number of checkpoints that the claim knows to be stored, number
+-- of new ones that are a tool's answer, 1 if the new ones are progress after lost claims (or 0),
+-- checkpoint...
+-- A repeated call after a lost answer changes no budget (a bucket may count one call too many). If
+-- fewer checkpoints are stored than the claim knows, Redis has restored older data, and the next
+-- claim must begin there.
+-- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
+-- | {'wait'} | {'pace', ms, why} | {'limit', level, name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
@@ -20,7 +23,8 @@ if stored ~= known and not (new > 0 and stored == known + new) then return { 'lo
 if new > 0 and stored == known then
   redis.call('RPUSH', t, unpack(ARGV, 12))
   redis.call('PEXPIRE', t, whole(keep))
-  -- What took down the claims before was not this handoff: one that freezes its process writes nothing. To read a last reply may be what does.
+  -- Progress shows that this handoff did not cause the lost claims, because a handoff that freezes
+  -- its process writes nothing. Reading a last reply may be the cause.
   if f[5] ~= '1' and ARGV[11] == '1' then redis.call('HSET', h, 'claims', '1') end
   if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
   if used then
@@ -41,7 +45,7 @@ local at = now_ms()
 hear(at, lease)
 redis.call('HSET', h, 'lease', whole(at + lease), 'beat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
-if worst then -- what follows may take a while; of the lease, the sweeper learns when it looks at the old end
+if worst then -- the next call may take a while; the sweeper reads the lease at its old end
   stay(job, h, keep)
   local no, level_or_ms, why_not, taken = let_go(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end

@@ -1,7 +1,10 @@
--- A message came that this process cannot read. One that the store has issued was written by another version: it is left to whoever knows it,
--- for a while, and then to a person. Its letter is kept in the same step: held without one, nobody would know of it.
--- KEYS job, due, dead.  ARGV handoff, digest of the message, patience_ms, the letter, most letters, how long they are kept (s).
--- Returns 'unknown' (not issued) | 'over' (nobody waits for it) | 'left' (the sweeper publishes it again) | 'dead' (nobody does, until `retry`)
+-- Record a message that this process cannot read. Another version wrote it if the store has issued
+-- it: then it is left to that version for a while, and after that it waits for a person. The letter
+-- is kept in the same step, so that no handoff is on hold without a letter.
+-- KEYS job, due, dead.  ARGV: handoff, digest of the message, patience_ms, the letter, most
+-- letters, seconds to keep them.
+-- Returns 'unknown' (not issued) | 'over' (no job needs it) | 'left' (the sweeper publishes it
+-- again) | 'dead' (on hold until `retry`)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')
