@@ -14,7 +14,6 @@ from importlib.resources import files
 
 from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE
-from handoff_queue.shared.store.redis.script import PARTS
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 
 CLIENT = "client"
@@ -84,34 +83,34 @@ SCRIPTS: dict[str, dict[str, Need]] = {
     "finish": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
     "release": {WORKER: Need.END, SUPERVISOR: Need.END},
     "commit": {SUPERVISOR: Need.NOTHING, CLIENT: Need.SUBMIT},
-    "due": {SUPERVISOR: Need.NOTHING},
-    "look": {SUPERVISOR: Need.NOTHING},
-    "queue": {SUPERVISOR: Need.CROWD},
-    "sent": {SUPERVISOR: Need.CROWD},
+    "set_due": {SUPERVISOR: Need.NOTHING},
+    "evaluate": {SUPERVISOR: Need.NOTHING},
+    "queue_role": {SUPERVISOR: Need.CROWD},
+    "mark_sent": {SUPERVISOR: Need.CROWD},
     "sweep": {SUPERVISOR: Need.NOTHING},
     "append": {CLIENT: Need.CANCEL},
-    "keep": {CLIENT: Need.SUBMIT},
-    "pace": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
-    "park": {WORKER: Need.REFUSED, SUPERVISOR: Need.REFUSED},
-    "resume": {CLIENT: Need.RESUME},
-    "caps": {SUPERVISOR: Need.END},
-    "unread": {WORKER: Need.UNREAD, SUPERVISOR: Need.UNREAD},
-    "retry": {CLIENT: Need.RETRY},
-    "stumble": {SUPERVISOR: Need.STUMBLE},
+    "extend_ttl": {CLIENT: Need.SUBMIT},
+    "report_limits": {WORKER: Need.NOTHING, SUPERVISOR: Need.NOTHING},
+    "defer": {WORKER: Need.REFUSED, SUPERVISOR: Need.REFUSED},
+    "unpause": {CLIENT: Need.RESUME},
+    "set_caps": {SUPERVISOR: Need.END},
+    "keep_unread": {WORKER: Need.UNREAD, SUPERVISOR: Need.UNREAD},
+    "requeue_letter": {CLIENT: Need.RETRY},
+    "record_failure": {SUPERVISOR: Need.STUMBLE},
 }
 """Scripts of the store by kind of process, with the needed action."""
 UNTRIED = {
     "presence": "reads only",
-    "at_work": "reads only",
-    "day": "reads only",
-    "glance": "reads only",
-    "find": "reads only",
-    "list": "reads only",
-    "orphans": "no job has what it drops; what is left is found again",
-    "enqueue": "the points of what publishes are around it",
+    "running_handoffs": "reads only",
+    "daily_budget": "reads only",
+    "job_summary": "reads only",
+    "find_jobs": "reads only",
+    "list_jobs": "reads only",
+    "drop_orphans": "it only drops messages of deleted jobs, and finds the rest again",
+    "enqueue": "the points of the publisher are around it",
     "dequeue": "the points `take` are around it",
     "take": "the same",
-    "purge": "a person's, who loses messages by it on purpose",
+    "purge": "an operator drops messages on purpose",
 }
 """Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Need]] = {
@@ -137,12 +136,11 @@ STOPPED_BEFORE = ("turn", "finish", "commit")
 
 def scripts() -> set[str]:
     """Return the store's scripts by the files of its folder."""
-    names = {
+    return {
         path.name.removesuffix(".lua")
         for path in (files("handoff_queue.shared.store") / "lua").iterdir()
         if path.name.endswith(".lua")
     }
-    return names - set(PARTS)
 
 
 def cases() -> list[Case]:

@@ -38,7 +38,7 @@ GIVEN_UP_AFTER_S = 120.0
 STOPPED_LEASES = 1.6
 """Longer than a lease and the sweep after it, shorter than the watchdog's patience."""
 NUDGE_EVERY_S = 1.5
-STUMBLES_AT = f"script.due.{BEFORE}"
+STUMBLES_AT = f"script.set_due.{BEFORE}"
 """Point at which a supervisor that continues a job raises an internal error."""
 
 

@@ -290,7 +290,7 @@ class Claim:
         Returns False if this process no longer held the claim.
         """
         order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.lane]
-        return bool(self.connection.script("park", self._keys, order))
+        return bool(self.connection.script("defer", self._keys, order))
 
     @property
     def _air(self) -> str:

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.usage import cost_usd, microusd
 
 @dataclass(frozen=True, slots=True)
 class DailyCaps:
-    """The most in a day; money is micro-dollars. None: no cap. Fields are named as `books.lua`
+    """The most in a day; money is micro-dollars. None: no cap. Fields are named as `parts/budgets.lua`
     reads them.
     """
 
@@ -37,7 +37,7 @@ def caps_from(settings: Settings) -> DailyCaps:
 @dataclass(frozen=True, slots=True)
 class DaySpending:
     """Spending and cap of one day. A cap of 0 means no cap. The fields have the order of the answer
-    of `day.lua`.
+    of `daily_budget.lua`.
     """
 
     tokens: int
@@ -140,13 +140,13 @@ class DailyBudgets:
         ]
         return int(
             self._connection.script(
-                "caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]
+                "set_caps", [keys.CAPS], ["" if since_ms is None else since_ms, *given]
             )
         )
 
     def today(self, tenant: str) -> TodaysBudgets:
         """Return the budgets of today, in one round trip."""
-        left_ms, of_tenant, of_all = self._connection.script("day", [keys.CAPS], [tenant])
+        left_ms, of_tenant, of_all = self._connection.script("daily_budget", [keys.CAPS], [tenant])
         return TodaysBudgets(DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000)
 
     def spent_up(self, tenant: str) -> str | None:

@@ -108,7 +108,9 @@ class DeadLetters:
             KEEP_AT_MOST,
             self._keep_s,
         ]
-        answer = self._connection.script("unread", [keys.job(job_id), keys.DUE, keys.DEAD], order)
+        answer = self._connection.script(
+            "keep_unread", [keys.job(job_id), keys.DUE, keys.DEAD], order
+        )
         if answer == b"unknown":
             self._add(letter)
         return bool(answer in (b"unknown", b"dead"))
@@ -137,7 +139,9 @@ class DeadLetters:
         Raises:
             UserError: no job waits for the handoff any more.
         """
-        answer = self._connection.script("retry", [keys.job(job_id), keys.DUE], [handoff_id])
+        answer = self._connection.script(
+            "requeue_letter", [keys.job(job_id), keys.DUE], [handoff_id]
+        )
         if answer == b"unknown":
             raise UserError(
                 f"the store has no handoff {handoff_id} of {job_id}: no job needs it, so it can only be dropped"

@@ -16,7 +16,7 @@ heartbeat by Redis's clock. This time usually is the beginning of the evaluation
   without an end.
 - An evaluation is given up after `FROZEN_AFTER_LEASES` leases without a heartbeat. The watchdog
   ends a frozen process just after that. A frozen process and a killed process look the same. Time
-  in which Redis was unreachable does not count (`silence.lua`). The thread that renews leases sends
+  in which Redis was unreachable does not count (`parts/outage_grace.lua`). The thread that renews leases sends
   a heartbeat for an evaluation that takes longer than a third of a lease.
 - All evaluations that began before the first one was given up count as one failure. Otherwise a
   machine that is switched off would end its jobs. After `MAX_LOOKS` failures the job ends.
@@ -107,7 +107,7 @@ class EvaluationLease:
             self._say("end")
 
     def _say(self, *order: Any) -> Sequence[Any]:
-        answer: Sequence[Any] = self.connection.script("look", self._names, [self.name, *order])
+        answer: Sequence[Any] = self.connection.script("evaluate", self._names, [self.name, *order])
         return answer
 
     @property

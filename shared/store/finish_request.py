@@ -1,4 +1,4 @@
-"""The request that ends a handoff with a result, and the reply of `finishing.lua`."""
+"""The request that ends a handoff with a result, and the reply of `parts/results.lua`."""
 
 from __future__ import annotations
 

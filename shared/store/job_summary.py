@@ -67,7 +67,7 @@ _SHORT = ("tally", "plan_short", "failed_last", "dropped_last")
 
 @dataclass(frozen=True, slots=True)
 class HandoffTally:
-    """Numbers of a job's handoffs by state, as `tallying.lua` counts them."""
+    """Numbers of a job's handoffs by state, as `parts/handoff_tally.lua` counts them."""
 
     issued: int
     ok: int
@@ -136,7 +136,9 @@ class JobSummaries:
             UnknownJob: the job does not exist.
         """
         order = [TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_BOOKS, *_SHORT]
-        answer = self._connection.script("glance", [keys.job(job_id), keys.DUE, keys.JOBS], order)
+        answer = self._connection.script(
+            "job_summary", [keys.job(job_id), keys.DUE, keys.JOBS], order
+        )
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
         at_ms, submitted_ms, values, first, tail, running, parked, more, question = answer

@@ -176,7 +176,7 @@ class Jobs:
             place = f"({int(where.submitted_before * 1000)}"
         while place:
             order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
-            go_on, found = self._connection.script("list", [keys.JOBS], order)
+            go_on, found = self._connection.script("list_jobs", [keys.JOBS], order)
             place = go_on.decode()
             yield from (JobId(job_id.decode()) for job_id in found)
 
@@ -186,7 +186,7 @@ class Jobs:
         place = "+inf"
         while place and len(found) < most:
             order = [place, LOOK_AT, prefix]
-            go_on, names = self._connection.script("find", [keys.JOBS], order)
+            go_on, names = self._connection.script("find_jobs", [keys.JOBS], order)
             place = go_on.decode()
             found += [JobId(name.decode()) for name in names]
         return found[:most]
@@ -217,13 +217,13 @@ class Jobs:
         queue already or a process has claimed it.
         """
         order = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
-        return bool(self._connection.script("queue", [keys.job(job_id), keys.DUE], order))
+        return bool(self._connection.script("queue_role", [keys.job(job_id), keys.DUE], order))
 
     def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Note that the handoffs were sent to their queues, so that the sweep does not find them
         unless they are lost again.
         """
-        self._connection.script("sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
+        self._connection.script("mark_sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
 
     def sweep(self) -> SweepResult:
         """Return the jobs that need an evaluation now.
@@ -271,7 +271,7 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
     """Return the standing of a job from the fields of its hash.
 
     A job that waits for a person's answer has the status `waiting`, also while its other steps run.
-    `waits_for_person` in `scripts/prelude.lua` is the same rule for the filter of the list.
+    `waits_for_person` in `parts/prelude.lua` is the same rule for the filter of the list.
 
     Args:
         submitted_ms: score of the job in the list of jobs; 0 for a job that is in no list.

@@ -306,7 +306,7 @@ class Journal:
             look: id of the evaluation that ends with this call; empty if none.
         """
         due_ms = -1 if due_at is None else int(due_at * 1000)
-        self._connection.script("due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
+        self._connection.script("set_due", [keys.job(job_id), keys.DUE], [version, due_ms, look])
 
     def stumble(self, job_id: JobId, look: str = "") -> int:
         """Record a failed evaluation. The sweeper wakes the job again, with a growing delay.
@@ -315,7 +315,7 @@ class Journal:
         """
         return int(
             self._connection.script(
-                "stumble", [keys.job(job_id), keys.DUE], [STUMBLE_AT_MOST_MS, look]
+                "record_failure", [keys.job(job_id), keys.DUE], [STUMBLE_AT_MOST_MS, look]
             )
         )
 

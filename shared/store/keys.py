@@ -36,7 +36,7 @@ the place of its next message. `scripts/enqueue.lua` and `scripts/dequeue.lua` w
 """
 SILENCE = f"{PREFIX}silence"
 """hash: the last lease message to Redis, and the last period in which no process could reach Redis
-(Unix ms). `scripts/silence.lua` writes it.
+(Unix ms). `parts/outage_grace.lua` writes it.
 """
 PAUSED = f"{PREFIX}paused"
 """hash: role -> since when and why, until it is resumed."""
@@ -102,18 +102,18 @@ def document(digest: str) -> str:
 
 def pace(lane: str) -> str:
     """hash: capacity of a rate-limit bucket; `:line` and `:alive`, zsets: waiting claims.
-    `scripts/pacing.lua` writes them.
+    `parts/rate_limiter.lua` writes them.
     """
     return f"{PREFIX}pace:{lane}"
 
 
 LANES = f"{PREFIX}lanes"
-"""zset: lane -> Unix ms until which its hash is kept. `scripts/pacing.lua` writes it."""
+"""zset: lane -> Unix ms until which its hash is kept. `parts/rate_limiter.lua` writes it."""
 
 
 def day(number: int | str, tenant: str | None = None) -> str:
     """hash: usage of a day, counted from 1970 in UTC, of all jobs or of one tenant's jobs.
-    `scripts/books.lua` keeps it.
+    `parts/budgets.lua` keeps it.
     """
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 

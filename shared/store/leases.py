@@ -27,7 +27,7 @@ renewals fit into a lease.
 """
 RETRY_PER_LEASE = 1 / 12
 """Part of a lease after which a failed renewal is repeated. All leases are renewed within a third
-of a lease after Redis is back, which is less than the grace of `silence.lua`.
+of a lease after Redis is back, which is less than the grace of `parts/outage_grace.lua`.
 """
 log = log_of(__name__)
 
@@ -88,7 +88,7 @@ class Leases:
         frozen. A block that ends before the first renewal costs nothing.
 
         Args:
-            sign_of_life: keys and arguments of `look.lua`.
+            sign_of_life: keys and arguments of `evaluate.lua`.
         """
         with self._lock:
             self._shown[id(sign_of_life)] = (sign_of_life, time.monotonic())
@@ -155,7 +155,7 @@ class Leases:
         if not signs:
             return True
         try:
-            answers = self._connection.script_for_each("look", signs)
+            answers = self._connection.script_for_each("evaluate", signs)
         except StoreError as error:
             answers = [error]
         for why in (str(answer) for answer in answers if isinstance(answer, StoreError)):

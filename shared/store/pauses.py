@@ -46,7 +46,7 @@ class Pauses:
     def resume(self, role: str) -> int | None:
         """Resume a role. Return the number of released handoffs, or None if it was not paused."""
         held = int(
-            self._connection.script("resume", [keys.DUE, keys.PAUSED, keys.HELD + role], [role])
+            self._connection.script("unpause", [keys.DUE, keys.PAUSED, keys.HELD + role], [role])
         )
         return None if held < 0 else held
 

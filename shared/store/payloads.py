@@ -195,7 +195,9 @@ class PayloadStore:
         for start in range(0, len(digests), 1_000):
             part = digests[start : start + 1_000]
             found = self._connection.script(
-                "keep", [keys.document(digest) for digest in part], [1000 * self._stay_s(work_s)]
+                "extend_ttl",
+                [keys.document(digest) for digest in part],
+                [1000 * self._stay_s(work_s)],
             )
             missing.update(digest for digest, there in zip(part, found, strict=True) if not there)
         return missing

@@ -117,7 +117,7 @@ class FleetLoadReader:
             StoreUnavailable: Redis is unreachable.
         """
         at_ms, open_jobs, waiting_jobs, found = self._connection.script(
-            "at_work",
+            "running_handoffs",
             [keys.DUE, *(keys.WAITING + queue for queue in (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))],
             [MOST_AT_WORK],
         )

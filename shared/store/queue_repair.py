@@ -85,7 +85,9 @@ class QueueRepair:
         ]
         piece = [-passed - len(frames), -passed - 1]
         dropped = (
-            self._connection.script("orphans", [queue], [*piece, *chain.from_iterable(orphans)])
+            self._connection.script(
+                "drop_orphans", [queue], [*piece, *chain.from_iterable(orphans)]
+            )
             if orphans
             else 0
         )

@@ -1,7 +1,7 @@
 """The rate limiter of one claim's model calls: their share of a bucket's limits, and the provider's
 answers about these limits.
 
-All processes share a bucket (one model under one account) in Redis; `scripts/pacing.lua` has its
+All processes share a bucket (one model under one account) in Redis; `parts/rate_limiter.lua` has its
 rules. The script that reserves the budget of a call also admits the call. A bucket without limits
 costs no extra round trip, except for its first call.
 """
@@ -162,7 +162,7 @@ class RateLimiter:
             StoreUnavailable
         ):  # the call is paid for, and worth more than this: the next reply says it again
             self.connection.script(
-                "pace", [keys.pace(taken.lane)], [self.member, json.dumps(about | said)]
+                "report_limits", [keys.pace(taken.lane)], [self.member, json.dumps(about | said)]
             )
 
     @property

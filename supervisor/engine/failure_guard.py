@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_STUMBLES = 8
-"""Looks in a row at which our own code fails for a job; with `stumble.lua`'s pauses they take
+"""Looks in a row at which our own code fails for a job; with `record_failure.lua`'s pauses they take
 about four minutes.
 """
 MOST_CONFLICTS = 5

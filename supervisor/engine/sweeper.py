@@ -21,7 +21,7 @@ from handoff_queue.supervisor.client.dispatch import Dispatcher
 
 SWEEPS_PER_LEASE = 8
 """Least number of sweeps in a lease. A quarter of a lease without a sweep counts as an outage of
-Redis (`silence.lua`).
+Redis (`parts/outage_grace.lua`).
 """
 FORGET_EVERY = 600
 """Sweeps between two clean-ups of deleted jobs: their places in the list, and messages in unserved

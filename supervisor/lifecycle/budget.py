@@ -85,7 +85,7 @@ def closers(state: JobState) -> tuple[str, ...]:
 
 def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
     """Return the reserve that steps may not use: the fields `keep_turns`, `keep_tokens`, `keep_usd`
-    of the job's hash, which `books.lua` reads.
+    of the job's hash, which `parts/budgets.lua` reads.
 
     Args:
         foreseen: upper bound of a call of each of the `closers`.

@@ -24,7 +24,7 @@ from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
 
 PAGE = text_of("operations")
-PACING = (ROOT / "shared" / "store" / "lua" / "pacing.lua").read_text()
+PACING = (ROOT / "shared" / "store" / "lua" / "parts/rate_limiter.lua").read_text()
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 WORDS = {3: "three", 5: "five"}
 

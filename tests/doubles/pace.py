@@ -1,7 +1,7 @@
 """`MemoryPace`: the pace that the processes of a fleet share for one lane, in memory. It holds
 callers back, lets one caller go ahead, and counts requests.
 
-It has no token buckets and no line: those are in `shared/store/lua/pacing.lua`. With `MemoryTurns`
+It has no token buckets and no line: those are in `shared/store/lua/parts/rate_limiter.lua`. With `MemoryTurns`
 it passes tests/contracts/test_pace.py.
 """
 

@@ -25,11 +25,11 @@ RECOVERY_S = LEASE_S + 5
 POINTS = {
     "before its wake-up leaves": "publish.supervisor.before",
     "when its wake-up has left": "publish.supervisor.after",
-    "before it has looked": "script.due.before",
-    "when it has looked": "script.due.after",
+    "before it has looked": "script.set_due.before",
+    "when it has looked": "script.set_due.after",
     "before the message leaves": "publish.group.before",
     "when the message has left": "publish.group.after",
-    "when it has said so": "script.sent.after",
+    "when it has said so": "script.mark_sent.after",
     "before it acknowledges the wake-up": "ack.before",
 }
 

@@ -164,7 +164,7 @@ def test_a_file_that_is_not_there_or_no_table_is_refused(tmp_path: Path) -> None
     ("statement", "columns", "table", "said"),
     [
         ("SELECT 1", None, None, "is a SQLite file: name its table"),
-        ("SELECT 1", None, "nope", "'nope' is no plain table"),
+        ("SELECT 1", None, "nope", "'nope' is not a plain table"),
         (
             "SELECT 1",
             {"value": "nope"},
@@ -179,12 +179,12 @@ def test_a_file_that_is_not_there_or_no_table_is_refused(tmp_path: Path) -> None
         ),
         ("SELECT 1", None, 'facts" --', "is no name"),
         ("SELECT 1", {"value": "x FROM facts; DROP TABLE facts"}, "facts", "is no name"),
-        ("CREATE VIEW seen AS SELECT * FROM facts", None, "seen", "'seen' is no plain table"),
+        ("CREATE VIEW seen AS SELECT * FROM facts", None, "seen", "'seen' is not a plain table"),
         (
             "CREATE VIEW long AS WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x FROM n) SELECT x AS subject FROM n",
             None,
             "long",
-            "'long' is no plain table",
+            "'long' is not a plain table",
         ),
         (
             "ALTER TABLE facts ADD COLUMN made AS (hex(value))",
@@ -196,9 +196,9 @@ def test_a_file_that_is_not_there_or_no_table_is_refused(tmp_path: Path) -> None
             "CREATE VIRTUAL TABLE made USING fts5(subject, attribute, value)",
             None,
             "made",
-            "'made' is no plain table",
+            "'made' is not a plain table",
         ),
-        ("UPDATE facts SET value = x'00'", None, "facts", "column 'value' holds what is no text"),
+        ("UPDATE facts SET value = x'00'", None, "facts", "column 'value' holds a lone surrogate"),
     ],
 )
 def test_a_sqlite_file_gives_columns_of_one_plain_table_and_nothing_else(

@@ -205,7 +205,7 @@ def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_an
         "prev_synthesizer"
     }
     request = shell.store.payloads.get(second, [begun.request.digest])[begun.request.digest]
-    assert f"It lacked: {failed} (" in request
+    assert f"Its gaps: {failed} (" in request
     assert first != second
 
 

@@ -1,3 +1,3 @@
--- Finish a handoff: see `finishing.lua`.
+-- Finish a handoff: see `parts/results.lua`.
 -- KEYS job, due.  ARGV: its arguments
 return finish(KEYS[1], KEYS[2], ARGV)

@@ -16,17 +16,17 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 PARTS = (
-    "prelude",
-    "books",
-    "pausing",
-    "pacing",
-    "letting",
-    "silence",
-    "looking",
-    "claiming",
-    "tallying",
-    "finishing",
-    "dequeuing",
+    "parts/prelude",
+    "parts/budgets",
+    "parts/pauses",
+    "parts/rate_limiter",
+    "parts/admission",
+    "parts/outage_grace",
+    "parts/evaluation_notes",
+    "parts/claims",
+    "parts/handoff_tally",
+    "parts/results",
+    "parts/fair_queue",
 )
 """Shared parts, in the order in which they depend on one another. Each holds definitions only;
 their inner lines are indented.

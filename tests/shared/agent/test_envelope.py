@@ -94,18 +94,18 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (envelope(claims=[a_claim("written in Go")]), "does not stand in"),
+        (envelope(claims=[a_claim("written in Go")]), "this quote is not in"),
         (envelope(claims=[a_claim("x", source="nowhere.md")]), "there is no source"),
         (envelope("Rust [c7]."), "points to no claim"),
-        (envelope(needs="the prices"), "what is wrong or missing: the prices"),
-        (envelope(problem="I saw no price."), "what is wrong or missing: I saw no price."),
+        (envelope(needs="the prices"), "names a fault or a gap: the prices"),
+        (envelope(problem="I saw no price."), "names a fault or a gap: I saw no price."),
         (
             envelope(claims=[a_claim("Rust", claim_id="c1"), a_claim("Rust", claim_id="c1")]),
             "taken twice",
         ),
         (envelope(""), "the work itself"),
         (envelope("Task completed successfully."), "the work itself"),
-        (envelope(status="needs_input"), "what is missing"),
+        (envelope(status="needs_input"), "name the missing information"),
         (envelope(None, status="failed"), "say why"),
         (envelope(status="great"), "status"),
         ({"answer": 1}, 'without "output"'),
@@ -325,7 +325,7 @@ def test_parts_that_are_none_cost_no_turn(strange: object) -> None:
 def test_a_partial_result_has_to_say_what_is_missing() -> None:
     silent = {**envelope(), "status": "partial"}
 
-    with pytest.raises(InvalidAnswer, match='must say in "problem" what is missing'):
+    with pytest.raises(InvalidAnswer, match="must name the missing part"):
         read(silent)
 
     assert read({**silent, "problem": "no prices"}).error == "no prices"

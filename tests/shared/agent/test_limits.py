@@ -121,7 +121,7 @@ def test_an_unproven_quote_on_the_last_turn_is_dropped_with_a_note() -> None:
     result = running(answers(claims=wrong), handoff=limited(max_turns=1)).go()
     assert result.status is ResultStatus.PARTIAL, "it was all that stood behind the answer"
     assert result.claims[0].sources == ()
-    assert "does not stand in" in result.notes[0]
+    assert "this quote is not in" in result.notes[0]
 
 
 def test_the_token_limit_makes_the_turn_the_last_one_before_it_is_too_late() -> None:

@@ -121,7 +121,7 @@ def test_its_letter_is_there_though_whoever_found_it_unreadable_could_do_nothing
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, text = a_future_handoff(store)
-    (tmp_path / "script.unread.after").write_text("drop")
+    (tmp_path / "script.keep_unread.after").write_text("drop")
     monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
     failpoints.folder.cache_clear()
 

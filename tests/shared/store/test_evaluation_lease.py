@@ -236,7 +236,7 @@ def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(store: Store, job_
     look.begin()
     look.interrupted()
 
-    store.connection.script("look", *look.sign_of_life)
+    store.connection.script("evaluate", *look.sign_of_life)
 
     assert looks_noted(store, job_id) == 0
 
@@ -247,7 +247,7 @@ def test_one_that_lives_is_none_of_those_that_froze_before_it(store: Store, job_
     first = redis.hget(keys.job(job_id), "looks").decode().partition(":")[0]
 
     store.connection.script(
-        "look", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]
+        "evaluate", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]
     )
 
     with pytest.raises(TooManyEvaluators):  # there is one, and the job is not given up

@@ -177,7 +177,7 @@ def test_what_stands_elsewhere_by_now_stays(shell: Shell) -> None:
 
     assert (
         shell.store.connection.script(
-            "orphans", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]
+            "drop_orphans", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]
         )
         == 1
     )

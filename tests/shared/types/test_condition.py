@@ -101,7 +101,7 @@ def test_a_condition_that_is_not_met(text: str) -> None:
         ("triage.output.category.x == 1", "triage.output.category is \"refund\", which has no 'x'"),
         ("triage.output.category > 5", "neither is the greater"),
         ("triage.output.note > 5", "triage.output.note is null"),
-        ("triage.output.tags == 1", "compare a field of it, or its len()"),
+        ("triage.output.tags == 1", "compare one of its fields, or its len()"),
         ("triage.output.tags[7] == 1", "triage.output.tags has 2 items, and none at 7"),
         ("len(triage.output.amount) == 1", "triage.output.amount is 120.5, which has no length"),
         ("1 in triage.output.category", "triage.output.category is a text"),

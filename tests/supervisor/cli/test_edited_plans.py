@@ -50,7 +50,7 @@ def test_a_join_that_is_none_is_refused_with_file_and_line_in_the_words_of_a_wor
 
     with pytest.raises(
         UserError,
-        match=r"plan\.yaml:3: .*join: enough must be a number of results, such as 3, or a part of them",
+        match=r"plan\.yaml:3: .*join: enough must be a number of results, such as 3, or a percentage",
     ):
         with_plan(tmp_path / "plan.yaml", never)
 

@@ -46,7 +46,7 @@ def read(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
         ({**GOOD, "id": "b", "gates": {"required": ["("]}}, "not one of RE2's"),
         (
             {**GOOD, "id": "b", "gates": {"fact_checker": "legal"}},
-            "a fact-checker looks at an answer while its job runs",
+            "a fact-checker checks an answer while its job runs",
         ),
         ({**GOOD, "id": "b", "rubric": {}}, r"has 1 to 12 criteria, not 0"),
         ({**GOOD, "id": "b", "rubric": {"Tone": "It is."}}, "criteria.0.name"),

@@ -245,7 +245,7 @@ def test_or_stops_and_what_was_not_approved_does_not_leave() -> None:
     life.now += 60
 
     assert life.goes_on() == [
-        EndJob(JobStatus.CANCELLED, "nobody has approved the answer within 60 s")
+        EndJob(JobStatus.CANCELLED, "the answer was not approved within 60 s")
     ]
     assert life.state.is_withheld
 
@@ -261,7 +261,7 @@ def test_or_its_user_is_reminded_each_time_after_twice_as_long_and_it_waits_on()
 
     assert reminded[:4] == [60, 180, 420, 900]
     assert len(life.events(ApprovalReminded)) == len(reminded) < 20
-    assert life.events(JobEnded)[0].reason == f"nobody has approved the plan within {MOST_WAIT_S} s"
+    assert life.events(JobEnded)[0].reason == f"the plan was not approved within {MOST_WAIT_S} s"
 
 
 def test_who_is_dear_is_asked_about_when_the_cost_has_passed_what_was_said() -> None:

@@ -368,7 +368,7 @@ def test_a_person_who_is_asked_about_a_step_that_acted_names_it_to_have_it_done_
 
     (asked,) = life.events(ApprovalAsked)
     assert asked.what is ApprovalOf.FAILURE
-    assert asked.why.endswith("send may have acted already: name it to have it done again")
+    assert asked.why.endswith("send may have acted already: name the step to run it again")
     life.rejects("Try again.", "send")
     life.goes_on()
     assert attempts_at_send(life) == 2

@@ -50,7 +50,7 @@ def vetoes(text: str, **gates: Any) -> tuple[str, ...]:
             {"numbers": (16_000.0,)},
             "Up to 16,000 of them.",
             "Up to 1,600.",
-            "The number 16,000 does not stand",
+            "The number 16,000 is missing",
         ),
         ({"cited": True}, None, "It is so.", "no sources"),
     ],

@@ -35,7 +35,9 @@ def test_a_step_in_need_waits_for_its_helper_and_goes_on_with_its_result() -> No
 
     done(life, "h")
     assert life.handoffs["a.2"].depends_on == ("h",)
-    assert life.handoffs["a.2"].feedback[0].text.startswith("Step h was asked for what you need")
+    assert (
+        life.handoffs["a.2"].feedback[0].text.startswith("Step h was added to answer your question")
+    )
     assert life.out == {"a"}
 
 

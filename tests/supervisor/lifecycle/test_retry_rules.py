@@ -158,7 +158,7 @@ def test_a_job_that_is_ok_is_not_paid_for_again_but_for_a_part_that_is_named() -
     for limits in (NewLimits(), NewLimits(max_turns=24)):
         with pytest.raises(
             UserError,
-            match=r"is ok, all of it: --from STEP does a part of it again \(its steps are a, b\)",
+            match=r"is complete: --from STEP runs a part again \(its steps are a, b\)",
         ):
             retry_of(life.state, USED, None, limits)
     assert retry_of(life.state, USED, "b", NewLimits()).from_step == StepId("b")

@@ -294,11 +294,9 @@ TWICE = answer(
 )
 
 
-def test_the_same_step_twice_is_told_once_and_then_stands_for_who_insists_may_want_it_twice() -> (
-    None
-):
+def test_a_repeated_step_is_refused_once_and_accepted_on_the_next_try() -> None:
     with pytest.raises(
-        InvalidAnswer, match=r"^step b asks for the same as a\. Leave out what is there twice"
+        InvalidAnswer, match=r"^step b asks for the same as a\. Leave out repeated steps"
     ):
         READING.read(TWICE, last_try=False)
     accepted = READING.read(TWICE, last_try=True)

@@ -423,4 +423,4 @@ def test_a_folder_that_cannot_say_which_one_is_meant_is_refused(tmp_path: Path) 
 def test_no_step_is_handed_to_a_name_of_the_systems_own(tmp_path: Path, name: str) -> None:
     said = refusal(written(tmp_path, f"id: a, specialist: {name}, task: Write"))
 
-    assert f"step 'a': {name} is the system's own name" in said
+    assert f"step 'a': {name} is a reserved name" in said

@@ -167,7 +167,7 @@ def with_parameters_only(kind: str) -> str:
         (with_half_a_character, "half of a character"),
         (with_a_schema_that_is_none, "is not a JSON Schema"),
         (with_too_much_to_say, "at most 30,000 are sent with each turn"),
-        (with_parameters_only, "say what it does"),
+        (with_parameters_only, "describe the tool, too"),
     ],
 )
 def test_what_the_provider_would_refuse_in_each_request_is_refused_at_load(

@@ -119,10 +119,10 @@ def test_a_replica(store: Store, admin: redis.Redis) -> None:
         a_job(store)
 
 
-def test_a_command_that_is_refused_is_a_defect_of_ours(store: Store) -> None:
+def test_a_refused_command_is_an_internal_error(store: Store) -> None:
     store.connection.redis.set("handoff:due", "not a sorted set", ex=5)
 
-    with pytest.raises(StoreError, match="did not do what was asked"):
+    with pytest.raises(StoreError, match="Redis refused the command"):
         store.jobs.sweep()
 
 
@@ -134,7 +134,7 @@ def test_scripts_are_loaded_again_after_the_server_forgot_them(store: Store) -> 
 
 
 @pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE"])
-def test_what_passes_by_itself_is_no_defect_of_ours(store: Store, code: str) -> None:
+def test_a_passing_condition_is_no_internal_error(store: Store, code: str) -> None:
     with pytest.raises(StoreUnavailable, match="just now"), in_our_words():
         store.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)
 
@@ -149,7 +149,7 @@ def test_what_passes_by_itself_is_no_defect_of_ours(store: Store, code: str) -> 
     ],
 )
 def test_a_redis_that_asks_for_a_certificate_is_told_from_one_without_tls(openssl: str) -> None:
-    with pytest.raises(StoreUnavailable, match="wants a certificate of ours"), in_our_words():
+    with pytest.raises(StoreUnavailable, match="requires a client certificate"), in_our_words():
         raise redis.ConnectionError(
             f"Error while reading from h:1 : (1, '[SSL: {openssl}] no (_ssl.c:2580)')"
         )

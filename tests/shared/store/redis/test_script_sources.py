@@ -73,4 +73,4 @@ def test_what_a_script_uses_of_the_parts_is_defined_once_and_before_it_is_used(n
 
 def test_a_script_brings_along_only_what_it_uses() -> None:
     assert "local function settle(" in source_of("finish")
-    assert "local function settle(" not in source_of("look")
+    assert "local function settle(" not in source_of("evaluate")
