@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+"""A block of code. In a list its lines begin with the spaces of its fence."""
 
 
 def text_of(name: str) -> str:
@@ -18,8 +19,12 @@ def text_of(name: str) -> str:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The code blocks of a language, in order."""
-    return [body for found, body in _FENCED.findall(text) if found == language]
+    """Return the code blocks of a language, in order, without the indentation of their fence."""
+    return [
+        re.sub(rf"^{indent}", "", body, flags=re.MULTILINE)
+        for indent, found, body in _FENCED.findall(text)
+        if found == language
+    ]
 
 
 def sections(text: str) -> dict[str, str]:

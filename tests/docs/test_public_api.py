@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import handoff_queue
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, blocks
 
-SAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IMPORT = re.compile(r"^\s*(?:from|import) handoff_queue(\S*)", re.MULTILINE)
 PLACE = re.compile(r"handoff_queue\.(?:shared|supervisor|workers|chaos)\.[a-z_.]*")
 APPS = {"handoff_queue.supervisor.app", "handoff_queue.workers.app"}
@@ -42,7 +41,7 @@ def test_the_import_of_the_package_loads_none_of_its_modules() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_sample_imports_from_the_package_and_from_no_module_of_it(page: Path) -> None:
-    samples = "".join(SAMPLE.findall(page.read_text()))
+    samples = "".join(blocks(page.read_text(), "python"))
 
     assert not [place for place in IMPORT.findall(samples) if place]
 

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import inspect
 import re
-import socket
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx2
 import pytest
-import uvicorn
 
 from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
-from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types import errors
 from handoff_queue.shared.types.events import Event
-from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.journal_follower import FOLLOW_S
 from handoff_queue.supervisor.engine import notifications
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from tests.docs.pages import blocks, coded, rows, sections, text_of
-from tests.doubles.jobs import a_job
-from tests.waiting import wait_until
 
 SECTIONS = sections(text_of("python"))
 SECRET = "a-secret-of-this-test"
-FOLLOWERS = 200
 
 
 def defined_by(heading: str) -> dict[str, Any]:
@@ -46,94 +35,6 @@ def defined_by(heading: str) -> dict[str, Any]:
 
 def listed(heading: str, column: int = 0) -> list[str]:
     return [coded(row[column]) for row in rows(SECTIONS[heading])]
-
-
-@pytest.fixture
-def backend(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[dict[str, Any]]:
-    """The web backend of the page, as a real server on loopback; `url` is its address."""
-    monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.md").write_text("Order A-1042 was shipped.")
-    names = defined_by("From a web backend")
-    with serving(names["app"]) as url:
-        yield names | {"url": url}
-
-
-@contextmanager
-def serving(app: Any) -> Iterator[str]:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(1_000)
-        port = listening.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        wait_until(lambda: server.started, what="the web server")
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
-@pytest.mark.slow
-def test_a_backend_submits_a_job_once_and_answers_for_it(backend: dict[str, Any]) -> None:
-    order = {"question": "Where is order A-1042?", "user": "u1", "order": "form-7"}
-    with httpx2.Client(base_url=backend["url"]) as http:
-        job_id = http.post("/jobs", params=order).json()["job_id"]
-        again = http.post("/jobs", params=order).json()["job_id"]
-        state = http.get(f"/jobs/{job_id}").json()
-        unknown = http.get("/jobs/j-000000000000/events")
-        not_waiting = http.post(f"/jobs/{job_id}/approve")
-
-    assert again == job_id
-    assert state == {"status": "queued", "answer": None}
-    assert (unknown.status_code, not_waiting.status_code) == (404, 400)
-
-
-@pytest.mark.slow
-def test_200_followers_of_quiet_jobs_do_not_hold_up_the_backend(
-    backend: dict[str, Any], store: Store
-) -> None:
-    job_ids = [a_job(store) for _ in range(FOLLOWERS)]
-    threads_before = threading.active_count()
-
-    statuses, threads, streams = asyncio.run(_followed(backend["url"], job_ids))
-
-    assert statuses == [200] * len(job_ids)
-    assert (
-        threads - threads_before < 40
-    )  # the pools of the client and of asyncio, whatever the followers
-    assert all(b"event: job_submitted" in text for text in streams)
-    assert all(b"event: cancel_requested" in text for text in streams)
-
-
-async def _followed(url: str, job_ids: Sequence[JobId]) -> tuple[list[int], int, Sequence[bytes]]:
-    """Follow each job over a connection of its own, and cancel all of them meanwhile."""
-    followers = [await _stream(url, job_id) for job_id in job_ids]
-    for reader, _ in followers:
-        await reader.readuntil(b"event: job_submitted")
-    threads = threading.active_count()
-    async with httpx2.AsyncClient(base_url=url) as http:
-        statuses = [(await http.post(f"/jobs/{job_id}/cancel")).status_code for job_id in job_ids]
-    streams = [
-        b"event: job_submitted" + await reader.readuntil(b"event: cancel_requested")
-        for reader, _ in followers
-    ]
-    for _, writer in followers:
-        writer.close()
-    return statuses, threads, streams
-
-
-async def _stream(url: str, job_id: JobId) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, _, port = url.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET /jobs/{job_id}/events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-    await writer.drain()
-    return reader, writer
 
 
 def test_a_script_submits_a_job_and_waits_for_its_answer(

@@ -1,4 +1,6 @@
-"""The specialist of docs/how-to/add-a-specialist.md is one, and the page's tables are those of the code."""
+"""The specialist of docs/how-to/add-a-specialist.md loads, and the tables of
+docs/reference/specialist-files.md are those of the code.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
 from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
 from tests.docs.test_tools import OWN_TOOLS
 
-PAGE = text_of("how-to/add-a-specialist")
-SECTIONS = sections(PAGE)
+GUIDE = sections(text_of("how-to/add-a-specialist"))
+SECTIONS = sections(text_of("reference/specialist-files"))
 
 
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
-    (text,) = blocks(SECTIONS["A complete one"], "markdown")
+    (text,) = blocks(GUIDE["Write the file"], "markdown")
     path = tmp_path / "orders.md"
     path.write_text(text)
     return path
@@ -82,5 +84,5 @@ def test_every_rule_of_the_lint_is_there_with_its_figures() -> None:
 
 
 def test_every_built_in_specialist_and_every_status_is_listed() -> None:
-    assert sorted(column("Overriding one")) == sorted(load_specialists(BUILT_IN))
-    assert set(column("Claims and citations")) == {status.value for status in ResultStatus}
+    assert sorted(column("Built-in specialists")) == sorted(load_specialists(BUILT_IN))
+    assert set(column("Results")) == {status.value for status in ResultStatus}

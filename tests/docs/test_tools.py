@@ -1,5 +1,5 @@
-"""The tools of docs/how-to/add-a-tool.md load, do what the page says of them, and its limits are those of
-the code.
+"""The tools of docs/how-to/add-a-tool.md load and do what the page says, and the limits in
+docs/reference/tools.md are those of the code.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
 from tests.docs.pages import ROOT, blocks, coded, rows, sections, text_of
 from tests.workers.tools.contexts import Desk
 
-PAGE = text_of("how-to/add-a-tool")
-SECTIONS = sections(PAGE)
+GUIDE = sections(text_of("how-to/add-a-tool"))
+SECTIONS = sections(text_of("reference/tools"))
 OWN_TOOLS = {"order_status", "remind_warehouse"}
-"""Of the page's example."""
+"""The tools of the example."""
 
 
 @pytest.fixture
 def tools(tmp_path: Path) -> dict[str, Tool]:
-    (text,) = blocks(SECTIONS["Your own"], "python")
+    (text,) = blocks(GUIDE["Write the function"], "python")
     (tmp_path / "shop.py").write_text(text)
     return {tool.name: tool for tool in load_tools(tmp_path)}
 
@@ -63,7 +63,7 @@ def test_the_readme_shows_a_tool(tmp_path: Path) -> None:
 
 
 def test_every_built_in_tool_is_listed_with_its_limits() -> None:
-    limits = {coded(row[0]): row[2] for row in rows(SECTIONS["Built-in"])}
+    limits = {coded(row[0]): row[2] for row in rows(SECTIONS["Built-in tools"])}
 
     assert set(limits) == set(BUILT_IN)
     assert f"at most {search_documents.MOST_HITS}" in limits["search_documents"]
@@ -79,13 +79,15 @@ def test_every_built_in_tool_is_listed_with_its_limits() -> None:
 
 
 def test_the_figures_of_the_text_are_those_of_the_code() -> None:
-    assert f"{tool_calls.MOST_RESULT_CHARS:,} characters" in SECTIONS["Your own"]
-    assert f"`{ENTRY_POINT_GROUP}`" in SECTIONS["Your own"]
+    files, documents = (" ".join(SECTIONS[name].split()) for name in ("Tool files", "Documents"))
+
+    assert f"{tool_calls.MOST_RESULT_CHARS:,} characters" in files
+    assert f"`{ENTRY_POINT_GROUP}`" in files
     for figure in (
         f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {marks.LONGEST_TIMEOUT_S:,.0f}",
         f"When {tool_threads.MOST_LEFT_BEHIND} calls of a tool hang",
         f"{tool_threads.MOST_AT_ONCE} at a time. The first {tool_calls.MOST_CALLS} are run",
     ):
-        assert figure in SECTIONS["Your own"]
-    assert f"{elsewhere.TIMEOUT_S} seconds a file" in SECTIONS["Built-in"]
-    assert f"{elsewhere.MEMORY_BYTES >> 30} GB" in SECTIONS["Built-in"]
+        assert figure in files
+    assert f"{elsewhere.TIMEOUT_S} seconds a file" in documents
+    assert f"{elsewhere.MEMORY_BYTES >> 30} GB" in documents

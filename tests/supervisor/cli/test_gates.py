@@ -4,7 +4,6 @@ is none.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,9 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.supervisor.cli.request_options import gates_of
 from handoff_queue.supervisor.gates.fields_file import MOST_BYTES
 from handoff_queue.supervisor.gates.gates_file import GateSet
+from tests.docs.pages import blocks, text_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "gates.md"
+PAGE = text_of("how-to/gates")
 
 
 def read(tmp_path: Path, text: str) -> GateSet | None:
@@ -24,7 +24,7 @@ def read(tmp_path: Path, text: str) -> GateSet | None:
 
 
 def test_the_gates_of_the_page_are_gates(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (example,) = blocks(PAGE, "yaml")
     (tmp_path / "prices.csv").write_text("product,property,figure\nPro,price,10 USD\n")
     found = read(tmp_path, example)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,9 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.review import MOST_CRITERIA, Rubric
 from handoff_queue.supervisor.cli.request_options import rubric_of
+from tests.docs.pages import blocks, text_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "evaluation.md"
+PAGE = text_of("how-to/evaluation")
 
 
 def read(tmp_path: Path, text: str) -> Rubric | None:
@@ -20,7 +20,7 @@ def read(tmp_path: Path, text: str) -> Rubric | None:
 
 
 def test_the_rubric_of_the_page_is_one(tmp_path: Path) -> None:
-    example = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    example = blocks(PAGE, "yaml")[0]
     rubric = read(tmp_path, example)
 
     assert rubric is not None
