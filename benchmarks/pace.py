@@ -23,7 +23,7 @@ from handoff_queue.chaos.messages_server import (
 )
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
-from tests.doubles.rate_limits import Bucket, RateLimited
+from tests.doubles.rate_limited_model import Bucket, RateLimited
 from tests.running_system import SUPERVISOR, over, running_system
 
 STEPS = 20

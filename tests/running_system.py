@@ -15,7 +15,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.supervisor.client import client
-from tests import warm
+from tests import forked_processes
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
@@ -74,7 +74,7 @@ def running_system(
     `is_cold`: start every process from nothing, as a Celery user does. By default, processes are
     forked from a process that has already imported everything.
     """
-    with Processes(folder, None if is_cold else warm.nursery()) as processes:
+    with Processes(folder, None if is_cold else forked_processes.nursery()) as processes:
         url = PrivateRedis(processes, folder, append_only=append_only).start()
         with system_on(url, processes, folder, workers, settings) as system:
             yield system

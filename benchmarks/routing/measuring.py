@@ -32,7 +32,7 @@ from handoff_queue.supervisor.roles.instructions import read_role
 from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_of_route_schema
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.handoffs import JOB, a_tool_context
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 OWN_TOOLS = ("search_documents", "read_document")
 """Tools of the user's own specialists."""
@@ -147,7 +147,7 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
     agent = Agent(
         handoff, spec, opening_of(handoff, spec, LoadedPayloads(), answer_rules=""), equipment
     )
-    return agent.run(MemoryTurns(), handoff.limits.deadline)
+    return agent.run(MemoryCheckpoints(), handoff.limits.deadline)
 
 
 def _labelled(line: Mapping[str, Any]) -> Labelled:

@@ -1,6 +1,7 @@
 """The port from the agent loop to the store: the checkpoints of one claimed handoff.
-`shared.store.claim.Claim` implements it, and `tests.doubles.turns.MemoryTurns` does so for unit
-tests; both pass tests/contracts/test_turns.py.
+
+`shared.store.claim.Claim` implements it. Unit tests use
+`tests.doubles.memory_checkpoints.MemoryCheckpoints`. Both pass tests/contracts/test_checkpoints.py.
 """
 
 from __future__ import annotations

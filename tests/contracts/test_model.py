@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, says
 from handoff_queue.shared.types.errors import Cancelled
 from handoff_queue.shared.types.model import Model, ModelCall, Pulse
-from tests.doubles.model import ScriptedModel, one_by_one
+from tests.doubles.scripted_model import ScriptedModel, one_by_one
 from tests.doubles.served_model import model_at
 
 Maker = Callable[[Reply], AbstractContextManager[Model]]

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.client.dispatch import SHOWN_CHARS
 from tests.docs.pages import sections, text_of
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
-from tests.doubles.sweeps import QUEUE
+from tests.doubles.sweep_states import QUEUE
 
 SECTIONS = sections(text_of("security"))
 PASSWORD = "of-this-test"

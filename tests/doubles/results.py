@@ -1,4 +1,4 @@
-"""What handoffs of a life made up are, and come to."""
+"""Results of simulated handoffs."""
 
 from __future__ import annotations
 

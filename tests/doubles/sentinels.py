@@ -21,7 +21,7 @@ import redis
 
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import find_server, version_of
-from tests.doubles.tls_door import ADDRESS, INSIDE, a_certificate
+from tests.doubles.tls_proxy import ADDRESS, INSIDE, a_certificate
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ def _open_doors(
     """
     certificate, key = a_certificate(folder, "redis", f"IP:{ADDRESS}")
     pairs = [f"{doors[name]}:{port}" for name, port in ports.items()]
-    command = [sys.executable, "-m", "tests.doubles.tls_door", str(certificate), str(key), *pairs]
+    command = [sys.executable, "-m", "tests.doubles.tls_proxy", str(certificate), str(key), *pairs]
 
     def are_open() -> bool:
         with socket.socket() as probe:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handoff_queue.shared.local.fork_server import ForkedProcess
-from tests import warm
+from tests import forked_processes
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ class Handoff:
     def run(
         self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        start = warm.run_cold if self.is_cold else warm.run
+        start = forked_processes.run_cold if self.is_cold else forked_processes.run
         return start(
             self.command(*arguments), self.environment(**environment), self.folder, stdin, timeout_s
         )
@@ -47,7 +47,7 @@ class Handoff:
         """The command while it runs; its output goes to the files `out` and `err`. Killed at
         the end, if it still runs.
         """
-        start = warm.start_cold if self.is_cold else warm.start
+        start = forked_processes.start_cold if self.is_cold else forked_processes.start
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
             process = start(
                 self.command(*arguments),

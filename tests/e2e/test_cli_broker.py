@@ -23,7 +23,7 @@ from handoff_queue.shared.store.store import open_store
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client import client
-from tests.doubles.redis_trouble import silent_redis
+from tests.doubles.redis_faults import silent_redis
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, Handoff, said
 from tests.e2e.test_approvals import read_until
 

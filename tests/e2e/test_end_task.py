@@ -19,7 +19,7 @@ from handoff_queue.shared.local.processes import ChildSpec
 from handoff_queue.shared.types.events import EndTaskTried
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Request
-from tests.doubles.gate import Gate
+from tests.doubles.delayed_proxy import DelayedProxy
 from tests.e2e.a_host_with_a_task import CALLS, notify
 from tests.running_system import EVERYONE, SUPERVISOR, RunningSystem, running_system
 from tests.waiting import wait_until
@@ -91,8 +91,8 @@ def test_a_supervisor_that_is_killed_while_it_sends_sends_again_and_the_task_has
     redis_url: str, tmp_path: Path
 ) -> None:
     address = urlsplit(redis_url)
-    with Gate() as gate, redis.Redis.from_url(redis_url) as host:
-        broker = redis_url.replace(f":{address.port}", f":{gate.port}")
+    with DelayedProxy() as proxy, redis.Redis.from_url(redis_url) as host:
+        broker = redis_url.replace(f":{address.port}", f":{proxy.port}")
         with a_system(tmp_path, broker, redis_url) as system:
             job_id = submitted(system, notify.s())
             wait_until(lambda: tries(system, job_id), what="the first try")
@@ -102,7 +102,7 @@ def test_a_supervisor_that_is_killed_while_it_sends_sends_again_and_the_task_has
                 lambda: system.processes.pids().get("supervisor") not in (None, killed),
                 what="another supervisor",
             )
-            gate.open(address.hostname or "", address.port or 0)
+            proxy.open(address.hostname or "", address.port or 0)
             wait_until(lambda: calls(host), timeout_s=AGAIN_S, what="the host's task")
             wait_until(lambda: tries(system, job_id)[-1].delivered, what="the note")
 

@@ -18,7 +18,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.evaluation.answer_judge import DUEL_JOB
 from tests.e2e.commands import BAD_INPUT, ROOT, Handoff, interrupt, said
-from tests.e2e.measured import SINGLE, TEAM, Measured
+from tests.e2e.scripted_comparison import SINGLE, TEAM, Measured
 from tests.running_system import RunningSystem, over, running_system
 from tests.waiting import wait_until
 

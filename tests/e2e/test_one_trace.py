@@ -21,7 +21,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.submit import FLUSH_S
-from tests.doubles.collector import Collector, Told
+from tests.doubles.otel_collector import Collector, Told
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.e2e.fleets import CANARY
 from tests.running_system import DOCUMENTS, ROOT, SUPERVISOR, over, running_system

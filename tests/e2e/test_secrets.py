@@ -17,10 +17,10 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.client import Request
 from tests.docs.pages import rows, sections, spans, text_of
-from tests.doubles.hook_server import HookServer
+from tests.doubles.webhook_server import HookServer
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.e2e.fleets import CANARY, WEBHOOK_SECRET
-from tests.e2e.parrot import SECRET, Parrot
+from tests.e2e.secret_repeating_model import SECRET, Parrot
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

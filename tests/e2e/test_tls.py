@@ -19,7 +19,7 @@ from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.client.client import Request
-from tests.doubles.tls_door import HOST, a_certificate
+from tests.doubles.tls_proxy import HOST, a_certificate
 from tests.running_system import DOCUMENTS, ROOT, system_on
 
 pytestmark = [
@@ -51,7 +51,7 @@ def url_with(processes: Processes, folder: Path) -> UrlWith:
     command = [
         sys.executable,
         "-m",
-        "tests.doubles.tls_door",
+        "tests.doubles.tls_proxy",
         str(certificate),
         str(key),
         f"{port}:{redis.access.port}",

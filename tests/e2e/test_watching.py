@@ -17,7 +17,7 @@ import pytest
 
 from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.types.ids import JobId
-from tests.doubles.redis_trouble import kill_redis
+from tests.doubles.redis_faults import kill_redis
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet, Held, Script
 from tests.e2e.test_approvals import read_until

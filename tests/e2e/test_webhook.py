@@ -14,7 +14,7 @@ from handoff_queue.supervisor.engine.notifications import (
     signature,
 )
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
-from tests.doubles.hook_server import HookServer
+from tests.doubles.webhook_server import HookServer
 from tests.e2e.fleet import Fleet
 from tests.e2e.fleets import WEBHOOK_SECRET
 from tests.waiting import wait_until

@@ -20,7 +20,7 @@ import redis
 
 from benchmarks.installs import ROOT, Environment, build_wheel, newest, oldest
 from handoff_queue.shared.local.processes import ChildSpec, Processes
-from tests.doubles.tls_door import a_certificate
+from tests.doubles.tls_proxy import a_certificate
 from tests.running_system import DOCUMENTS, RunningSystem, running_system
 
 pytestmark = pytest.mark.slow
@@ -177,7 +177,7 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
     certificate, key = a_certificate(tmp_path, "other", holds="DNS:other.example")
     behind, port = urlsplit(redis_url), free_port()
     doors = (str(certificate), str(key), f"{port}:{behind.port}")
-    command = [sys.executable, "-m", "tests.doubles.tls_door", *doors]
+    command = [sys.executable, "-m", "tests.doubles.tls_proxy", *doors]
     environment = {"PYTHONPATH": str(ROOT)}
     processes.start(ChildSpec("door", command, environment, is_ready=partial(is_open, port)))
     processes.wait_until_ready()

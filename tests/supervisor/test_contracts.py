@@ -18,7 +18,7 @@ from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.roles.replanner import PatchFormat
 from tests.doubles.handoffs import a_spec
-from tests.doubles.life import Life, a_plan
+from tests.doubles.simulated_job import SimulatedJob, a_plan
 from tests.supervisor.engine.test_child_jobs import children
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow
@@ -36,12 +36,12 @@ def a_classifier(**changes: Any) -> SpecialistSpec:
 
 
 def handoff_to(stand_in: SpecialistSpec, contract: SpecialistSpec) -> AgentHandoff:
-    life = Life()
-    life.goes_on()
-    life.plans(a_plan(a=""))
+    job = SimulatedJob()
+    job.advance()
+    job.make_plan(a_plan(a=""))
     step = Step(id=StepId("a"), specialist=stand_in.name, task="Classify it.")
     return step_handoff(
-        life.state, step, stand_in, stand_in.content_digest, ResultTexts({}), None, contract
+        job.state, step, stand_in, stand_in.content_digest, ResultTexts({}), None, contract
     )
 
 

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.host_task_step import MOST_RESULT_CHARS, HostTaskRunner, HostTasks
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 QUEUE = "warehouse"
 PASSWORD = "canary-of-a-host-7713"
@@ -83,7 +83,7 @@ def messages(queues: Any) -> list[tuple[str, str, Any]]:
 def result_of(url: str, value: Any, *, schema: Any = None) -> HandoffResult:
     step = a_step(url, schema=schema)
     end(url, step, value)
-    return step.run(MemoryTurns(), None)
+    return step.run(MemoryCheckpoints(), None)
 
 
 def test_the_task_gets_the_step_and_the_results_that_it_depends_on(
@@ -92,7 +92,7 @@ def test_the_task_gets_the_step_and_the_results_that_it_depends_on(
     step = a_step(redis_url)
     end(redis_url, step, "Twelve.")
 
-    result = step.run(MemoryTurns(), 2_000.0)
+    result = step.run(MemoryCheckpoints(), 2_000.0)
 
     ((task_id, task, (call,)),) = messages(queues)
     queues.delete(QUEUE)
@@ -148,7 +148,7 @@ def test_an_exception_is_a_failed_step_without_the_words_of_the_exception(
     step = a_step(redis_url)
     end(redis_url, step, ValueError(PASSWORD), "FAILURE")
 
-    result = step.run(MemoryTurns(), None)
+    result = step.run(MemoryCheckpoints(), None)
     queues.delete(QUEUE)
 
     assert result.status is ResultStatus.FAILED
@@ -161,7 +161,7 @@ def test_a_task_without_a_result_in_time_is_a_failed_step(redis_url: str, queues
     ticks = iter(range(1_000, 2_000, 30))
     step = replace(a_step(redis_url), now=lambda: float(next(ticks)))
 
-    result = step.run(MemoryTurns(), 1_100.0)
+    result = step.run(MemoryCheckpoints(), 1_100.0)
     queues.delete(QUEUE)
 
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEADLINE)
@@ -190,7 +190,7 @@ def crash_while_waiting(doing: str) -> None:
 def test_a_worker_that_follows_one_that_has_sent_the_task_only_waits_for_its_end(
     redis_url: str, queues: Any
 ) -> None:
-    step, turns = a_step(redis_url), MemoryTurns()
+    step, turns = a_step(redis_url), MemoryCheckpoints()
     turns.on_beat = crash_while_waiting
     with pytest.raises(LeaseLost):
         step.run(turns, None)
@@ -206,7 +206,7 @@ def test_a_worker_that_follows_one_that_has_sent_the_task_only_waits_for_its_end
 
 def sent_with_a_crash(url: str, queues: Any, step: HostTaskRunner) -> list[str]:
     """Return the ids of the sent tasks. The first worker dies after it has sent its task."""
-    turns = MemoryTurns(on_checkpoint=crash_at(ToolObserved))
+    turns = MemoryCheckpoints(on_checkpoint=crash_at(ToolObserved))
     with pytest.raises(LeaseLost):
         step.run(turns, None)
     turns.on_checkpoint = lambda _checkpoint: None
@@ -232,7 +232,7 @@ def test_a_task_that_is_not_safe_to_repeat_is_never_sent_twice(redis_url: str, q
 
 
 def test_a_task_that_is_not_safe_to_repeat_is_noted_before_it_is_sent(redis_url: str) -> None:
-    step, turns = a_step(redis_url, a_task_spec(repeatable=False)), MemoryTurns()
+    step, turns = a_step(redis_url, a_task_spec(repeatable=False)), MemoryCheckpoints()
     turns.on_beat = crash_while_sending
     with pytest.raises(LeaseLost):
         step.run(turns, None)
@@ -245,7 +245,7 @@ def test_a_step_that_may_have_no_effect_does_not_send_such_a_task(
 ) -> None:
     step = a_step(redis_url, a_task_spec(repeatable=False), acts_with=())
 
-    result = step.run(MemoryTurns(), None)
+    result = step.run(MemoryCheckpoints(), None)
 
     assert "has an effect" in str(result.error)
     assert messages(queues) == []
@@ -255,7 +255,7 @@ def test_a_broker_that_is_away_is_a_failed_step_that_does_not_name_its_url() -> 
     url = f"redis://:{PASSWORD}@127.0.0.1:1/0"
     step = a_step(url)
 
-    result = step.run(MemoryTurns(), None)
+    result = step.run(MemoryCheckpoints(), None)
 
     assert result.status is ResultStatus.FAILED
     assert "HANDOFF_HOST_BROKER_URL" in str(result.error)
@@ -273,7 +273,7 @@ def test_a_result_backend_that_is_away_is_asked_again_until_the_time_is_over(
         now=lambda: float(next(ticks)),
     )
 
-    result = step.run(MemoryTurns(), 1_100.0)
+    result = step.run(MemoryCheckpoints(), 1_100.0)
     queues.delete(QUEUE)
 
     assert "HANDOFF_HOST_RESULT_URL" in str(result.error)

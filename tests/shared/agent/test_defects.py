@@ -16,10 +16,10 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
+from tests.doubles.agent_runs import running
+from tests.doubles.broken_format import BrokenFormat
 from tests.doubles.handoffs import a_tool
-from tests.doubles.readings import BrokenReading
-from tests.doubles.runs import running
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 SECRET = "a secret"
 LOOK = a_tool("look", lambda _arguments: "found")
@@ -57,9 +57,9 @@ def test_a_reading_that_raises_never_costs_the_result(
     script: list[Reply | ModelError],
     most_turns: int,
 ) -> None:
-    reading = BrokenReading(error, in_read, in_salvage)
+    reading = BrokenFormat(error, in_read, in_salvage)
     result = running(
-        *script, tools=(LOOK,), reading=reading, turns=MemoryTurns(most_turns=most_turns)
+        *script, tools=(LOOK,), reading=reading, turns=MemoryCheckpoints(most_turns=most_turns)
     ).go()
     assert isinstance(result, HandoffResult)
     assert result.status in (ResultStatus.FAILED, ResultStatus.PARTIAL)
@@ -68,19 +68,21 @@ def test_a_reading_that_raises_never_costs_the_result(
 
 
 def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
-    reading = BrokenReading(ValueError(SECRET), in_read=False, in_salvage=True)
+    reading = BrokenFormat(ValueError(SECRET), in_read=False, in_salvage=True)
     result = running(
         calls(("look", {"q": "a"}), text="So far."),
         tools=(LOOK,),
         reading=reading,
-        turns=MemoryTurns(most_turns=1),
+        turns=MemoryCheckpoints(most_turns=1),
     ).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
 
 
 @given(st.binary(max_size=40))
 def test_a_checkpoint_that_cannot_be_read_is_a_failed_result(saved: bytes) -> None:
-    result = running(says("Some text."), turns=MemoryTurns(saved=[saved.decode("latin-1")])).go()
+    result = running(
+        says("Some text."), turns=MemoryCheckpoints(saved=[saved.decode("latin-1")])
+    ).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
 
 
@@ -90,4 +92,4 @@ def test_an_interruption_and_a_store_that_is_away_pass_through(error: HandoffErr
         raise error
 
     with pytest.raises(type(error)):
-        running(says("Some text."), turns=MemoryTurns(on_checkpoint=crash)).go()
+        running(says("Some text."), turns=MemoryCheckpoints(on_checkpoint=crash)).go()

@@ -18,8 +18,8 @@ from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.providers.anthropic.request import strict
 from handoff_queue.shared.types.handoff import Claim, Document, ResultStatus
 from handoff_queue.shared.types.message import digest_of
+from tests.doubles.agent_runs import envelope
 from tests.doubles.handoffs import STEP, a_manifest
-from tests.doubles.runs import envelope
 
 MANIFEST, TEXT_OF = a_manifest(
     qdrant="Qdrant is a vector\n  database. It is written in Rust.",

@@ -31,10 +31,10 @@ from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.usage import Usage
+from tests.doubles.agent_runs import Run, answers, running
 from tests.doubles.handoffs import a_handoff, a_tool
-from tests.doubles.model import one_by_one
-from tests.doubles.runs import Run, answers, running
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
+from tests.doubles.scripted_model import one_by_one
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
@@ -99,7 +99,7 @@ def test_max_turns_without_any_text_is_a_failure_that_names_the_limit() -> None:
 )
 def test_a_limit_that_leaves_no_usable_text_is_a_failure(text: str) -> None:
     run = running(
-        calls(("look", {"q": "a"}), text=text), tools=(LOOK,), turns=MemoryTurns(most_turns=1)
+        calls(("look", {"q": "a"}), text=text), tools=(LOOK,), turns=MemoryCheckpoints(most_turns=1)
     )
     result = run.go()
     assert (result.status, result.stop_reason, result.output) == (
@@ -199,7 +199,9 @@ def test_the_deadline_leaves_a_tool_that_hangs() -> None:
 
 def test_the_budget_of_the_job_leaves_the_work_so_far() -> None:
     run = running(
-        calls(("look", {"q": "a"}), text="So far."), tools=(LOOK,), turns=MemoryTurns(most_turns=1)
+        calls(("look", {"q": "a"}), text="So far."),
+        tools=(LOOK,),
+        turns=MemoryCheckpoints(most_turns=1),
     )
     result = run.go()
     assert (result.status, result.stop_reason, result.output) == (
@@ -237,7 +239,7 @@ def test_the_result_carries_usage_and_money_of_every_turn() -> None:
 def test_a_reply_that_does_not_say_what_it_has_used_is_booked_at_the_most(
     usage: dict[str, Any],
 ) -> None:
-    turns = MemoryTurns()
+    turns = MemoryCheckpoints()
     result = running(replace(answers(), usage=usage), turns=turns).go()
 
     (worst,) = turns.reserved
@@ -248,7 +250,7 @@ def test_a_reply_that_does_not_say_what_it_has_used_is_booked_at_the_most(
 
 
 def test_a_reply_that_says_its_input_alone_is_booked_at_the_longest_answer() -> None:
-    turns = MemoryTurns()
+    turns = MemoryCheckpoints()
     result = running(
         replace(answers(), usage={"input_tokens": 9, "output_tokens": 0}), turns=turns
     ).go()

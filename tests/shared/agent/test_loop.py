@@ -16,9 +16,9 @@ from handoff_queue.shared.agent.tool_calls import MOST_RESULT_CHARS
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
+from tests.doubles.agent_runs import Run, answers, envelope, running
 from tests.doubles.handoffs import a_handoff, a_tool
-from tests.doubles.runs import Run, answers, envelope, running
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
@@ -95,7 +95,7 @@ def test_results_keep_the_order_of_their_calls_whichever_is_faster() -> None:
             second_is_done.wait(10)
         return str(arguments["q"])
 
-    turns = MemoryTurns(
+    turns = MemoryCheckpoints(
         on_checkpoint=lambda checkpoint: (
             second_is_done.set() if checkpoint.kind == "observed" else None
         )

@@ -19,8 +19,8 @@ from handoff_queue.chaos.messages_server import (
     says_json,
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
+from tests.doubles.agent_runs import Run, answers, envelope, running
 from tests.doubles.handoffs import a_tool
-from tests.doubles.runs import Run, answers, envelope, running
 from tests.doubles.served_model import model_at
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")

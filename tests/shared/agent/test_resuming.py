@@ -18,9 +18,9 @@ from handoff_queue.shared.types.checkpoints import (
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.usage import Usage
+from tests.doubles.agent_runs import Run, answers
 from tests.doubles.handoffs import a_tool
-from tests.doubles.runs import Run, answers
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 REPLIES = (calls(("look", {"q": "a"}), ("once", {"q": "b"})), says("not json"), answers())
 
@@ -29,7 +29,7 @@ class Died(BaseException):
     """SIGKILL, as far as a test can."""
 
 
-def start(turns: MemoryTurns, ran: list[str]) -> Run:
+def start(turns: MemoryCheckpoints, ran: list[str]) -> Run:
     """A run that goes on where the turns are: the model answers by how many replies the
     conversation already holds.
     """
@@ -52,7 +52,7 @@ def without_usage(result: HandoffResult) -> HandoffResult:
 
 
 def uninterrupted() -> tuple[HandoffResult, Run]:
-    run = start(MemoryTurns(), [])
+    run = start(MemoryCheckpoints(), [])
     return run.go(), run
 
 
@@ -66,7 +66,7 @@ def test_an_uninterrupted_run_has_these_checkpoints() -> None:
 def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
     expected, whole = uninterrupted()
     ran: list[str] = []
-    turns = MemoryTurns()
+    turns = MemoryCheckpoints()
 
     def die(_checkpoint: Checkpoint) -> None:
         if len(turns.saved) == survived:
@@ -85,7 +85,7 @@ def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
 
 
 def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_is_told() -> None:
-    turns = MemoryTurns()
+    turns = MemoryCheckpoints()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
     turns.checkpoint(
         ModelReplied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
@@ -101,7 +101,7 @@ def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_is_told() -> No
 
 
 def test_a_call_that_the_model_repeats_after_an_interruption_is_not_run_either() -> None:
-    turns = MemoryTurns()
+    turns = MemoryCheckpoints()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
     turns.checkpoint(
         ModelReplied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),

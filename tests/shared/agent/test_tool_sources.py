@@ -12,9 +12,9 @@ from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.message import digest_of
+from tests.doubles.agent_runs import Run, answers, running
 from tests.doubles.handoffs import a_tool
-from tests.doubles.runs import Run, answers, running
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 
 def answer_of(arguments: dict[str, Any]) -> str:
@@ -32,9 +32,9 @@ def cites(source: str, quote: str = 'order B is "shipped"') -> Reply:
     return answers("B [c1].", claims=[{"id": "c1", "text": "B is shipped.", "sources": sources}])
 
 
-def run_of(answer: Reply, *arguments: str, turns: MemoryTurns | None = None) -> Run:
+def run_of(answer: Reply, *arguments: str, turns: MemoryCheckpoints | None = None) -> Run:
     asks = calls(*(("orders", {"q": argument}) for argument in arguments or ("A", "B")))
-    return running(asks, answer, answer, tools=(ORDERS,), turns=turns or MemoryTurns())
+    return running(asks, answer, answer, tools=(ORDERS,), turns=turns or MemoryCheckpoints())
 
 
 def sources_of(result: HandoffResult) -> list[str]:
@@ -101,7 +101,7 @@ def test_the_model_reads_the_name_above_the_result() -> None:
 
 
 def test_a_handoff_that_goes_on_elsewhere_cites_the_results_of_before() -> None:
-    turns = MemoryTurns()
+    turns = MemoryCheckpoints()
 
     class Died(BaseException):
         pass

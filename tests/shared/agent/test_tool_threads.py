@@ -18,8 +18,8 @@ from handoff_queue.shared.agent.tool_calls import MOST_CALLS, TOO_MANY_CALLS
 from handoff_queue.shared.agent.tool_threads import MOST_AT_ONCE, MOST_LEFT_BEHIND, ToolThreads
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.handoff import ResultStatus
+from tests.doubles.agent_runs import answers, running
 from tests.doubles.handoffs import a_tool, a_tool_context
-from tests.doubles.runs import answers, running
 from tests.waiting import wait_until
 
 

@@ -12,10 +12,10 @@ from handoff_queue.chaos.messages_server import MessagesServer, Reply, calls, in
 from handoff_queue.shared.agent.conversation import LAST_TURN
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.limits import HandoffLimits
+from tests.doubles.agent_runs import Run, answers
 from tests.doubles.handoffs import a_handoff, a_tool
-from tests.doubles.runs import Run, answers
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.served_model import model_at
-from tests.doubles.turns import MemoryTurns
 
 Json = dict[str, Any]
 THINKING: Json = {"type": "thinking", "thinking": "Let me think."}
@@ -114,7 +114,7 @@ class Died(BaseException):
 
 def test_ids_stay_unique_when_another_worker_goes_on() -> None:
     reply = Reply(blocks=(call("a|b"), call("same")), stop_reason="tool_use")
-    turns = MemoryTurns()
+    turns = MemoryCheckpoints()
 
     def die_at_the_first_result(_: object) -> None:
         if len(turns.saved) == 1:

@@ -48,10 +48,10 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.results import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from tests.doubles.agent_runs import answers
 from tests.doubles.handoffs import a_handoff, a_spec, a_tool
 from tests.doubles.jobs import a_job, version_of
-from tests.doubles.model import ScriptedModel, one_by_one
-from tests.doubles.runs import answers
+from tests.doubles.scripted_model import ScriptedModel, one_by_one
 
 SETTINGS = Settings(lease_s=3_600, offline=True)
 

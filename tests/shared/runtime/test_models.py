@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import MissingCredentials, UserError
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from tests.doubles.handoffs import a_spec
-from tests.doubles.model import ScriptedModel, one_by_one
+from tests.doubles.scripted_model import ScriptedModel, one_by_one
 
 WITH_KEY = Settings(anthropic_api_key=SecretStr("sk-0123456789"))
 

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client import client
 from tests.doubles.jobs import a_job, issued
-from tests.doubles.sweeps import QUEUE, issued_ago, looked_at
+from tests.doubles.sweep_states import QUEUE, issued_ago, looked_at
 
 
 def test_the_newest_comes_first_and_what_was_said_is_kept(store: Store) -> None:

@@ -34,7 +34,7 @@ from tests.doubles.jobs import (
     text_of,
 )
 from tests.doubles.jobs import version_of as version_in
-from tests.doubles.sweeps import looks_begun_ago, looks_noted
+from tests.doubles.sweep_states import looks_begun_ago, looks_noted
 
 FIRST, NEXT, STEP = HandoffId("planner.1"), HandoffId("assessor.1"), HandoffId("find.1")
 LOOK = "0123456789abcdef"

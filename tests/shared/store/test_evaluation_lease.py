@@ -18,7 +18,7 @@ from handoff_queue.shared.types.errors import PoisonJob, TooManyEvaluators, Vers
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import a_job, finish, issue, issued, version_of
-from tests.doubles.sweeps import looks_begun_ago, looks_noted, silent_for, woken_ago
+from tests.doubles.sweep_states import looks_begun_ago, looks_noted, silent_for, woken_ago
 from tests.waiting import wait_until
 
 GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0

@@ -30,7 +30,7 @@ from handoff_queue.shared.store.fair_queue import (
 )
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Priority
-from tests.doubles.sweeps import QUEUE
+from tests.doubles.sweep_states import QUEUE
 
 TENANTS = ("ann", "bob", "cyd")
 BATCH, INTERACTIVE = Priority.BATCH, Priority.INTERACTIVE

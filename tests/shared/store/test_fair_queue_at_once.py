@@ -18,8 +18,8 @@ from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import THINK_QUEUE
 from tests.doubles.jobs import a_job, issue
-from tests.doubles.queued import send, step_of, taking
-from tests.doubles.sweeps import QUEUE
+from tests.doubles.queue_access import send, step_of, taking
+from tests.doubles.sweep_states import QUEUE
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.job_options import Priority
 from tests.doubles.jobs import a_job, granted
-from tests.doubles.queued import send, step_of, taking
-from tests.doubles.sweeps import QUEUE, issued_ago, time_passes
+from tests.doubles.queue_access import send, step_of, taking
+from tests.doubles.sweep_states import QUEUE, issued_ago, time_passes
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from handoff_queue.shared.store.health import QueueDepth
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis
 from tests.doubles.jobs import a_job, granted, issue
-from tests.doubles.redis_trouble import OwnRedis
+from tests.doubles.redis_faults import OwnRedis
 
 
 def test_the_facts_are_those_of_this_redis(store: Store) -> None:

@@ -24,7 +24,7 @@ from tests.doubles.jobs import (
     result_of,
     version_of,
 )
-from tests.doubles.sweeps import QUEUE, issued_ago, published, taken_ago
+from tests.doubles.sweep_states import QUEUE, issued_ago, published, taken_ago
 
 
 @pytest.fixture

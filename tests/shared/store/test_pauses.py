@@ -33,8 +33,8 @@ from tests.doubles.jobs import (
     text_of,
     version_of,
 )
-from tests.doubles.redis_trouble import kill_redis
-from tests.doubles.sweeps import QUEUE, issued_ago, published
+from tests.doubles.redis_faults import kill_redis
+from tests.doubles.sweep_states import QUEUE, issued_ago, published
 
 WORST = WorstCase(input_tokens=10, output_tokens=10, microusd=10)
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out
-from tests.doubles.sweeps import issued_ago, make_due
+from tests.doubles.sweep_states import issued_ago, make_due
 
 WORST = WorstCase(1_000, 1_000, 0)
 EXPECTED = Expected("account:some-model", 400, 500)

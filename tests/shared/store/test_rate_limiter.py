@@ -1,5 +1,5 @@
 """The pace of a lane in the store: its token buckets, its line, and crashes of its callers. The
-rest is in tests/contracts/test_pace.py.
+rest is in tests/contracts/test_rate_limiter.py.
 """
 
 from __future__ import annotations

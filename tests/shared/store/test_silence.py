@@ -26,7 +26,7 @@ from tests.doubles.jobs import (
     replied,
     verdict,
 )
-from tests.doubles.sweeps import looked_at, silent_for
+from tests.doubles.sweep_states import looked_at, silent_for
 from tests.waiting import wait_until
 
 LEASE_S = 0.6

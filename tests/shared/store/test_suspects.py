@@ -12,7 +12,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, THINK_QUEUE
 from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
-from tests.doubles.sweeps import QUEUE, looked_at, published, taken_ago, time_passes
+from tests.doubles.sweep_states import QUEUE, looked_at, published, taken_ago, time_passes
 
 SUSPECT = HandoffId("a.1")
 

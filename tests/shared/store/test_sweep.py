@@ -30,7 +30,7 @@ from tests.doubles.jobs import (
     verdict,
     version_of,
 )
-from tests.doubles.sweeps import (
+from tests.doubles.sweep_states import (
     QUEUE,
     issued_ago,
     looked_at,

@@ -8,28 +8,28 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.quote import why_unplanned
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
-from tests.doubles.life import Life, a_plan
+from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced: bool) -> None:
-    life = Life(JobLimits(max_microusd=1_000))
-    life.goes_on()
-    result = life.finishes("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
+    job = SimulatedJob(JobLimits(max_microusd=1_000))
+    job.advance()
+    result = job.finish("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
     if is_replaced:  # the whole request for one specialist, who cannot be paid either
-        life.happens(make_plan_event(a_plan(answer=""), result)[0])
-    life.goes_on()
+        job.append(make_plan_event(a_plan(answer=""), result)[0])
+    job.advance()
 
     assert (
-        why_unplanned(life.state)
+        why_unplanned(job.state)
         == "its limits are too low for a plan (the job's budget is spent): raise --max-usd, or leave it out"
     )
 
 
 def test_a_day_that_is_spent_is_not_mended_by_a_higher_limit() -> None:
-    life = Life()
-    life.goes_on()
-    life.finishes("planner", "failed", stop_reason=StopReason.DAY_BUDGET)
-    life.goes_on()
+    job = SimulatedJob()
+    job.advance()
+    job.finish("planner", "failed", stop_reason=StopReason.DAY_BUDGET)
+    job.advance()
 
-    assert "--max-usd" not in why_unplanned(life.state)
+    assert "--max-usd" not in why_unplanned(job.state)

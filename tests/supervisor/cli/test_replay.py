@@ -20,29 +20,29 @@ from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.tree import picture
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from tests.doubles.handoffs import JOB
-from tests.doubles.world import World
-from tests.draws import draws
+from tests.doubles.random_job import RandomJob
+from tests.property_settings import draws
 
 CUTS = st.lists(st.floats(0, 1), max_size=5)
 """Where the connection was lost, as parts of the journal."""
 
 
-def lived(seed: int, retries: int) -> World:
+def lived(seed: int, retries: int) -> RandomJob:
     """A job to its end, and again."""
-    world = World(Random(seed))
-    world.run()
+    job = RandomJob(Random(seed))
+    job.run()
     for _ in range(retries):
-        world.happens(RetryRequested())
-        world.run()
-    return world
+        job.append(RetryRequested())
+        job.run()
+    return job
 
 
-def begun(world: World) -> JobView:
+def begun(job: RandomJob) -> JobView:
     """Before any event, with what the store says now, and all words."""
-    first, last = world.journal[0], world.journal[-1]
+    first, last = job.journal[0], job.journal[-1]
     books = JobStanding(
         JobId(JOB),
-        world.state.status,
+        job.state.status,
         last.version,
         "Compare",
         first.at,
@@ -52,13 +52,13 @@ def begun(world: World) -> JobView:
         1_500,
         cancelled=False,
     )
-    names = [event.handoff_id for event in world.events(HandoffIssued)]
+    names = [event.handoff_id for event in job.events(HandoffIssued)]
     standings = {
         name: HandoffStanding("done", turns=number, input_tokens=10, cost_microusd=7)
         for number, name in enumerate(names)
     }
     return JobView(
-        JobId(JOB), now=last.at, books=books, standings=standings, words=ResultTexts(world.payloads)
+        JobId(JOB), now=last.at, books=books, standings=standings, words=ResultTexts(job.payloads)
     )
 
 
@@ -73,16 +73,16 @@ def drawn(view: JobView) -> str:
 def test_events_from_any_point_on_give_the_same_tree_and_are_told_once(
     seed: int, retries: int, cuts: list[float]
 ) -> None:
-    world = lived(seed, retries)
-    at_once = begun(world).told(world.journal)
-    at = sorted({0, len(world.journal), *(int(cut * len(world.journal)) for cut in cuts)})
+    job = lived(seed, retries)
+    at_once = begun(job).told(job.journal)
+    at = sorted({0, len(job.journal), *(int(cut * len(job.journal)) for cut in cuts)})
 
-    view, told = begun(world), list[str]()
+    view, told = begun(job), list[str]()
     for since, until in pairwise(at):
-        before, events = view.state, world.journal[since:until]
+        before, events = view.state, job.journal[since:until]
         view = view.told(events)
         told += lines_of(JobUpdate(view, tuple(events)), before)
 
     assert view.state == at_once.state
     assert drawn(view) == drawn(at_once)
-    assert told == list(lines_of(JobUpdate(at_once, tuple(world.journal))))
+    assert told == list(lines_of(JobUpdate(at_once, tuple(job.journal))))

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.plan import Join, Plan
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
-from tests.doubles.hook_server import HookServer
+from tests.doubles.webhook_server import HookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import workflow
 

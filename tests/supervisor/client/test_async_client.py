@@ -19,7 +19,7 @@ from handoff_queue.supervisor.client import event_hub
 from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
-from tests.doubles.redis_trouble import OwnRedis
+from tests.doubles.redis_faults import OwnRedis
 
 ENDED = JobEnded(status=JobStatus.OK)
 FOLLOWERS = 200

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.supervisor.client.journal_follower import ReconnectLimit, wait_for_end
 from tests.doubles.jobs import a_job
-from tests.doubles.redis_trouble import OwnRedis
+from tests.doubles.redis_faults import OwnRedis
 from tests.waiting import wait_until
 
 PATIENCE_S = 30.0

@@ -9,35 +9,35 @@ from handoff_queue.shared.types.events import CancelRequested, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.supervisor.client.retry_request import retry_commit
-from tests.doubles.life import Life, planned
+from tests.doubles.simulated_job import SimulatedJob, planned
 
 LIMITS = JobLimits(max_turns=12, on_limit=OnLimit.ASK)
 
 
-def asked_before_its_plan() -> Life:
-    life = Life(LIMITS)
-    life.goes_on()
-    life.finishes("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
-    life.goes_on()
-    return life
+def asked_before_its_plan() -> SimulatedJob:
+    job = SimulatedJob(LIMITS)
+    job.advance()
+    job.finish("planner", "failed", stop_reason=StopReason.JOB_BUDGET)
+    job.advance()
+    return job
 
 
-def asked_at_work() -> Life:
-    life = planned(limits=LIMITS, a="")
-    life.finishes("a", "partial", stop_reason=StopReason.JOB_BUDGET)
-    life.goes_on()
-    return life
+def asked_at_work() -> SimulatedJob:
+    job = planned(limits=LIMITS, a="")
+    job.finish("a", "partial", stop_reason=StopReason.JOB_BUDGET)
+    job.advance()
+    return job
 
 
-def ended() -> Life:
-    life = planned(limits=LIMITS, a="")
-    life.happens(CancelRequested())
-    life.goes_on()
-    return life
+def ended() -> SimulatedJob:
+    job = planned(limits=LIMITS, a="")
+    job.append(CancelRequested())
+    job.advance()
+    return job
 
 
 @pytest.mark.parametrize(
-    ("life", "status"),
+    ("job", "status"),
     [
         (asked_before_its_plan(), JobStatus.QUEUED),
         (asked_at_work(), JobStatus.RUNNING),
@@ -46,10 +46,10 @@ def ended() -> Life:
     ids=["asked before its plan", "asked at work", "ended"],
 )
 def test_a_job_that_goes_on_has_one_status_in_its_hash_and_in_its_journal(
-    life: Life, status: JobStatus
+    job: SimulatedJob, status: JobStatus
 ) -> None:
     books = JobStanding(
-        life.state.job_id,
+        job.state.job_id,
         JobStatus.PARTIAL,
         1,
         "",
@@ -60,9 +60,9 @@ def test_a_job_that_goes_on_has_one_status_in_its_hash_and_in_its_journal(
         cost_microusd=0,
         cancelled=False,
     )
-    commit = retry_commit(life.state, books, None, NewLimits(max_turns=24), due_at=0.0)
+    commit = retry_commit(job.state, books, None, NewLimits(max_turns=24), due_at=0.0)
 
-    assert (commit.expected, commit.tip) == (life.state.version, life.now)
+    assert (commit.expected, commit.tip) == (job.state.version, job.now)
     assert commit.fields == {"status": status.value, "cancelled": "", "asks": "", "max_turns": 24}
-    life.happens(*commit.events)
-    assert life.state.status is status
+    job.append(*commit.events)
+    assert job.state.status is status

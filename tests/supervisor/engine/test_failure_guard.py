@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import run_out
-from tests.doubles.sweeps import looks_begun_ago, looks_noted
+from tests.doubles.sweep_states import looks_begun_ago, looks_noted
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 

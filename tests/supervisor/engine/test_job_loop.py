@@ -20,7 +20,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import Sweeper
-from tests.doubles.sweeps import messages_vanish
+from tests.doubles.sweep_states import messages_vanish
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.failure_guard import MOST_STUMBLES
-from tests.doubles.hook_server import HookServer
+from tests.doubles.webhook_server import HookServer
 from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
 

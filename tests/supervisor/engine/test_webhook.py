@@ -18,8 +18,8 @@ from handoff_queue.supervisor.engine.notifications import (
 )
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.state import JobState
-from tests.doubles.hook_server import HookServer
 from tests.doubles.jobs import a_job, version_of
+from tests.doubles.webhook_server import HookServer
 
 
 def ended(store: Store, url: str) -> JobState:

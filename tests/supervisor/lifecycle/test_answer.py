@@ -21,7 +21,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
 )
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts
 from tests.doubles.handoffs import a_result
-from tests.doubles.life import Life, a_plan, planned
+from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
 
 
 def quote(source: str, start: int = 0, text: str = "It is so.") -> Citation:
@@ -107,7 +107,7 @@ def test_other_brackets_are_left_alone(text: str) -> None:
 
 
 def answer_of(
-    life: Life,
+    job: SimulatedJob,
     *results: HandoffResult,
     status: JobStatus = JobStatus.OK,
     synthesis: HandoffResult | None = None,
@@ -117,27 +117,27 @@ def answer_of(
     said = {
         ref.digest: result.to_json()
         for result in results
-        if (ref := life.step(result.step_id).result)
+        if (ref := job.step(result.step_id).result)
     }
-    if synthesis and life.state.synthesis:
-        said[life.state.synthesis.digest] = synthesis.to_json()
-    return assemble(life.state, status, ResultTexts({**life.payloads, **said}), label)
+    if synthesis and job.state.synthesis:
+        said[job.state.synthesis.digest] = synthesis.to_json()
+    return assemble(job.state, status, ResultTexts({**job.payloads, **said}), label)
 
 
-def done(life: Life, **statuses: str) -> Life:
+def done(job: SimulatedJob, **statuses: str) -> SimulatedJob:
     for name, status in statuses.items():
-        life.finishes(name, status)
-        life.goes_on()
-    return life
+        job.finish(name, status)
+        job.advance()
+    return job
 
 
 def test_a_single_last_step_is_the_answer_as_it_is() -> None:
-    life = done(planned(a="", b="a"), a="ok", b="ok")
-    life.judges()
-    life.goes_on()
+    job = done(planned(a="", b="a"), a="ok", b="ok")
+    job.review()
+    job.advance()
 
     answer = answer_of(
-        life, a_result("b", "So it is [a.c1].", claims=(says("a.c1", quote("one.md")),))
+        job, a_result("b", "So it is [a.c1].", claims=(says("a.c1", quote("one.md")),))
     )
 
     assert (answer.text, answer.method, answer.value) == (
@@ -149,12 +149,12 @@ def test_a_single_last_step_is_the_answer_as_it_is() -> None:
 
 
 def test_independent_sections_follow_each_other_with_titles_and_one_numbering() -> None:
-    life = done(planned(a="", b=""), a="ok", b="ok")
-    life.judges()
-    life.goes_on()
+    job = done(planned(a="", b=""), a="ok", b="ok")
+    job.review()
+    job.advance()
 
     answer = answer_of(
-        life,
+        job,
         a_result("a", "First [a.c1].", claims=(says("a.c1", quote("one.md")),)),
         a_result("b", "# Its own title\n\nSecond [b.c1].", claims=(says("b.c1", quote("two.md")),)),
     )
@@ -166,10 +166,10 @@ def headings_of(**titles: str | None) -> list[str]:
     """The headings of a merged answer of steps with these titles."""
     plan = a_plan(**dict.fromkeys(titles, ""))
     steps = [step.model_copy(update={"title": titles[step.id]}) for step in plan.steps]
-    life = done(planned(Plan(steps=tuple(steps))), **dict.fromkeys(titles, "ok"))
-    life.judges()
-    life.goes_on()
-    text = answer_of(life, *(a_result(name, "So.") for name in titles)).text
+    job = done(planned(Plan(steps=tuple(steps))), **dict.fromkeys(titles, "ok"))
+    job.review()
+    job.advance()
+    text = answer_of(job, *(a_result(name, "So.") for name in titles)).text
     return [line for line in text.splitlines() if line.startswith("#")]
 
 
@@ -182,30 +182,30 @@ def test_sections_with_the_same_title_have_their_step_ids_as_well() -> None:
 
 
 def test_a_synthesis_takes_the_place_of_the_results() -> None:
-    life = done(planned(a_plan(Synthesis.RECONCILE, a="", b="")), a="ok", b="ok")
-    life.judges()
-    life.goes_on()
-    life.synthesises()
-    life.goes_on()
+    job = done(planned(a_plan(Synthesis.RECONCILE, a="", b="")), a="ok", b="ok")
+    job.review()
+    job.advance()
+    job.synthesize()
+    job.advance()
 
     assert (
         answer_of(
-            life, a_result("a"), a_result("b"), synthesis=a_result("synthesizer", "All in all.")
+            job, a_result("a"), a_result("b"), synthesis=a_result("synthesizer", "All in all.")
         ).text
         == "All in all."
     )
 
 
 def test_gaps_are_printed_by_code_whatever_the_results_say() -> None:
-    life = planned(a="", b="", c="")
-    life.finishes("a")
-    life.finishes("b", "failed", error="the server was away")
-    life.finishes("c", "partial", error="no answer within 8 turns", output="Some of that.")
-    life.goes_on()
-    life.judges()
-    life.goes_on()
+    job = planned(a="", b="", c="")
+    job.finish("a")
+    job.finish("b", "failed", error="the server was away")
+    job.finish("c", "partial", error="no answer within 8 turns", output="Some of that.")
+    job.advance()
+    job.review()
+    job.advance()
 
-    answer = answer_of(life, a_result("a", "Only this."), status=JobStatus.PARTIAL)
+    answer = answer_of(job, a_result("a", "Only this."), status=JobStatus.PARTIAL)
 
     assert "**Missing or incomplete:**" in answer.text
     assert "- b (researcher): the server was away" in answer.text
@@ -214,65 +214,65 @@ def test_gaps_are_printed_by_code_whatever_the_results_say() -> None:
 
 
 def test_open_points_of_the_last_review_are_printed() -> None:
-    life = planned(limits=JobLimits(max_rounds=0), a="")
-    life.finishes("a")
-    life.goes_on()
-    life.judges("The year is not known.", a="no source for the second sentence")
-    life.goes_on()
+    job = planned(limits=JobLimits(max_rounds=0), a="")
+    job.finish("a")
+    job.advance()
+    job.review("The year is not known.", a="no source for the second sentence")
+    job.advance()
 
-    answer = answer_of(life, a_result("a", "This."))
+    answer = answer_of(job, a_result("a", "This."))
 
     assert answer.open_points == ("a: no source for the second sentence", "The year is not known.")
     assert answer.text.endswith("- a: no source for the second sentence\n- The year is not known.")
 
 
 def test_an_answer_that_nobody_reviewed_says_so() -> None:
-    life = planned(limits=JobLimits(max_seconds=100), a="", b="")
-    life.finishes("a")
-    life.now = life.state.deadline
-    life.goes_on()
+    job = planned(limits=JobLimits(max_seconds=100), a="", b="")
+    job.finish("a")
+    job.now = job.state.deadline
+    job.advance()
 
-    assert any(note.startswith(NOT_REVIEWED) for note in answer_of(life, a_result("a")).notes)
+    assert any(note.startswith(NOT_REVIEWED) for note in answer_of(job, a_result("a")).notes)
 
 
 def test_notes_of_the_results_come_once() -> None:
-    life = done(planned(a="", b=""), a="ok", b="ok")
+    job = done(planned(a="", b=""), a="ok", b="ok")
     notes = ("one source was dropped",)
 
-    assert answer_of(life, a_result("a", notes=notes), a_result("b", notes=notes)).notes == notes
+    assert answer_of(job, a_result("a", notes=notes), a_result("b", notes=notes)).notes == notes
 
 
 # Which results are the answer
 
 
 def test_where_the_last_step_failed_the_last_usable_ones_before_it_are_the_answer() -> None:
-    life = done(planned(a="", b="", c="a b"), a="ok", b="ok", c="failed")
+    job = done(planned(a="", b="", c="a b"), a="ok", b="ok", c="failed")
 
-    assert usable_sinks(life.state) == ("a", "b")
+    assert usable_sinks(job.state) == ("a", "b")
 
 
 def test_what_a_usable_step_was_built_upon_is_not_said_twice() -> None:
-    life = done(planned(a="", b="a", c="b", d="c"), a="ok", b="failed")
-    assert usable_sinks(life.state) == ("a",)
-    life = done(planned(a="", b="a", c="a b"), a="ok", b="failed", c="ok")
-    assert usable_sinks(life.state) == ("c",)
+    job = done(planned(a="", b="a", c="b", d="c"), a="ok", b="failed")
+    assert usable_sinks(job.state) == ("a",)
+    job = done(planned(a="", b="a", c="a b"), a="ok", b="failed", c="ok")
+    assert usable_sinks(job.state) == ("c",)
 
 
 def test_the_last_steps_of_a_long_plan_are_found_at_once() -> None:
-    life = Life(JobLimits(max_handoffs=100_000))
-    life.goes_on()
-    life.plans(**{f"s{n}": f"s{n - 1}" if n else "" for n in range(3_000)})
-    usable = life.step("s0").model_copy(update={"result_status": "ok", "result": ref("x")})
-    life.state = life.state.model_copy(
+    job = SimulatedJob(JobLimits(max_handoffs=100_000))
+    job.advance()
+    job.make_plan(**{f"s{n}": f"s{n - 1}" if n else "" for n in range(3_000)})
+    usable = job.step("s0").model_copy(update={"result_status": "ok", "result": ref("x")})
+    job.state = job.state.model_copy(
         update={
             "steps": {
                 name: usable.model_copy(update={"outline": step.outline})
-                for name, step in life.state.steps.items()
+                for name, step in job.state.steps.items()
             }
         }
     )
 
-    assert usable_sinks(life.state) == ("s2999",)
+    assert usable_sinks(job.state) == ("s2999",)
 
 
 # A form that the user asked for
@@ -280,22 +280,22 @@ def test_the_last_steps_of_a_long_plan_are_found_at_once() -> None:
 SCHEMA = '{"type":"object"}'
 
 
-def with_schema(**depends_on: str) -> Life:
-    life = Life(answer_schema=SCHEMA)
-    life.goes_on()
-    life.plans(**depends_on)
-    life.goes_on()
-    return life
+def with_schema(**depends_on: str) -> SimulatedJob:
+    job = SimulatedJob(answer_schema=SCHEMA)
+    job.advance()
+    job.make_plan(**depends_on)
+    job.advance()
+    return job
 
 
 def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> None:
-    life = done(with_schema(a="", b="a"), a="ok", b="ok")
-    life.judges()
-    life.goes_on()
+    job = done(with_schema(a="", b="a"), a="ok", b="ok")
+    job.review()
+    job.advance()
 
     found = (says("a.c1", quote("figures.md")), says("a.c2", quote("one.md")))
     answer = answer_of(
-        life, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=found)
+        job, a_result("b", {"name": "Qdrant", "whys": ["So [a.c2]."], "n": 1}, claims=found)
     )
 
     assert (answer.method, answer.value) == (
@@ -312,17 +312,17 @@ def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> No
 def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(
     form: JsonValue,
 ) -> None:
-    life = with_schema(a="")
-    life.finishes("a", "partial")
-    life.goes_on()
-    life.judges("Prices are of 2024.")
-    life.goes_on()
+    job = with_schema(a="")
+    job.finish("a", "partial")
+    job.advance()
+    job.review("Prices are of 2024.")
+    job.advance()
 
     result = a_result(
         "a", form, status=ResultStatus.PARTIAL, error="the documents do not say: colour"
     )
     answer = answer_of(
-        life, result, status=JobStatus.PARTIAL, label="Made without a language model."
+        job, result, status=JobStatus.PARTIAL, label="Made without a language model."
     )
 
     assert (answer.value or answer.text) == form
@@ -337,21 +337,21 @@ def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(
 def test_of_several_last_steps_none_knew_the_form_so_a_synthesizer_gives_it(
     statuses: dict[str, str],
 ) -> None:
-    life = done(with_schema(a="", b=""), **statuses)
+    job = done(with_schema(a="", b=""), **statuses)
 
-    assert choose_method(life.state) is AnswerMethod.SYNTHESIZED
+    assert choose_method(job.state) is AnswerMethod.SYNTHESIZED
 
 
 def test_what_is_not_in_the_form_is_not_passed_off_as_it() -> None:
-    life = done(with_schema(a="", b=""), a="ok", b="failed")
+    job = done(with_schema(a="", b=""), a="ok", b="failed")
 
-    answer = answer_of(life, a_result("a", {"something": "else"}), status=JobStatus.PARTIAL)
+    answer = answer_of(job, a_result("a", {"something": "else"}), status=JobStatus.PARTIAL)
 
     assert answer.value is None
     assert '"something": "else"' in answer.text
 
 
 def test_a_context_holds_exactly_what_the_step_depends_on() -> None:
-    life = done(planned(a="", b="", c="a"), a="ok", b="ok")
+    job = done(planned(a="", b="", c="a"), a="ok", b="ok")
 
-    assert [item.step_id for item in life.handoffs["c.1"].context] == [StepId("a")]
+    assert [item.step_id for item in job.handoffs["c.1"].context] == [StepId("a")]

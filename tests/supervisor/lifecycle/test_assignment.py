@@ -14,7 +14,7 @@ from handoff_queue.supervisor.lifecycle.commands import IssueGroup
 from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
 from handoff_queue.supervisor.lifecycle.observations import Observations, SpecialistLoad
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
-from tests.doubles.life import Life, a_plan
+from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 ROLES = frozenset({"researcher", "searcher", "generalist"})
 
@@ -29,19 +29,19 @@ def seen(**queued: int) -> Observations:
     )
 
 
-def planned(policy: OnFailure = OnFailure.RETRY) -> Life:
+def planned(policy: OnFailure = OnFailure.RETRY) -> SimulatedJob:
     """Three steps side by side, all for the researcher; d builds on them."""
-    life = Life()
-    life.goes_on()
+    job = SimulatedJob()
+    job.advance()
     plan = a_plan(a="", b="", c="", d="a b c")
-    life.plans(
+    job.make_plan(
         Plan(steps=tuple(step.model_copy(update={"on_failure": policy}) for step in plan.steps))
     )
-    return life
+    return job
 
 
-def who_gets(life: Life, looked: Observations) -> dict[str, str]:
-    (issue,) = [command for command in life.decides(looked) if isinstance(command, IssueGroup)]
+def who_gets(job: SimulatedJob, looked: Observations) -> dict[str, str]:
+    (issue,) = [command for command in job.next_commands(looked) if isinstance(command, IssueGroup)]
     return {step: dict(issue.instead).get(step, "researcher") for step in issue.steps}
 
 
@@ -76,131 +76,131 @@ def test_more_slots_take_more() -> None:
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 30))
 def test_queues_are_evened_out(one: int, other: int, steps: int) -> None:
-    life = Life()
-    life.goes_on()
-    life.plans(a_plan(**{f"s{n}": "" for n in range(steps)}))
+    job = SimulatedJob()
+    job.advance()
+    job.make_plan(a_plan(**{f"s{n}": "" for n in range(steps)}))
     ids = [StepId(f"s{n}") for n in range(steps)]
 
-    to_other = len(reassigned_steps(life.state, ids, seen(researcher=one, searcher=other)))
+    to_other = len(reassigned_steps(job.state, ids, seen(researcher=one, searcher=other)))
 
     ends = sorted((one + steps - to_other, other + to_other))
     assert ends[1] - ends[0] <= max(1, abs(one - other) - steps)
 
 
-def fails(life: Life, looked: Observations) -> None:
-    life.finishes("a", "failed", error="no")
-    life.goes_on(looked)
+def fails(job: SimulatedJob, looked: Observations) -> None:
+    job.finish("a", "failed", error="no")
+    job.advance(looked)
 
 
-def tried_by_all(policy: OnFailure) -> Life:
+def tried_by_all(policy: OnFailure) -> SimulatedJob:
     """Return a job in which every specialist has failed at the step a."""
     looked = seen(researcher=0, searcher=0)
-    life = planned(policy)
-    life.goes_on(Observations(ROLES))
+    job = planned(policy)
+    job.advance(Observations(ROLES))
     for _ in range(MOST_RETRIES + 3):
-        fails(life, looked)
-    return life
+        fails(job, looked)
+    return job
 
 
 def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_then_the_generalist() -> (
     None
 ):
     looked = seen(researcher=0, searcher=0)
-    life = planned()
-    life.goes_on(Observations(ROLES))
+    job = planned()
+    job.advance(Observations(ROLES))
     who = []
     for _ in range(MOST_RETRIES + 3):
-        who.append(life.step("a").specialist)
-        fails(life, looked)
+        who.append(job.step("a").specialist)
+        fails(job, looked)
 
     assert who == ["researcher"] * (1 + MOST_RETRIES) + ["searcher", "generalist"]
-    assert life.step("a").attempt == MOST_RETRIES + 3, "and nobody after that"
+    assert job.step("a").attempt == MOST_RETRIES + 3, "and nobody after that"
 
 
 def test_when_nobody_else_can_try_a_person_is_asked_if_the_plan_says_so() -> None:
-    life = tried_by_all(OnFailure.ASK)
+    job = tried_by_all(OnFailure.ASK)
 
-    assert life.state.question
-    assert life.state.question.what == "failure"
-    assert life.out == {"b", "c"}, "what runs goes on meanwhile"
+    assert job.state.question
+    assert job.state.question.what == "failure"
+    assert job.open_names == {"b", "c"}, "what runs goes on meanwhile"
 
 
 def test_a_person_lets_it_go() -> None:
-    life = tried_by_all(OnFailure.ASK)
-    life.approves()
+    job = tried_by_all(OnFailure.ASK)
+    job.approve()
     for step in ("b", "c"):
-        life.finishes(step)
-        life.goes_on(seen(researcher=0, searcher=0))
+        job.finish(step)
+        job.advance(seen(researcher=0, searcher=0))
 
-    assert life.out == {"d"}
-    assert life.step("a").attempt == MOST_RETRIES + 3
+    assert job.open_names == {"d"}
+    assert job.step("a").attempt == MOST_RETRIES + 3
 
 
 def test_a_person_has_it_tried_again_with_a_word_about_it() -> None:
-    life = tried_by_all(OnFailure.ASK)
-    note = life.rejects("Look in the cellar.")
-    life.goes_on(seen(researcher=0, searcher=0))
+    job = tried_by_all(OnFailure.ASK)
+    note = job.reject("Look in the cellar.")
+    job.advance(seen(researcher=0, searcher=0))
 
-    assert life.step("a").specialist == "researcher"
-    assert life.handoffs[f"a.{MOST_RETRIES + 4}"].feedback[-1].text == life.payloads[note.digest]
+    assert job.step("a").specialist == "researcher"
+    assert job.handoffs[f"a.{MOST_RETRIES + 4}"].feedback[-1].text == job.payloads[note.digest]
 
 
 def test_a_step_that_may_be_dropped_is_not_asked_about() -> None:
-    life = planned(OnFailure.DROP)
-    life.goes_on(Observations(ROLES))
-    fails(life, seen(researcher=0, searcher=0))
+    job = planned(OnFailure.DROP)
+    job.advance(Observations(ROLES))
+    fails(job, seen(researcher=0, searcher=0))
 
-    assert life.state.question is None
-    assert life.step("a").attempt == 1
+    assert job.state.question is None
+    assert job.step("a").attempt == 1
 
 
 def test_a_job_whose_failure_nobody_answers_ends_in_time() -> None:
-    life = tried_by_all(OnFailure.ASK)
-    assert life.state.question
-    life.now = life.state.question.until
-    life.goes_on()
+    job = tried_by_all(OnFailure.ASK)
+    assert job.state.question
+    job.now = job.state.question.until
+    job.advance()
 
-    assert life.state.status is JobStatus.CANCELLED
+    assert job.state.status is JobStatus.CANCELLED
 
 
 def test_a_person_is_asked_for_what_the_planner_does_not_know_either() -> None:
-    life = planned(OnFailure.ASK)
-    life.goes_on(Observations(ROLES))
-    life.finishes("a", "needs_input", needs="the number of the house")
-    life.goes_on()
-    life.answers_needs(a=None)
-    life.goes_on(Observations(ROLES))
-    assert life.state.question
+    job = planned(OnFailure.ASK)
+    job.advance(Observations(ROLES))
+    job.finish("a", "needs_input", needs="the number of the house")
+    job.advance()
+    job.resolve_needs(a=None)
+    job.advance(Observations(ROLES))
+    assert job.state.question
 
-    life.rejects("It is number 9.")
-    life.goes_on(Observations(ROLES))
+    job.reject("It is number 9.")
+    job.advance(Observations(ROLES))
 
-    assert life.handoffs["a.2"].feedback[-1].text == "It is number 9."
+    assert job.handoffs["a.2"].feedback[-1].text == "It is number 9."
 
 
 def test_only_those_that_were_asked_about_are_let_go() -> None:
-    life = tried_by_all(OnFailure.ASK)
-    life.finishes("b", "failed", error="no")
-    life.approves()
-    life.goes_on(Observations(ROLES))
+    job = tried_by_all(OnFailure.ASK)
+    job.finish("b", "failed", error="no")
+    job.approve()
+    job.advance(Observations(ROLES))
 
-    assert life.step("a").is_let_go
-    assert not life.step("b").is_let_go
-    assert "b" in life.out, "it has its own second chances"
+    assert job.step("a").is_let_go
+    assert not job.step("b").is_let_go
+    assert "b" in job.open_names, "it has its own second chances"
 
 
 def test_a_retry_begins_with_all_chances() -> None:
-    life = tried_by_all(OnFailure.ASK)
-    life.approves()
+    job = tried_by_all(OnFailure.ASK)
+    job.approve()
     for step in ("b", "c", "d"):
-        life.goes_on(seen(researcher=0, searcher=0))
-        life.finishes(step)
-    life.goes_on(Observations(ROLES))
-    life.judges()
-    life.goes_on()
-    life.happens(RetryRequested())
+        job.advance(seen(researcher=0, searcher=0))
+        job.finish(step)
+    job.advance(Observations(ROLES))
+    job.review()
+    job.advance()
+    job.append(RetryRequested())
 
-    assert (life.step("a").failures, life.step("a").tried, life.step("a").is_let_go) == (
+    assert (job.step("a").failures, job.step("a").tried, job.step("a").is_let_go) == (
         0,
         (),
         False,

@@ -26,7 +26,7 @@ from handoff_queue.supervisor.lifecycle.joins import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
-from tests.doubles.life import Life, a_plan
+from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 IS_REFUND = 'triage.output.category == "refund"'
 
@@ -56,54 +56,54 @@ def branches() -> Plan:
     )
 
 
-def job(plan: Plan, **submitted: Any) -> Life:
-    life = Life(**submitted)
-    life.goes_on()
-    life.plans(plan)
-    life.goes_on()
-    return life
+def make_job(plan: Plan, **submitted: Any) -> SimulatedJob:
+    job = SimulatedJob(**submitted)
+    job.advance()
+    job.make_plan(plan)
+    job.advance()
+    return job
 
 
-def triaged(life: Life, **output: Any) -> None:
-    life.finishes("triage", output=output or {"category": "refund"})
-    life.goes_on()
+def triaged(job: SimulatedJob, **output: Any) -> None:
+    job.finish("triage", output=output or {"category": "refund"})
+    job.advance()
 
 
 def test_the_branch_whose_condition_is_met_begins_and_the_other_is_skipped() -> None:
-    life = job(branches())
-    triaged(life, category="refund")
+    job = make_job(branches())
+    triaged(job, category="refund")
 
-    assert life.out == {"refund"}
-    assert life.step("explain").is_skipped
-    assert life.why("explain") == (
+    assert job.open_names == {"refund"}
+    assert job.step("explain").is_skipped
+    assert job.failure_reason("explain") == (
         'its condition is not met: not (triage.output.category == "refund")'
         ' (triage.output.category is "refund")'
     )
 
 
 def test_a_step_goes_on_without_a_skipped_one_and_is_told_only_of_what_there_is() -> None:
-    life = job(branches())
-    triaged(life)
-    life.finishes("refund")
-    life.goes_on()
+    job = make_job(branches())
+    triaged(job)
+    job.finish("refund")
+    job.advance()
 
-    assert life.out == {"close"}
-    assert [one.step_id for one in life.handoffs["close.1"].context] == ["refund"]
-    assert "Not here" not in life.handoffs["close.1"].task_description
+    assert job.open_names == {"close"}
+    assert [one.step_id for one in job.handoffs["close.1"].context] == ["refund"]
+    assert "Not here" not in job.handoffs["close.1"].task_description
 
 
 def test_a_job_with_skipped_steps_is_ok_and_has_no_gaps() -> None:
-    life = job(branches())
-    triaged(life)
+    job = make_job(branches())
+    triaged(job)
     for name in ("refund", "close"):
-        life.finishes(name)
-        life.goes_on()
-    life.judges()
-    life.goes_on()
+        job.finish(name)
+        job.advance()
+    job.review()
+    job.advance()
 
-    assert life.state.status is JobStatus.OK
-    assert gaps_of(life.state, life.words) == ()
-    assert "explain" not in reviewed_steps(life.state)
+    assert job.state.status is JobStatus.OK
+    assert gaps_of(job.state, job.texts) == ()
+    assert "explain" not in reviewed_steps(job.state)
 
 
 def test_a_step_that_lacks_only_skipped_ones_is_skipped_and_so_are_those_after_it() -> None:
@@ -114,12 +114,12 @@ def test_a_step_that_lacks_only_skipped_ones_is_skipped_and_so_are_those_after_i
         book="refund",
         tell="book",
     )
-    life = job(plan)
-    triaged(life, category="question")
+    job = make_job(plan)
+    triaged(job, category="question")
 
-    assert [life.step(one).is_skipped for one in ("refund", "book", "tell")] == [True] * 3
-    assert life.why("tell") == ALL_SKIPPED
-    assert usable_sinks(life.state) == ("triage",)
+    assert [job.step(one).is_skipped for one in ("refund", "book", "tell")] == [True] * 3
+    assert job.failure_reason("tell") == ALL_SKIPPED
+    assert usable_sinks(job.state) == ("triage",)
 
 
 def test_a_step_that_lacks_a_failed_one_as_well_is_a_gap() -> None:
@@ -130,12 +130,12 @@ def test_a_step_that_lacks_a_failed_one_as_well_is_a_gap() -> None:
         refund="triage",
         close="refund look",
     )
-    life = job(plan)
-    triaged(life, category="question")
-    life.finishes("look", "failed")
-    life.goes_on()
+    job = make_job(plan)
+    triaged(job, category="question")
+    job.finish("look", "failed")
+    job.advance()
 
-    assert life.step("close").result_status is ResultStatus.FAILED
+    assert job.step("close").result_status is ResultStatus.FAILED
 
 
 def test_a_join_that_must_have_a_skipped_step_is_skipped() -> None:
@@ -148,21 +148,21 @@ def test_a_join_that_must_have_a_skipped_step_is_skipped() -> None:
         refund="triage",
         close="triage refund",
     )
-    life = job(plan)
-    triaged(life, category="question")
+    job = make_job(plan)
+    triaged(job, category="question")
 
-    assert life.step("close").is_skipped
+    assert job.step("close").is_skipped
 
 
 def test_a_skipped_sink_does_not_make_the_step_before_it_part_of_the_answer() -> None:
     plan = a_plan_with(
         {"refund": {"when": when(IS_REFUND, "triage")}}, triage="", refund="triage", report=""
     )
-    life = job(plan)
-    life.finishes("report")
-    triaged(life, category="question")
+    job = make_job(plan)
+    job.finish("report")
+    triaged(job, category="question")
 
-    assert usable_sinks(life.state) == ("report",)
+    assert usable_sinks(job.state) == ("report",)
 
 
 @pytest.mark.parametrize(
@@ -176,16 +176,16 @@ def test_a_result_that_lacks_the_field_fails_the_step_and_names_it(output: Any, 
     plan = a_plan_with(
         {"refund": {"when": when(IS_REFUND, "triage")}}, triage="", refund="triage", close="refund"
     )
-    life = job(plan)
-    life.finishes("triage", output=output)
-    life.goes_on()
-    life.judges()
-    life.goes_on()
+    job = make_job(plan)
+    job.finish("triage", output=output)
+    job.advance()
+    job.review()
+    job.advance()
 
-    assert life.why("refund") == f"its condition can't be decided: {why}"
-    assert life.step("refund").result_status is ResultStatus.FAILED
-    assert life.state.status is JobStatus.PARTIAL
-    assert not any(one.step_id == "refund" for one in life.events(HandoffIssued))
+    assert job.failure_reason("refund") == f"its condition can't be decided: {why}"
+    assert job.step("refund").result_status is ResultStatus.FAILED
+    assert job.state.status is JobStatus.PARTIAL
+    assert not any(one.step_id == "refund" for one in job.events(HandoffIssued))
 
 
 def test_each_copy_of_a_repeated_step_is_decided_by_its_own_item() -> None:
@@ -194,75 +194,75 @@ def test_each_copy_of_a_repeated_step_is_decided_by_its_own_item() -> None:
         name: {"when": when("item.amount <= 500", item={"amount": amount})}
         for name, amount in amounts.items()
     }
-    life = job(a_plan_with(marks, **dict.fromkeys(amounts, "")))
+    job = make_job(a_plan_with(marks, **dict.fromkeys(amounts, "")))
 
-    assert life.out == {"pay_0001"}
-    assert life.why("pay_0002") == (
+    assert job.open_names == {"pay_0001"}
+    assert job.failure_reason("pay_0002") == (
         'its condition is not met: item.amount <= 500 (item.amount is "900")'
     )
-    assert life.step("pay_0003").result_status is ResultStatus.FAILED
-    assert len(life.events(ConditionsChecked)) == 1
+    assert job.step("pay_0003").result_status is ResultStatus.FAILED
+    assert len(job.events(ConditionsChecked)) == 1
 
 
 def test_a_condition_is_checked_again_when_a_step_before_it_is_done_again() -> None:
-    life = job(branches())
-    triaged(life, category="question")
-    life.finishes("explain")
-    life.goes_on()
-    life.finishes("close")
-    life.goes_on()
-    life.judges(triage="It is a refund.")
-    life.goes_on()
-    assert life.out == {"triage"}
-    triaged(life, category="refund")
+    job = make_job(branches())
+    triaged(job, category="question")
+    job.finish("explain")
+    job.advance()
+    job.finish("close")
+    job.advance()
+    job.review(triage="It is a refund.")
+    job.advance()
+    assert job.open_names == {"triage"}
+    triaged(job, category="refund")
 
-    assert life.out == {"refund"}
-    assert life.step("explain").is_skipped
+    assert job.open_names == {"refund"}
+    assert job.step("explain").is_skipped
 
 
 def test_a_second_chance_does_not_check_the_condition_again() -> None:
-    life = job(branches())
-    triaged(life)
-    before = len(life.events(ConditionsChecked))
-    life.finishes("refund", "failed")
-    life.goes_on()
+    job = make_job(branches())
+    triaged(job)
+    before = len(job.events(ConditionsChecked))
+    job.finish("refund", "failed")
+    job.advance()
 
-    assert len(life.events(ConditionsChecked)) == before
+    assert len(job.events(ConditionsChecked)) == before
 
 
 def test_a_retry_leaves_skipped_steps_as_they_are() -> None:
-    life = job(branches())
-    triaged(life)
-    life.finishes("refund")
-    life.goes_on()
-    life.finishes("close", "failed")
-    life.goes_on()
-    life.judges()
-    life.goes_on()
-    assert life.state.status is JobStatus.PARTIAL
-    life.happens(RetryRequested())
-    life.goes_on()
+    job = make_job(branches())
+    triaged(job)
+    job.finish("refund")
+    job.advance()
+    job.finish("close", "failed")
+    job.advance()
+    job.review()
+    job.advance()
+    assert job.state.status is JobStatus.PARTIAL
+    job.append(RetryRequested())
+    job.advance()
 
-    assert (life.out, life.step("explain").is_skipped) == ({"close"}, True)
+    assert (job.open_names, job.step("explain").is_skipped) == ({"close"}, True)
 
 
 def test_conditions_wait_for_the_approval_of_the_plan() -> None:
     plan = a_plan_with({"a": {"when": when("item == 'x'", item="x")}}, a="")
-    life = job(plan, approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    job = make_job(plan, approvals=Approvals(what=(ApprovalOf.PLAN,)))
 
-    assert life.state.question is not None
-    assert life.events(ConditionsChecked) == []
-    life.approves()
-    life.goes_on()
-    assert life.out == {"a"}
+    assert job.state.question is not None
+    assert job.events(ConditionsChecked) == []
+    job.approve()
+    job.advance()
+    assert job.open_names == {"a"}
 
 
 def test_a_job_whose_steps_are_all_skipped_says_so() -> None:
     plan = a_plan_with({"a": {"when": when("item == 'x'", item="y")}}, a="")
-    life = job(plan)
+    job = make_job(plan)
 
-    assert life.state.ended is not None
-    assert (life.state.ended.status, life.state.ended.reason) == (
+    assert job.state.ended is not None
+    assert (job.state.ended.status, job.state.ended.reason) == (
         JobStatus.FAILED,
         "every step was skipped: no condition was met",
     )
@@ -271,13 +271,13 @@ def test_a_job_whose_steps_are_all_skipped_says_so() -> None:
 def test_the_decision_is_in_the_journal_and_a_supervisor_that_reads_it_decides_nothing_anew() -> (
     None
 ):
-    life = job(branches())
-    triaged(life, category="question")
-    again = fold(life.state.job_id, None, life.journal)
+    job = make_job(branches())
+    triaged(job, category="question")
+    again = fold(job.state.job_id, None, job.journal)
 
-    assert again == life.state
-    assert life.state.job_id == JOB
-    assert life.decides() == ()
+    assert again == job.state
+    assert job.state.job_id == JOB
+    assert job.next_commands() == ()
     assert again is not None
     assert again.steps[StepId("refund")].status is StepStatus.SETTLED
 

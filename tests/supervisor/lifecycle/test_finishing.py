@@ -27,121 +27,121 @@ from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
-from tests.doubles.life import Life
-from tests.doubles.world import World
-from tests.draws import draws
+from tests.doubles.random_job import RandomJob
+from tests.doubles.simulated_job import SimulatedJob
+from tests.property_settings import draws
 
 FAILS_FOR_EVER = "it is not there"
 
 
 def with_a_gap(
     *, gaps: tuple[str, ...] = ("b",), approvals: Approvals | None = None, **depends_on: str
-) -> Life:
+) -> SimulatedJob:
     """A job that has ended without these."""
-    life = Life(approvals=approvals or Approvals())
-    life.goes_on()
-    life.plans(**depends_on)
-    life.goes_on()
-    ends(life, *gaps)
-    assert life.state.status is JobStatus.PARTIAL
-    return life
+    job = SimulatedJob(approvals=approvals or Approvals())
+    job.advance()
+    job.make_plan(**depends_on)
+    job.advance()
+    ends(job, *gaps)
+    assert job.state.status is JobStatus.PARTIAL
+    return job
 
 
-def ends(life: Life, *failing: str) -> None:
+def ends(job: SimulatedJob, *failing: str) -> None:
     """Run the job to its end: all handoffs succeed except `failing`, the review passes, questions
     are approved.
     """
-    while not life.state.ended:
-        if life.state.question:
-            life.approves()
-        for one in sorted(life.out):
+    while not job.state.ended:
+        if job.state.question:
+            job.approve()
+        for one in sorted(job.open_names):
             if one == "assessor":
-                life.judges()
+                job.review()
             else:
-                life.finishes(
+                job.finish(
                     one,
                     *(("failed",) if one in failing else ()),
                     **({"error": FAILS_FOR_EVER} if one in failing else {}),
                 )
-        life.goes_on()
+        job.advance()
 
 
-def finishes(life: Life, *failing: str, whole: bool = True) -> list[str]:
+def finishes(job: SimulatedJob, *failing: str, whole: bool = True) -> list[str]:
     """Finish the job again, and return the handoffs that were issued, in order."""
-    before = len(life.events(HandoffIssued))
-    life.happens(retry_of(life.state, {}, None, NewLimits(), whole=whole))
-    life.goes_on()
-    ends(life, *failing)
-    return [event.handoff_id for event in life.events(HandoffIssued)[before:]]
+    before = len(job.events(HandoffIssued))
+    job.append(retry_of(job.state, {}, None, NewLimits(), whole=whole))
+    job.advance()
+    ends(job, *failing)
+    return [event.handoff_id for event in job.events(HandoffIssued)[before:]]
 
 
-def said(life: Life) -> str:
-    assert life.state.ended
-    return assemble(life.state, life.state.ended.status, life.words, None).to_json()
+def said(job: SimulatedJob) -> str:
+    assert job.state.ended
+    return assemble(job.state, job.state.ended.status, job.texts, None).to_json()
 
 
 def test_a_gap_that_stays_a_gap_is_all_that_is_paid_for_and_the_answer_stands() -> None:
-    life = with_a_gap(a="", b="", c="a b", d="c")
-    before = said(life)
+    job = with_a_gap(a="", b="", c="a b", d="c")
+    before = said(job)
 
     for attempt in (2, 3):
-        assert finishes(life, "b") == [f"b.{attempt}"]
-        assert said(life) == before
+        assert finishes(job, "b") == [f"b.{attempt}"]
+        assert said(job) == before
 
 
 def test_a_gap_that_is_filled_is_built_on_again_and_reviewed() -> None:
-    life = with_a_gap(a="", b="", c="a b", d="c", e="a")
+    job = with_a_gap(a="", b="", c="a b", d="c", e="a")
 
-    assert finishes(life) == ["b.2", "c.2", "d.2", "assessor.2"]
-    assert life.state.status is JobStatus.OK
+    assert finishes(job) == ["b.2", "c.2", "d.2", "assessor.2"]
+    assert job.state.status is JobStatus.OK
 
 
 def test_what_builds_on_a_step_that_fails_when_it_is_done_again_keeps_its_result() -> None:
-    life = with_a_gap(a="", b="", c="a b", d="c")
-    d = life.step("d").result
+    job = with_a_gap(a="", b="", c="a b", d="c")
+    d = job.step("d").result
 
-    issued = finishes(life, "c")
+    issued = finishes(job, "c")
 
     assert issued == ["b.2", "c.2", "assessor.2"]
-    assert life.step("d").result == d
+    assert job.step("d").result == d
 
 
 def test_a_gap_behind_a_held_result_waits_until_that_is_sure() -> None:
-    life = with_a_gap(gaps=("b", "d"), a="", b="", c="a b", d="c")
+    job = with_a_gap(gaps=("b", "d"), a="", b="", c="a b", d="c")
 
-    assert finishes(life) == ["b.2", "c.2", "d.2", "assessor.2"]
+    assert finishes(job) == ["b.2", "c.2", "d.2", "assessor.2"]
 
 
 def test_a_gap_behind_a_held_result_is_tried_when_that_is_sure_to_stand() -> None:
-    life = with_a_gap(gaps=("b", "d"), a="", b="", c="a b", d="c")
+    job = with_a_gap(gaps=("b", "d"), a="", b="", c="a b", d="c")
 
-    assert finishes(life, "b") == ["b.2", "d.2", "assessor.2"]
+    assert finishes(job, "b") == ["b.2", "d.2", "assessor.2"]
 
 
 def test_a_retry_of_all_that_did_not_succeed_has_the_answer_reviewed_in_any_case() -> None:
-    life = with_a_gap(a="", b="", c="a b")
+    job = with_a_gap(a="", b="", c="a b")
 
-    assert finishes(life, "b", whole=False) == ["b.2", "assessor.2"]
+    assert finishes(job, "b", whole=False) == ["b.2", "assessor.2"]
 
 
 def test_an_answer_that_stands_is_not_asked_about_again() -> None:
-    life = with_a_gap(approvals=Approvals(what=(ApprovalOf.ANSWER,)), a="", b="", c="a b")
-    asked = life.state.approved
+    job = with_a_gap(approvals=Approvals(what=(ApprovalOf.ANSWER,)), a="", b="", c="a b")
+    asked = job.state.approved
 
-    finishes(life, "b")
+    finishes(job, "b")
 
-    assert asked == life.state.approved == (ApprovalOf.ANSWER,)
-    assert life.state.question is None
+    assert asked == job.state.approved == (ApprovalOf.ANSWER,)
+    assert job.state.question is None
 
 
 def test_a_retry_that_names_a_step_does_all_that_builds_on_it_again() -> None:
-    life = with_a_gap(a="", b="", c="a b", d="c")
-    before = len(life.events(HandoffIssued))
-    life.happens(retry_of(life.state, {}, "b", NewLimits()))
-    life.goes_on()
-    ends(life, "b")
+    job = with_a_gap(a="", b="", c="a b", d="c")
+    before = len(job.events(HandoffIssued))
+    job.append(retry_of(job.state, {}, "b", NewLimits()))
+    job.advance()
+    ends(job, "b")
 
-    assert [event.handoff_id for event in life.events(HandoffIssued)[before:]] == [
+    assert [event.handoff_id for event in job.events(HandoffIssued)[before:]] == [
         "b.2",
         "c.2",
         "d.2",
@@ -150,12 +150,12 @@ def test_a_retry_that_names_a_step_does_all_that_builds_on_it_again() -> None:
 
 
 def test_a_retry_of_a_version_before_does_it_all_again() -> None:
-    life = with_a_gap(a="", b="", c="a b")
-    life.happens(RetryRequested(whole=True))
-    life.goes_on()
-    ends(life, "b")
+    job = with_a_gap(a="", b="", c="a b")
+    job.append(RetryRequested(whole=True))
+    job.advance()
+    ends(job, "b")
 
-    assert [event.handoff_id for event in life.events(HandoffIssued)][-3:] == [
+    assert [event.handoff_id for event in job.events(HandoffIssued)][-3:] == [
         "b.2",
         "c.2",
         "assessor.2",
@@ -165,19 +165,19 @@ def test_a_retry_of_a_version_before_does_it_all_again() -> None:
 @draws(150)
 @given(st.integers(0, 10**9))
 def test_whatever_a_finish_pays_for_has_a_reason(seed: int) -> None:
-    world = World(Random(seed))
-    world.run()
-    state = world.state
+    job = RandomJob(Random(seed))
+    job.run()
+    state = job.state
     gaps = {name for name, step in state.steps.items() if not step.is_whole}
     assume(gaps and state.synthesised is not None)
-    at = len(world.journal)
-    world.happens(RetryRequested(whole=True, holds=True))
-    world.runs += 1
-    world.run()
-    world.check_end()
+    at = len(job.journal)
+    job.append(RetryRequested(whole=True, holds=True))
+    job.runs += 1
+    job.run()
+    job.check_end()
 
     fresh = set[str]()
-    for event in (one.event for one in world.journal[at:]):
+    for event in (one.event for one in job.journal[at:]):
         match event:
             case (
                 Reviewed(steps=(_, *_))

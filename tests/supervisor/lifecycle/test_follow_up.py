@@ -23,33 +23,33 @@ from handoff_queue.shared.types.ids import NAME_PATTERN, StepId, handoff_id
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.lifecycle.follow_up import copy_results, earlier, results_to_give
 from handoff_queue.supervisor.lifecycle.routing import one_step
-from tests.doubles.contradictions import a_claim
-from tests.doubles.life import Life, a_plan, done, planned
+from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.results import a_result_of
+from tests.doubles.simulated_job import SimulatedJob, a_plan, done, planned
 
 NAMES = st.from_regex(re.compile(NAME_PATTERN), fullmatch=True).map(StepId)
 
 
-def ended(**claims: Claim) -> Life:
+def ended(**claims: Claim) -> SimulatedJob:
     """a and b, then c out of both; c is the answer."""
-    life = planned(a="", b="", c="a b")
-    life.finishes("a", output="It is 5 [a.c1].", claims=(a_claim("a.c1", "5", "km"),))
-    life.finishes("b", "failed", error="no")
-    life.goes_on()
-    life.finishes(
+    job = planned(a="", b="", c="a b")
+    job.finish("a", output="It is 5 [a.c1].", claims=(a_claim("a.c1", "5", "km"),))
+    job.finish("b", "failed", error="no")
+    job.advance()
+    job.finish(
         "c",
         output={"far": ["5 km [a.c1]", "[c.c1]"]},
         claims=(a_claim("a.c1", "5", "km"), a_claim("c.c1", "5", "km")),
     )
-    life.goes_on()
-    life.judges()
-    life.goes_on()
-    assert life.state.status is JobStatus.PARTIAL
-    return life
+    job.advance()
+    job.review()
+    job.advance()
+    assert job.state.status is JobStatus.PARTIAL
+    return job
 
 
-def following(life: Life) -> tuple[dict[str, Given], dict[str, HandoffResult]]:
-    found, texts = copy_results(life.state, life.words)
+def following(job: SimulatedJob) -> tuple[dict[str, Given], dict[str, HandoffResult]]:
+    found, texts = copy_results(job.state, job.texts)
     results = {ref(text).digest: HandoffResult.from_json(text) for text in texts}
     return {one.step: one for one in found}, {one.step: results[one.result.digest] for one in found}
 
@@ -71,11 +71,11 @@ def test_claims_and_markers_of_a_result_that_is_given_have_the_new_names() -> No
 
 
 def test_a_job_without_a_usable_result_gives_nothing() -> None:
-    life = planned(a="")
-    life.finishes("a", "failed", error="no")
-    life.goes_on()
+    job = planned(a="")
+    job.finish("a", "failed", error="no")
+    job.advance()
 
-    assert results_to_give(life.state) == {}
+    assert results_to_give(job.state) == {}
 
 
 @given(st.lists(NAMES, unique=True, max_size=20), st.integers(1, 4))
@@ -97,15 +97,15 @@ def test_a_name_says_how_long_ago_it_was() -> None:
     ]
 
 
-def begun_with(*names: str, **depends_on: str) -> Life:
+def begun_with(*names: str, **depends_on: str) -> SimulatedJob:
     """A job that was given these results, and has this plan."""
     results = {name: a_result_of(handoff_id(name, 1), ResultStatus.OK) for name in names}
     known = tuple(
         Given(step=StepId(name), specialist="writer", result=ref(one.to_json()), is_answer=True)
         for name, one in results.items()
     )
-    life = Life(given=known)
-    life.goes_on()
+    job = SimulatedJob(given=known)
+    job.advance()
     steps = tuple(
         Step(
             id=StepId(name),
@@ -115,29 +115,29 @@ def begun_with(*names: str, **depends_on: str) -> Life:
         )
         for name, before in depends_on.items()
     )
-    life.plans(Plan(steps=steps, given=tuple(one.step for one in known)))
-    life.goes_on()
-    return life
+    job.make_plan(Plan(steps=steps, given=tuple(one.step for one in known)))
+    job.advance()
+    return job
 
 
 def test_a_step_that_depends_on_what_is_there_begins_at_once_and_has_it() -> None:
-    life = begun_with("prev_a", t="prev_a", u="t prev_a")
+    job = begun_with("prev_a", t="prev_a", u="t prev_a")
 
-    assert life.out == {"t"}
-    assert [one.step_id for one in life.handoffs["t.1"].context] == ["prev_a"]
-    done(life, "t")
-    assert [one.step_id for one in life.handoffs["u.1"].context] == ["t", "prev_a"]
+    assert job.open_names == {"t"}
+    assert [one.step_id for one in job.handoffs["t.1"].context] == ["prev_a"]
+    done(job, "t")
+    assert [one.step_id for one in job.handoffs["u.1"].context] == ["t", "prev_a"]
 
 
 def test_what_was_given_is_no_part_of_the_answer_by_itself() -> None:
-    life = begun_with("prev_a", t="")
-    done(life, "t")
-    life.judges()
-    life.goes_on()
+    job = begun_with("prev_a", t="")
+    done(job, "t")
+    job.review()
+    job.advance()
 
-    assert life.state.status is JobStatus.OK
-    assert {event.step_id for event in life.events(HandoffIssued)} == {"planner", "t", "assessor"}
-    assert life.state.sinks == ("t",)
+    assert job.state.status is JobStatus.OK
+    assert {event.step_id for event in job.events(HandoffIssued)} == {"planner", "t", "assessor"}
+    assert job.state.sinks == ("t",)
 
 
 def test_a_plan_knows_only_what_it_was_given() -> None:

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import CheckGates, EndJob, IssueRole
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS, vetoes_of
-from tests.doubles.life import Life, a_plan
+from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 GATES = Gates(min_words=3)
 
@@ -156,81 +156,81 @@ def test_gates_that_nothing_could_pass_or_run_are_refused(gates: dict[str, Any])
         Gates(**gates)
 
 
-def answered(life: Life, output: str) -> None:
+def answered(job: SimulatedJob, output: str) -> None:
     """Finish the only step with this output, and let the review pass."""
-    life.finishes("answer", output=output)
-    life.goes_on()
+    job.finish("answer", output=output)
+    job.advance()
 
 
-def a_job(limits: JobLimits | None = None) -> Life:
-    life = Life(limits, mode=Mode.SINGLE, gates=GATES)
-    life.goes_on()
-    return life
+def a_job(limits: JobLimits | None = None) -> SimulatedJob:
+    job = SimulatedJob(limits, mode=Mode.SINGLE, gates=GATES)
+    job.advance()
+    return job
 
 
 def test_an_answer_that_passes_leaves_whole() -> None:
-    life = a_job()
-    life.finishes("answer", output="All in all, so.")
+    job = a_job()
+    job.finish("answer", output="All in all, so.")
 
-    assert [type(command) for command in life.goes_on()][-2:] == [CheckGates, EndJob]
-    assert life.state.status is JobStatus.OK
+    assert [type(command) for command in job.advance()][-2:] == [CheckGates, EndJob]
+    assert job.state.status is JobStatus.OK
 
 
 def test_a_veto_goes_back_to_who_wrote_it_as_feedback() -> None:
-    life = a_job()
-    answered(life, "No.")
-    (feedback,) = life.handoffs["answer.2"].feedback
+    job = a_job()
+    answered(job, "No.")
+    (feedback,) = job.handoffs["answer.2"].feedback
 
     assert feedback.author == "gate"
     assert "at least 3 are wanted" in feedback.text
-    answered(life, "All in all, so.")
-    assert life.state.status is JobStatus.OK
+    answered(job, "All in all, so.")
+    assert job.state.status is JobStatus.OK
 
 
 def test_what_could_not_be_mended_leaves_as_partial_and_says_so() -> None:
-    life = a_job()
+    job = a_job()
     for _ in range(MOST_GATE_ROUNDS + 1):
-        answered(life, "No.")
+        answered(job, "No.")
 
-    assert life.state.status is JobStatus.PARTIAL
-    answer = assemble(life.state, JobStatus.PARTIAL, life.words, None)
+    assert job.state.status is JobStatus.PARTIAL
+    answer = assemble(job.state, JobStatus.PARTIAL, job.texts, None)
     assert answer.open_points == ("It has 1 word, at least 3 are wanted.",)
 
 
 def test_without_time_an_answer_is_checked_and_not_sent_back() -> None:
-    life = a_job()
-    life.finishes("answer", output="No.")
-    life.now = life.state.working_deadline
-    life.goes_on()
+    job = a_job()
+    job.finish("answer", output="No.")
+    job.now = job.state.working_deadline
+    job.advance()
 
-    assert life.state.status is JobStatus.PARTIAL
-    assert life.state.gate_rounds == 0
+    assert job.state.status is JobStatus.PARTIAL
+    assert job.state.gate_rounds == 0
 
 
 def test_a_synthesizer_writes_again_what_it_wrote() -> None:
-    life = Life(gates=GATES)
-    life.goes_on()
-    life.plans(a_plan(Synthesis.RECONCILE, a="", b=""))
-    life.goes_on()
+    job = SimulatedJob(gates=GATES)
+    job.advance()
+    job.make_plan(a_plan(Synthesis.RECONCILE, a="", b=""))
+    job.advance()
     for step in "ab":
-        life.finishes(step)
-    life.goes_on()
-    life.judges()
-    life.goes_on()
-    life.synthesises("No.")
+        job.finish(step)
+    job.advance()
+    job.review()
+    job.advance()
+    job.synthesize("No.")
 
-    assert IssueRole("synthesizer", 2) in life.goes_on()
-    life.synthesises("All in all, so.")
-    life.goes_on()
-    assert life.state.status is JobStatus.OK
+    assert IssueRole("synthesizer", 2) in job.advance()
+    job.synthesize("All in all, so.")
+    job.advance()
+    assert job.state.status is JobStatus.OK
 
 
 def test_a_retry_is_checked_anew() -> None:
-    life = a_job()
+    job = a_job()
     for _ in range(MOST_GATE_ROUNDS + 1):
-        answered(life, "No.")
-    life.happens(RetryRequested())
-    life.goes_on()
-    answered(life, "All in all, so.")
+        answered(job, "No.")
+    job.append(RetryRequested())
+    job.advance()
+    answered(job, "All in all, so.")
 
-    assert life.state.status is JobStatus.OK
+    assert job.state.status is JobStatus.OK

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of, likely_costs, to_finish
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
-from tests.doubles.life import LEASE_S, Life, a_plan
+from tests.doubles.simulated_job import LEASE_S, SimulatedJob, a_plan
 
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=300)
 
@@ -28,171 +28,171 @@ def joined(
     last: Join | None = None,
     on_failure: OnFailure = OnFailure.DROP,
     **joins: Join,
-) -> Life:
+) -> SimulatedJob:
     """A job of this plan whose first steps are out."""
     changed = tuple(
         step.model_copy(update={"join": joins.get(step.id), "on_failure": on_failure})
         for step in plan.steps
     )
-    life = Life()
-    life.goes_on()
-    life.plans(plan.model_copy(update={"steps": changed, "join": last}))
-    life.goes_on()
-    return life
+    job = SimulatedJob()
+    job.advance()
+    job.make_plan(plan.model_copy(update={"steps": changed, "join": last}))
+    job.advance()
+    return job
 
 
-def of_three(**join: Any) -> Life:
+def of_three(**join: Any) -> SimulatedJob:
     """d waits for a, b and c."""
     return joined(a_plan(a="", b="", c="", d="a b c"), d=Join(**join))
 
 
-def ends(life: Life, *steps: str, status: str = "ok") -> None:
+def ends(job: SimulatedJob, *steps: str, status: str = "ok") -> None:
     for step in steps:
-        life.finishes(step, status, usage=PAID, error="no" if status == "failed" else None)
-        life.goes_on()
+        job.finish(step, status, usage=PAID, error="no" if status == "failed" else None)
+        job.advance()
 
 
 def test_with_enough_it_goes_on_at_once_and_what_is_late_is_given_up() -> None:
-    life = of_three(enough=2)
-    ends(life, "a")
-    assert life.out == {"b", "c"}
+    job = of_three(enough=2)
+    ends(job, "a")
+    assert job.open_names == {"b", "c"}
 
-    ends(life, "b")
+    ends(job, "b")
 
-    assert life.out == {"d"}
-    assert life.why("c") == "not waited for: 2 of 3 results were enough for d"
+    assert job.open_names == {"d"}
+    assert job.failure_reason("c") == "not waited for: 2 of 3 results were enough for d"
 
 
 def test_the_specialist_is_told_what_was_not_waited_for() -> None:
-    life = of_three(enough=2)
-    ends(life, "a", "b")
+    job = of_three(enough=2)
+    ends(job, "a", "b")
 
-    handed_over = life.handoffs["d.1"]
+    handed_over = job.handoffs["d.1"]
     assert [one.step_id for one in handed_over.context] == ["a", "b", "c"]
-    assert life.words.result(handed_over.context[2].result).error == life.why("c")
+    assert job.texts.result(handed_over.context[2].result).error == job.failure_reason("c")
 
 
 def test_a_failure_is_not_one_of_those_that_are_enough() -> None:
-    life = of_three(enough=2)
-    ends(life, "a", status="failed")
-    ends(life, "b")
-    assert life.out == {"c"}
+    job = of_three(enough=2)
+    ends(job, "a", status="failed")
+    ends(job, "b")
+    assert job.open_names == {"c"}
 
-    ends(life, "c")
-    assert life.out == {"d"}
+    ends(job, "c")
+    assert job.open_names == {"d"}
 
 
 def test_what_was_not_begun_is_given_up_with_what_it_waits_for() -> None:
-    life = joined(a_plan(a="", b="", slow="", later="slow", d="a b later"), d=Join(enough=2))
-    ends(life, "a", "b")
+    job = joined(a_plan(a="", b="", slow="", later="slow", d="a b later"), d=Join(enough=2))
+    ends(job, "a", "b")
 
-    assert life.out == {"d"}
-    assert {name for name in ("slow", "later") if life.why(name)} == {"slow", "later"}
+    assert job.open_names == {"d"}
+    assert {name for name in ("slow", "later") if job.failure_reason(name)} == {"slow", "later"}
 
 
 def test_what_somebody_else_waits_for_is_not_given_up() -> None:
-    life = joined(a_plan(a="", b="", d="a b", e="b"), d=Join(enough=1))
-    ends(life, "a")
-    assert life.out == {"b", "d"}
-    assert [one.step_id for one in life.handoffs["d.1"].context] == ["a"]
-    assert "Not here, and not waited for: b." in life.handoffs["d.1"].task_description
+    job = joined(a_plan(a="", b="", d="a b", e="b"), d=Join(enough=1))
+    ends(job, "a")
+    assert job.open_names == {"b", "d"}
+    assert [one.step_id for one in job.handoffs["d.1"].context] == ["a"]
+    assert "Not here, and not waited for: b." in job.handoffs["d.1"].task_description
 
-    ends(life, "b")
-    assert life.out == {"d", "e"}
+    ends(job, "b")
+    assert job.open_names == {"d", "e"}
 
 
 def test_what_it_must_have_is_waited_for_however_many_are_there() -> None:
-    life = of_three(enough=1, must=(StepId("c"),))
-    ends(life, "a", "b")
-    assert life.out == {"c"}
+    job = of_three(enough=1, must=(StepId("c"),))
+    ends(job, "a", "b")
+    assert job.open_names == {"c"}
 
-    ends(life, "c")
-    assert life.out == {"d"}
+    ends(job, "c")
+    assert job.open_names == {"d"}
 
 
 def test_without_what_it_must_have_it_is_given_up_at_once() -> None:
-    life = of_three(must=(StepId("c"),))
-    ends(life, "c", status="failed")
+    job = of_three(must=(StepId("c"),))
+    ends(job, "c", status="failed")
 
-    assert life.why("d") == "it must have c, which failed"
-    assert life.out == {"a", "b"}
+    assert job.failure_reason("d") == "it must have c, which failed"
+    assert job.open_names == {"a", "b"}
 
 
 def test_where_fewer_can_come_than_are_of_use_it_is_given_up() -> None:
-    life = of_three(at_least=2)
-    ends(life, "a", "b", status="failed")
+    job = of_three(at_least=2)
+    ends(job, "a", "b", status="failed")
 
-    assert life.why("d") == "it needs at least 2 results, and only 1 can still be there"
+    assert job.failure_reason("d") == "it needs at least 2 results, and only 1 can still be there"
 
 
 def test_when_its_time_is_over_it_goes_on_with_what_is_there() -> None:
-    life = of_three(within_s=60)
-    life.now += 10
-    ends(life, "a")
-    assert next_due(life.state, life.now, LEASE_S) == pytest.approx(life.now + 50), (
+    job = of_three(within_s=60)
+    job.now += 10
+    ends(job, "a")
+    assert next_due(job.state, job.now, LEASE_S) == pytest.approx(job.now + 50), (
         "a sweeper looks then"
     )
 
-    life.now += 50
-    life.goes_on()
+    job.now += 50
+    job.advance()
 
-    assert life.out == {"d"}
-    assert life.why("b") == "not waited for: 1 of 3 results were there after 60 s for d"
+    assert job.open_names == {"d"}
+    assert job.failure_reason("b") == "not waited for: 1 of 3 results were there after 60 s for d"
 
 
 def test_when_its_time_is_over_and_too_few_are_there_the_next_one_will_do() -> None:
-    life = of_three(within_s=60, at_least=2)
-    ends(life, "a")
-    life.now += 61
-    assert life.goes_on() == []
+    job = of_three(within_s=60, at_least=2)
+    ends(job, "a")
+    job.now += 61
+    assert job.advance() == []
 
-    ends(life, "c")
-    assert life.out == {"d"}
+    ends(job, "c")
+    assert job.open_names == {"d"}
 
 
 def test_its_time_begins_with_the_first_of_its_parts() -> None:
-    life = joined(a_plan(before="", a="before", b="before", d="a b"), d=Join(within_s=60))
-    life.now += 1_000
-    ends(life, "before")
-    ends(life, "a")
-    assert life.out == {"b"}
+    job = joined(a_plan(before="", a="before", b="before", d="a b"), d=Join(within_s=60))
+    job.now += 1_000
+    ends(job, "before")
+    ends(job, "a")
+    assert job.open_names == {"b"}
 
 
 def test_work_that_is_sent_back_gets_the_whole_time_again() -> None:
-    life = of_three(within_s=60)
-    ends(life, "a", "b", "c")
-    life.now += 100
-    ends(life, "d")
-    life.judges(b="wrong")
-    life.goes_on()
-    life.now += 50
-    assert life.goes_on() == []
-    assert life.out == {"b"}
+    job = of_three(within_s=60)
+    ends(job, "a", "b", "c")
+    job.now += 100
+    ends(job, "d")
+    job.review(b="wrong")
+    job.advance()
+    job.now += 50
+    assert job.advance() == []
+    assert job.open_names == {"b"}
 
-    life.now += 10
-    life.goes_on()
-    assert life.out == {"d"}
-    assert life.step("b").usable, "its earlier result is better than none"
+    job.now += 10
+    job.advance()
+    assert job.open_names == {"d"}
+    assert job.step("b").usable, "its earlier result is better than none"
 
 
 def test_the_answer_can_do_with_some_of_the_last_steps() -> None:
-    life = joined(a_plan(a="", b="", c=""), last=Join(enough=2))
-    ends(life, "a", "c")
-    life.judges()
-    life.goes_on()
+    job = joined(a_plan(a="", b="", c=""), last=Join(enough=2))
+    ends(job, "a", "c")
+    job.review()
+    job.advance()
 
-    assert life.state.status is JobStatus.PARTIAL
-    assert life.why("b") == "not waited for: 2 of 3 results were enough for the answer"
+    assert job.state.status is JobStatus.PARTIAL
+    assert job.failure_reason("b") == "not waited for: 2 of 3 results were enough for the answer"
 
 
 def test_a_late_step_gets_no_second_chance() -> None:
-    life = joined(a_plan(a="", b="", d="a b"), d=Join(enough=1), on_failure=OnFailure.RETRY)
-    life.finishes("b", "failed", error="no")
-    life.finishes("a")
-    life.goes_on()
+    job = joined(a_plan(a="", b="", d="a b"), d=Join(enough=1), on_failure=OnFailure.RETRY)
+    job.finish("b", "failed", error="no")
+    job.finish("a")
+    job.advance()
 
-    assert life.out == {"d"}
-    assert life.step("b").attempt == 1
+    assert job.open_names == {"d"}
+    assert job.step("b").attempt == 1
 
 
 @pytest.mark.parametrize(
@@ -207,47 +207,47 @@ def test_a_late_step_gets_no_second_chance() -> None:
 def test_the_supervisor_is_woken_from_the_first_result_with_which_it_may_go_on(
     join: dict[str, Any], wakes_from: int
 ) -> None:
-    life = of_three(**join)
+    job = of_three(**join)
 
-    assert fan_ins_to_count(life.state, frozenset({StepId("d")})) == (
+    assert fan_ins_to_count(job.state, frozenset({StepId("d")})) == (
         Counted(fan_in="d", wakes_from=wakes_from),
     )
-    assert fan_ins_to_count(life.state, frozenset()) == (), "the answer waits for all of its parts"
+    assert fan_ins_to_count(job.state, frozenset()) == (), "the answer waits for all of its parts"
 
 
 def test_finishing_does_what_was_late_and_what_builds_on_it_and_nothing_else() -> None:
-    life = of_three(enough=2)
-    ends(life, "a", "b", "d")
-    life.judges()
-    life.goes_on()
-    life.happens(RetryRequested(whole=True))
-    life.goes_on()
-    assert life.out == {"c"}
-    ends(life, "c", "d")
-    life.judges()
-    life.goes_on()
+    job = of_three(enough=2)
+    ends(job, "a", "b", "d")
+    job.review()
+    job.advance()
+    job.append(RetryRequested(whole=True))
+    job.advance()
+    assert job.open_names == {"c"}
+    ends(job, "c", "d")
+    job.review()
+    job.advance()
 
-    assert life.state.status is JobStatus.OK
-    assert [life.step(name).attempt for name in "abcd"] == [1, 1, 2, 2]
+    assert job.state.status is JobStatus.OK
+    assert [job.step(name).attempt for name in "abcd"] == [1, 1, 2, 2]
 
 
 def test_a_gap_says_what_doing_it_would_cost() -> None:
-    life = of_three(enough=2)
-    ends(life, "a", "b", "d")
+    job = of_three(enough=2)
+    ends(job, "a", "b", "d")
 
-    (gap,) = gaps_of(life.state, life.words)
+    (gap,) = gaps_of(job.state, job.texts)
     assert (gap.step, gap.likely_microusd) == ("c", 300)
-    assert to_finish(life.state) == 600, "c, and d again"
+    assert to_finish(job.state) == 600, "c, and d again"
 
 
 def test_a_price_that_is_not_known_is_not_guessed() -> None:
-    life = of_three(enough=2)
+    job = of_three(enough=2)
     for step in ("a", "b"):
-        life.finishes(step, usage=PAID.model_copy(update={"cost_microusd": None}))
-    life.goes_on()
+        job.finish(step, usage=PAID.model_copy(update={"cost_microusd": None}))
+    job.advance()
 
-    assert likely_costs(life.state).of("researcher") is None
-    assert to_finish(life.state) is None
+    assert likely_costs(job.state).of("researcher") is None
+    assert to_finish(job.state) is None
 
 
 @pytest.mark.parametrize(
@@ -276,18 +276,18 @@ def test_numbers_that_a_person_typed_into_a_plan_are_numbers() -> None:
 
 
 def test_the_time_that_a_person_takes_is_no_part_of_a_joins() -> None:
-    life = joined(a_plan(a="", x="", b="x", d="a b"), d=Join(within_s=60))
-    ends(life, "a")
-    life.happens(ApprovalAsked(what=ApprovalOf.COST, why="dear", wait_s=10_000))
-    life.now += 3_600
-    life.approves()
-    life.goes_on()
-    ends(life, "x")
+    job = joined(a_plan(a="", x="", b="x", d="a b"), d=Join(within_s=60))
+    ends(job, "a")
+    job.append(ApprovalAsked(what=ApprovalOf.COST, why="dear", wait_s=10_000))
+    job.now += 3_600
+    job.approve()
+    job.advance()
+    ends(job, "x")
 
-    assert life.out == {"b"}
+    assert job.open_names == {"b"}
 
 
 def test_what_waits_for_what_is_worked_out_once_for_a_plan() -> None:
-    life = of_three(enough=2)
+    job = of_three(enough=2)
 
-    assert life.state.dependents is life.state.dependents
+    assert job.state.dependents is job.state.dependents

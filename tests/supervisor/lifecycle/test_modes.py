@@ -23,117 +23,119 @@ from handoff_queue.supervisor.lifecycle.commands import (
     Route,
 )
 from handoff_queue.supervisor.lifecycle.state import Phase
-from tests.doubles.life import Life, a_plan
+from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 EVERYBODY = frozenset({"generalist", "legal", "researcher"})
 
 
-def a_job(mode: Mode, roles: frozenset[str] = EVERYBODY, workflow: Plan | None = None) -> Life:
-    life = Life(workflow=workflow, mode=mode)
-    life.roles = roles
-    return life
+def a_job(
+    mode: Mode, roles: frozenset[str] = EVERYBODY, workflow: Plan | None = None
+) -> SimulatedJob:
+    job = SimulatedJob(workflow=workflow, mode=mode)
+    job.roles = roles
+    return job
 
 
-def specialists_of(life: Life) -> list[str]:
-    return [step.outline.specialist for step in life.state.steps.values()]
+def specialists_of(job: SimulatedJob) -> list[str]:
+    return [step.outline.specialist for step in job.state.steps.values()]
 
 
 def test_a_single_agent_gets_the_whole_request_and_nobody_plans_reviews_or_synthesises() -> None:
-    life = a_job(Mode.SINGLE)
-    assert [type(command) for command in life.goes_on()] == [MakePlan, IssueGroup]
-    assert specialists_of(life) == ["generalist"]
+    job = a_job(Mode.SINGLE)
+    assert [type(command) for command in job.advance()] == [MakePlan, IssueGroup]
+    assert specialists_of(job) == ["generalist"]
 
-    life.finishes("answer")
-    assert life.goes_on() == [ChooseAnswer(AnswerMethod.SINGLE_SINK), EndJob(JobStatus.OK)]
+    job.finish("answer")
+    assert job.advance() == [ChooseAnswer(AnswerMethod.SINGLE_SINK), EndJob(JobStatus.OK)]
 
 
 def test_without_a_generalist_it_is_one_of_those_who_are_there() -> None:
-    life = a_job(Mode.SINGLE, frozenset({"technical", "legal"}))
-    life.goes_on()
+    job = a_job(Mode.SINGLE, frozenset({"technical", "legal"}))
+    job.advance()
 
-    assert specialists_of(life) == ["legal"]
+    assert specialists_of(job) == ["legal"]
 
 
 def test_a_single_agent_that_is_not_whole_is_partial() -> None:
-    life = a_job(Mode.SINGLE)
-    life.goes_on()
-    life.finishes("answer", "partial")
-    life.goes_on()
+    job = a_job(Mode.SINGLE)
+    job.advance()
+    job.finish("answer", "partial")
+    job.advance()
 
-    assert life.state.status is JobStatus.PARTIAL
+    assert job.state.status is JobStatus.PARTIAL
 
 
 def test_auto_asks_a_router_once() -> None:
-    life = a_job(Mode.AUTO)
+    job = a_job(Mode.AUTO)
 
-    assert life.goes_on() == [IssueRole("router", 1)]
-    assert life.goes_on() == []
+    assert job.advance() == [IssueRole("router", 1)]
+    assert job.advance() == []
 
 
 def test_a_router_that_chooses_an_expert_has_it_do_the_whole_job_alone() -> None:
-    life = a_job(Mode.AUTO)
-    life.goes_on()
-    result = life.finishes("router")
-    life.happens(Routed(mode=Mode.SINGLE, specialist="legal", result=result))
+    job = a_job(Mode.AUTO)
+    job.advance()
+    result = job.finish("router")
+    job.append(Routed(mode=Mode.SINGLE, specialist="legal", result=result))
 
-    assert [type(command) for command in life.goes_on()] == [MakePlan, IssueGroup]
-    assert specialists_of(life) == ["legal"]
+    assert [type(command) for command in job.advance()] == [MakePlan, IssueGroup]
+    assert specialists_of(job) == ["legal"]
 
 
 def test_a_router_that_chooses_a_team_has_a_planner_make_the_plan() -> None:
-    life = a_job(Mode.AUTO)
-    life.goes_on()
-    result = life.finishes("router")
-    life.happens(Routed(mode=Mode.TEAM, result=result))
+    job = a_job(Mode.AUTO)
+    job.advance()
+    result = job.finish("router")
+    job.append(Routed(mode=Mode.TEAM, result=result))
 
-    assert life.goes_on() == [IssueRole("planner", 1)]
+    assert job.advance() == [IssueRole("planner", 1)]
 
 
 def test_a_router_that_failed_leaves_the_job_to_a_team_and_the_answer_says_so() -> None:
-    life = a_job(Mode.AUTO)
-    life.goes_on()
-    result = life.finishes("router", "failed", error="it said nothing")
-    life.happens(Routed(mode=Mode.TEAM, result=result, problem="the router failed"))
-    life.goes_on()
-    life.plans(a="")
-    life.goes_on()
-    life.finishes("a")
-    life.goes_on()
-    life.judges()
-    life.goes_on()
+    job = a_job(Mode.AUTO)
+    job.advance()
+    result = job.finish("router", "failed", error="it said nothing")
+    job.append(Routed(mode=Mode.TEAM, result=result, problem="the router failed"))
+    job.advance()
+    job.make_plan(a="")
+    job.advance()
+    job.finish("a")
+    job.advance()
+    job.review()
+    job.advance()
 
-    answer = assemble(life.state, JobStatus.OK, life.words, None)
+    answer = assemble(job.state, JobStatus.OK, job.texts, None)
     assert answer.notes == ("A team got the job: the router failed (it said nothing).",)
 
 
 def test_where_there_is_only_one_specialist_nobody_has_to_choose() -> None:
-    life = a_job(Mode.AUTO, frozenset({"legal"}))
+    job = a_job(Mode.AUTO, frozenset({"legal"}))
 
-    assert [type(command) for command in life.goes_on()] == [Route, MakePlan, IssueGroup]
+    assert [type(command) for command in job.advance()] == [Route, MakePlan, IssueGroup]
 
 
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.SINGLE, Mode.PIPELINE, Mode.TEAM])
 def test_nothing_begins_while_nobody_is_there(mode: Mode) -> None:
-    life = a_job(mode, frozenset())
+    job = a_job(mode, frozenset())
 
-    assert life.goes_on() == []
+    assert job.advance() == []
 
 
 def test_the_steps_of_a_workflow_are_run_without_a_planner() -> None:
-    life = a_job(Mode.PIPELINE, workflow=a_plan(a="", b="a"))
+    job = a_job(Mode.PIPELINE, workflow=a_plan(a="", b="a"))
 
-    assert [type(command) for command in life.goes_on()] == [MakePlan, IssueGroup]
-    life.finishes("a")
-    life.goes_on()
-    life.finishes("b")
-    assert life.goes_on() == [IssueRole("assessor", 1)]
+    assert [type(command) for command in job.advance()] == [MakePlan, IssueGroup]
+    job.finish("a")
+    job.advance()
+    job.finish("b")
+    assert job.advance() == [IssueRole("assessor", 1)]
 
 
 def test_a_retry_before_there_is_a_plan_routes_again() -> None:
-    life = a_job(Mode.AUTO)
-    life.goes_on()
-    life.happens(CancelRequested())
-    life.goes_on()
-    life.happens(RetryRequested())
+    job = a_job(Mode.AUTO)
+    job.advance()
+    job.append(CancelRequested())
+    job.advance()
+    job.append(RetryRequested())
 
-    assert life.state.phase is Phase.ROUTING
+    assert job.state.phase is Phase.ROUTING

@@ -18,9 +18,9 @@ from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup, IssueRole
 from handoff_queue.supervisor.lifecycle.novelty_check import is_known, repeats_text
 from handoff_queue.supervisor.lifecycle.plan_patches import FRUITLESS_ROUNDS
-from tests.doubles.effort import calls_in
-from tests.doubles.life import Life
+from tests.doubles.call_counts import calls_in
 from tests.doubles.results import a_result_of
+from tests.doubles.simulated_job import SimulatedJob
 
 LOGS = "Three requests timed out at 14:02 because the pool of the database was empty, and the checkout service tried none of them again."
 OTHER = (
@@ -283,92 +283,92 @@ def adds(name: str, *depends_on: str, specialist: str = "researcher") -> Patch:
     )
 
 
-def a_job() -> Life:
+def a_job() -> SimulatedJob:
     """Its only step has found something, and the replanner is asked."""
-    life = Life(JobLimits(max_rounds=6), mode=Mode.ADAPTIVE)
-    life.goes_on()
-    life.plans(a="")
-    life.goes_on()
-    life.finishes("a", output=LOGS)
-    life.goes_on()
-    return life
+    job = SimulatedJob(JobLimits(max_rounds=6), mode=Mode.ADAPTIVE)
+    job.advance()
+    job.make_plan(a="")
+    job.advance()
+    job.finish("a", output=LOGS)
+    job.advance()
+    return job
 
 
-def comes_to(life: Life, patch: Patch, **results: Any) -> list[Any]:
+def comes_to(job: SimulatedJob, patch: Patch, **results: Any) -> list[Any]:
     """Apply the replanner's patch, and finish the added steps with these results. Return the
     commands that follow the last result.
     """
-    life.replans(patch)
-    followed = life.goes_on()
+    job.patch_plan(patch)
+    followed = job.advance()
     for step, result in results.items():
-        life.finishes(step, output=result)
-        followed = life.goes_on()
+        job.finish(step, output=result)
+        followed = job.advance()
     return followed
 
 
-def notes_of(life: Life) -> tuple[str, ...]:
-    return assemble(life.state, JobStatus.OK, life.words, None).notes
+def notes_of(job: SimulatedJob) -> tuple[str, ...]:
+    return assemble(job.state, JobStatus.OK, job.texts, None).notes
 
 
 def test_two_rounds_in_a_row_that_bring_nothing_new_are_the_last_and_the_answer_says_so() -> None:
-    life = a_job()
-    comes_to(life, adds("x"), x=LOGS)
-    comes_to(life, adds("y"), y=LOGS)
+    job = a_job()
+    comes_to(job, adds("x"), x=LOGS)
+    comes_to(job, adds("y"), y=LOGS)
 
-    assert comes_to(life, adds("z"))[1:] == [IssueRole("assessor", 1)]
-    assert set(life.state.steps) == {"a", "x", "y"}, "what it wanted a third time is not run"
-    assert [one.nothing_new for one in life.events(PlanPatched)] == [(), ("x",), ("y",)]
+    assert comes_to(job, adds("z"))[1:] == [IssueRole("assessor", 1)]
+    assert set(job.state.steps) == {"a", "x", "y"}, "what it wanted a third time is not run"
+    assert [one.nothing_new for one in job.events(PlanPatched)] == [(), ("x",), ("y",)]
     said = "The plan was not changed any more: what the replanner asked for brought nothing new, 2 rounds in a row (x, y)."
-    assert said in notes_of(life)
+    assert said in notes_of(job)
     assert FRUITLESS_ROUNDS == 2
 
 
 def test_a_round_that_brings_something_begins_the_count_anew() -> None:
-    life = a_job()
-    comes_to(life, adds("x"), x=LOGS)
-    comes_to(life, adds("y"), y=OTHER)
-    comes_to(life, adds("z"), z=LOGS)
+    job = a_job()
+    comes_to(job, adds("x"), x=LOGS)
+    comes_to(job, adds("y"), y=OTHER)
+    comes_to(job, adds("z"), z=LOGS)
 
-    assert isinstance(comes_to(life, adds("w"))[1], IssueGroup)
+    assert isinstance(comes_to(job, adds("w"))[1], IssueGroup)
 
 
 def test_a_round_of_which_one_step_brings_something_is_worth_it() -> None:
-    life = a_job()
+    job = a_job()
     both = Patch(add=(*adds("x").add, *adds("y").add))
-    comes_to(life, both, x=LOGS, y=OTHER)
-    comes_to(life, adds("z"), z=LOGS)
+    comes_to(job, both, x=LOGS, y=OTHER)
+    comes_to(job, adds("z"), z=LOGS)
 
-    assert isinstance(comes_to(life, adds("w"))[1], IssueGroup)
+    assert isinstance(comes_to(job, adds("w"))[1], IssueGroup)
 
 
 @pytest.mark.parametrize("how", [{"specialist": "writer"}, {"depends_on": "a"}])
 def test_who_is_another_or_builds_on_it_may_say_part_of_it_again(how: dict[str, str]) -> None:
-    life, part = a_job(), " ".join(LOGS.split()[:-4])
+    job, part = a_job(), " ".join(LOGS.split()[:-4])
     after, who = how.get("depends_on", "").split(), how.get("specialist", "researcher")
     for name in ("x", "y"):
         comes_to(
-            life,
+            job,
             adds(name, *after, specialist=who),
             **{name: part if who == "researcher" else f"{name} {OTHER} {LOGS}"},
         )
 
-    assert life.events(PlanPatched)[-1].nothing_new == ()
+    assert job.events(PlanPatched)[-1].nothing_new == ()
 
 
 def test_who_builds_on_a_result_and_only_says_it_again_brings_nothing_new() -> None:
-    life = a_job()
-    comes_to(life, adds("x", "a"), x=LOGS)
-    comes_to(life, adds("y", "x"), y=LOGS)
+    job = a_job()
+    comes_to(job, adds("x", "a"), x=LOGS)
+    comes_to(job, adds("y", "x"), y=LOGS)
 
-    assert comes_to(life, adds("z", "y"))[1:] == [IssueRole("assessor", 1)]
+    assert comes_to(job, adds("z", "y"))[1:] == [IssueRole("assessor", 1)]
 
 
 def test_a_failed_step_is_no_round_that_brought_nothing() -> None:
-    life = a_job()
-    comes_to(life, adds("x"), x=LOGS)
-    life.replans(adds("y"))
-    life.goes_on()
-    life.finishes("y", "failed")
-    life.goes_on()
+    job = a_job()
+    comes_to(job, adds("x"), x=LOGS)
+    job.patch_plan(adds("y"))
+    job.advance()
+    job.finish("y", "failed")
+    job.advance()
 
-    assert life.state.patches.fruitless == ()
+    assert job.state.patches.fruitless == ()

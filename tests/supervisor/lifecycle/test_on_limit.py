@@ -18,115 +18,115 @@ from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.budget import closers, reason_for_decision, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
-from tests.doubles.life import BEGIN, Life, a_plan, done, planned
-from tests.doubles.orders import given_up
+from tests.doubles.lifecycle_commands import given_up
+from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, done, planned
 
 SPENT = "the job's budget is spent"
 MOST_USD = 1_000_000
 
 
-def spent(on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET) -> Life:
+def spent(on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET) -> SimulatedJob:
     """a has come to a part of its work, b runs, c waits for both."""
-    life = planned(
+    job = planned(
         limits=JobLimits(on_limit=on_limit, max_turns=10, max_seconds=100), a="", b="", c="a b"
     )
-    life.finishes("a", "partial", stop_reason=reason)
-    return life
+    job.finish("a", "partial", stop_reason=reason)
+    return job
 
 
 def test_stop_ends_the_job_at_once_with_what_it_has_and_asks_nobody() -> None:
-    life = spent(OnLimit.STOP)
+    job = spent(OnLimit.STOP)
 
-    assert life.goes_on() == [
+    assert job.advance() == [
         given_up(SPENT, "b", "c"),
         SkipReview(SPENT),
         ChooseAnswer(AnswerMethod.MERGED),
         EndJob(JobStatus.PARTIAL, SPENT),
     ]
-    assert life.out == set()
+    assert job.open_names == set()
 
 
 def test_wrap_up_begins_nothing_new_and_lets_what_runs_come_to_its_end() -> None:
-    life = spent(OnLimit.WRAP_UP)
+    job = spent(OnLimit.WRAP_UP)
 
-    assert life.goes_on() == [given_up(SPENT, "c")]
-    assert life.out == {"b"}
-    done(life, "b")
-    assert life.out == {"assessor"}
-    life.judges()
-    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
-    assert (life.why("c"), life.step("a").usable) == (SPENT, True)
+    assert job.advance() == [given_up(SPENT, "c")]
+    assert job.open_names == {"b"}
+    done(job, "b")
+    assert job.open_names == {"assessor"}
+    job.review()
+    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
+    assert (job.failure_reason("c"), job.step("a").usable) == (SPENT, True)
 
 
 def test_wrap_up_does_not_do_again_what_the_review_sends_back() -> None:
-    life = spent(OnLimit.WRAP_UP)
-    life.goes_on()
-    done(life, "b")
-    life.judges(a="Not enough.")
+    job = spent(OnLimit.WRAP_UP)
+    job.advance()
+    done(job, "b")
+    job.review(a="Not enough.")
 
-    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
+    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
 
 
 def test_a_day_that_is_spent_ends_the_job_with_that_reason() -> None:
-    life = spent(OnLimit.STOP, StopReason.DAY_BUDGET)
+    job = spent(OnLimit.STOP, StopReason.DAY_BUDGET)
 
-    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL, "the budget of the day is spent")
+    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, "the budget of the day is spent")
 
 
 @pytest.mark.parametrize("on_limit", [OnLimit.STOP, OnLimit.WRAP_UP])
 def test_a_job_that_has_nothing_when_its_budget_is_spent_has_failed_with_that_reason(
     on_limit: OnLimit,
 ) -> None:
-    life = planned(limits=JobLimits(on_limit=on_limit), a="", b="a")
-    life.finishes("a", "failed", stop_reason=StopReason.JOB_BUDGET)
+    job = planned(limits=JobLimits(on_limit=on_limit), a="", b="a")
+    job.finish("a", "failed", stop_reason=StopReason.JOB_BUDGET)
 
-    assert life.goes_on()[-1] == EndJob(
+    assert job.advance()[-1] == EndJob(
         JobStatus.FAILED, f"{SPENT}, and no step has a usable result"
     )
 
 
 def test_ask_waits_for_a_decision_and_says_so_once() -> None:
-    life = spent(OnLimit.ASK)
+    job = spent(OnLimit.ASK)
 
-    assert life.goes_on() == [AskUser(SPENT)]
-    assert reason_for_decision(life.state) == SPENT
-    done(life, "b")
-    assert life.out == set()
-    assert life.decides() == ()
+    assert job.advance() == [AskUser(SPENT)]
+    assert reason_for_decision(job.state) == SPENT
+    done(job, "b")
+    assert job.open_names == set()
+    assert job.next_commands() == ()
 
 
 def test_with_more_to_spend_it_goes_on_where_it_stood() -> None:
-    life = spent(OnLimit.ASK)
-    life.goes_on()
-    before = life.result_of("a.1")
-    life.happens(RetryRequested(max_turns=20))
-    life.goes_on()
+    job = spent(OnLimit.ASK)
+    job.advance()
+    before = job.result_of("a.1")
+    job.append(RetryRequested(max_turns=20))
+    job.advance()
 
-    assert (life.out, life.state.submitted.limits.max_turns) == ({"a", "b"}, 20)
-    assert life.handoffs["a.2"].feedback[0].previous == before, "its work so far is not lost"
-    assert reason_for_decision(life.state) == ""
-    done(life, "a", "b")
-    assert life.out == {"c"}
+    assert (job.open_names, job.state.submitted.limits.max_turns) == ({"a", "b"}, 20)
+    assert job.handoffs["a.2"].feedback[0].previous == before, "its work so far is not lost"
+    assert reason_for_decision(job.state) == ""
+    done(job, "a", "b")
+    assert job.open_names == {"c"}
 
 
 def test_a_role_whose_call_did_not_fit_is_asked_again_when_there_is_more() -> None:
-    life = planned(limits=JobLimits(on_limit=OnLimit.ASK), a="")
-    done(life, "a")
-    life.finishes("assessor", "failed", stop_reason=StopReason.JOB_BUDGET)
-    assert life.goes_on() == [AskUser(SPENT)]
+    job = planned(limits=JobLimits(on_limit=OnLimit.ASK), a="")
+    done(job, "a")
+    job.finish("assessor", "failed", stop_reason=StopReason.JOB_BUDGET)
+    assert job.advance() == [AskUser(SPENT)]
 
-    life.happens(RetryRequested(max_turns=20))
-    life.goes_on()
+    job.append(RetryRequested(max_turns=20))
+    job.advance()
 
-    assert life.out == {"assessor"}
+    assert job.open_names == {"assessor"}
 
 
 def test_who_is_asked_and_does_not_answer_gets_what_there_is_when_the_time_is_over() -> None:
-    life = spent(OnLimit.ASK)
-    life.goes_on()
-    life.now = BEGIN + 100
+    job = spent(OnLimit.ASK)
+    job.advance()
+    job.now = BEGIN + 100
 
-    assert life.goes_on()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
+    assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(
 def test_what_is_kept_is_a_fifth_or_what_the_closing_calls_can_cost_and_half_at_the_most(
     foreseen: list[WorstCase], kept: dict[str, int]
 ) -> None:
-    life = planned(
+    job = planned(
         limits=JobLimits(max_turns=None, max_tokens=100_000, max_microusd=MOST_USD), a="", b=""
     )
 
-    assert reserved_budget(life.state, foreseen) == kept
+    assert reserved_budget(job.state, foreseen) == kept
 
 
 def test_a_job_that_nobody_reviews_or_writes_at_its_end_keeps_nothing_for_that() -> None:
@@ -183,9 +183,9 @@ def test_a_job_that_nobody_reviews_or_writes_at_its_end_keeps_nothing_for_that()
 
 
 def test_results_that_ended_for_another_reason_spend_nobodys_budget() -> None:
-    life = planned(limits=JobLimits(on_limit=OnLimit.STOP), a="", b="")
-    life.finishes("a", "partial", stop_reason=StopReason.MAX_TURNS)
-    life.goes_on()
+    job = planned(limits=JobLimits(on_limit=OnLimit.STOP), a="", b="")
+    job.finish("a", "partial", stop_reason=StopReason.MAX_TURNS)
+    job.advance()
 
-    assert life.out == {"b"}
-    assert [event.status for event in life.events(HandoffFinished)][-1] is ResultStatus.PARTIAL
+    assert job.open_names == {"b"}
+    assert [event.status for event in job.events(HandoffFinished)][-1] is ResultStatus.PARTIAL

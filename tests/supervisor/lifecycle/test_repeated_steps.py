@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Repeat, Step
 from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.text.normalized_task import wording_of
-from tests.doubles.effort import calls_in
+from tests.doubles.call_counts import calls_in
 
 PLANS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("repeats.yaml").read_text())
 MISTAKEN: dict[str, str | None] = dict.fromkeys(

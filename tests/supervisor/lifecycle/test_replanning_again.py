@@ -11,88 +11,88 @@ from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.plan import Patch, Repeat, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
-from tests.doubles.life import Life, done
+from tests.doubles.simulated_job import SimulatedJob, done
 
 FINALIZE = Patch(finalize=True)
 
 
-def adaptive() -> Life:
+def adaptive() -> SimulatedJob:
     """c is made of a and b, d is built on c; a and b are out."""
-    life = Life(mode=Mode.ADAPTIVE)
-    life.goes_on()
-    life.plans(a="", b="", c="a b", d="c")
-    life.goes_on()
-    return life
+    job = SimulatedJob(mode=Mode.ADAPTIVE)
+    job.advance()
+    job.make_plan(a="", b="", c="a b", d="c")
+    job.advance()
+    return job
 
 
-def with_a_gap() -> Life:
+def with_a_gap() -> SimulatedJob:
     """It has ended: b failed, and c was made without it."""
-    life = adaptive()
-    ends(life, "b")
-    assert life.state.status is JobStatus.PARTIAL
-    return life
+    job = adaptive()
+    ends(job, "b")
+    assert job.state.status is JobStatus.PARTIAL
+    return job
 
 
-def ends(life: Life, *failing: str) -> list[str]:
+def ends(job: SimulatedJob, *failing: str) -> list[str]:
     """The steps and roles that are handed over on the way, but for the replanner, which leaves
     the plan as it is.
     """
-    before = len(life.events(HandoffIssued))
-    while not life.state.ended:
-        for one in sorted(life.out):
+    before = len(job.events(HandoffIssued))
+    while not job.state.ended:
+        for one in sorted(job.open_names):
             if one == "replanner":
-                life.replans()
+                job.patch_plan()
             elif one == "assessor":
-                life.judges()
+                job.review()
             else:
-                life.finishes(one, "failed" if one in failing else "ok")
-        life.goes_on()
-    issued = life.events(HandoffIssued)[before:]
+                job.finish(one, "failed" if one in failing else "ok")
+        job.advance()
+    issued = job.events(HandoffIssued)[before:]
     return [event.handoff_id for event in issued if event.assigned_to != "replanner"]
 
 
-def roles(life: Life) -> list[str]:
-    return [event.assigned_to for event in life.events(HandoffIssued)]
+def roles(job: SimulatedJob) -> list[str]:
+    return [event.assigned_to for event in job.events(HandoffIssued)]
 
 
-def said(life: Life) -> str:
-    return assemble(life.state, life.state.status, life.words, None).to_json()
+def said(job: SimulatedJob) -> str:
+    return assemble(job.state, job.state.status, job.texts, None).to_json()
 
 
-def goes_on_again(life: Life, *, whole: bool = False) -> Life:
-    life.happens(retry_of(life.state, {}, None, NewLimits(), whole=whole))
-    life.goes_on()
-    assert (life.out, life.state.held.steps) == ({"b"}, ("c", "d"))
-    return life
+def goes_on_again(job: SimulatedJob, *, whole: bool = False) -> SimulatedJob:
+    job.append(retry_of(job.state, {}, None, NewLimits(), whole=whole))
+    job.advance()
+    assert (job.open_names, job.state.held.steps) == ({"b"}, ("c", "d"))
+    return job
 
 
 def test_who_finalizes_keeps_what_was_begun_before_also_where_it_is_made_anew() -> None:
-    life = goes_on_again(with_a_gap())
-    done(life, "b")
-    assert life.out == {"c", "replanner"}
-    life.replans(FINALIZE)
-    life.goes_on()
+    job = goes_on_again(with_a_gap())
+    done(job, "b")
+    assert job.open_names == {"c", "replanner"}
+    job.patch_plan(FINALIZE)
+    job.advance()
 
-    assert ends(life) == ["d.2", "assessor.2"]
-    assert (life.state.status, {*life.state.steps}) == (JobStatus.OK, {*"abcd"})
+    assert ends(job) == ["d.2", "assessor.2"]
+    assert (job.state.status, {*job.state.steps}) == (JobStatus.OK, {*"abcd"})
 
 
 def test_who_finalizes_over_a_gap_that_stays_has_the_results_that_stand_reviewed() -> None:
-    life = goes_on_again(with_a_gap())
-    life.finishes("b", "failed")
-    life.goes_on()
-    assert life.out == {"replanner"}
-    life.replans(FINALIZE)
-    life.goes_on()
+    job = goes_on_again(with_a_gap())
+    job.finish("b", "failed")
+    job.advance()
+    assert job.open_names == {"replanner"}
+    job.patch_plan(FINALIZE)
+    job.advance()
 
-    assert life.out == {"assessor"}
-    assert [life.step(name).attempt for name in "cd"] == [1, 1]
+    assert job.open_names == {"assessor"}
+    assert [job.step(name).attempt for name in "cd"] == [1, 1]
 
 
 def test_what_is_added_behind_a_result_that_stands_waits_until_that_is_sure() -> None:
-    life = goes_on_again(with_a_gap())
-    done(life, "b")
-    life.replans(
+    job = goes_on_again(with_a_gap())
+    done(job, "b")
+    job.patch_plan(
         Patch(
             add=(
                 Step(
@@ -104,26 +104,26 @@ def test_what_is_added_behind_a_result_that_stands_waits_until_that_is_sure() ->
             )
         )
     )
-    life.goes_on()
+    job.advance()
 
-    assert life.out == {"c"}
-    assert ends(life)[:2] == ["d.2", "e.1"]
+    assert job.open_names == {"c"}
+    assert ends(job)[:2] == ["d.2", "e.1"]
 
 
 def test_a_finish_asks_no_replanner_and_an_answer_that_stands_still_tells_why_none_was_asked_any_more() -> (
     None
 ):
-    life = adaptive()
-    life.finishes("a")
-    life.finishes("b", "failed")
-    life.goes_on()
-    life.replans(Patch(repeats=(Repeat(step=StepId("e"), earlier=StepId("a")),)))
-    ends(life, "b")
-    before = said(life)
-    looks = roles(life).count("replanner")
-    goes_on_again(life, whole=True)
+    job = adaptive()
+    job.finish("a")
+    job.finish("b", "failed")
+    job.advance()
+    job.patch_plan(Patch(repeats=(Repeat(step=StepId("e"), earlier=StepId("a")),)))
+    ends(job, "b")
+    before = said(job)
+    looks = roles(job).count("replanner")
+    goes_on_again(job, whole=True)
 
-    assert ends(life, "b") == []
-    assert roles(life).count("replanner") == looks
+    assert ends(job, "b") == []
+    assert roles(job).count("replanner") == looks
     assert "asked for the same work again" in before
-    assert said(life) == before
+    assert said(job) == before

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
     ResultTexts,
 )
 from tests.doubles.handoffs import a_result
-from tests.doubles.life import planned
+from tests.doubles.simulated_job import planned
 
 QUOTE = Citation(source="a.md", digest=digest_of("So."), start=0, end=3, quote="So.")
 PROVEN = Claim(id="before.c1", text="So.", sources=(QUOTE,))
@@ -78,14 +78,14 @@ def test_a_verdict_that_says_nothing_more_needs_no_payload() -> None:
 
 
 def test_each_step_is_told_its_own_problem_and_who_builds_on_it_that_it_was_done_again() -> None:
-    life = planned(a="", b="a", c="")
+    job = planned(a="", b="a", c="")
     for name in ("a", "c", "b"):
-        life.finishes(name)
-        life.goes_on()
-    life.judges(a="wrong", c="too long")
+        job.finish(name)
+        job.advance()
+    job.review(a="wrong", c="too long")
 
     told = {
-        name: life.words.feedback(StepId(name), life.step(name).remarks[-1]).text for name in "abc"
+        name: job.texts.feedback(StepId(name), job.step(name).remarks[-1]).text for name in "abc"
     }
     assert told == {"a": "wrong", "b": BRING_UP_TO_DATE, "c": "too long"}
 
@@ -96,18 +96,18 @@ def test_a_user_who_wants_it_again_has_no_result_that_says_so() -> None:
 
 def test_no_event_and_no_state_repeats_what_a_model_has_written() -> None:
     said = "what a model has written"
-    life = planned(a="", b="", c="")
-    life.finishes("a", "needs_input", needs=said)
-    life.finishes("b", "failed", error=said)
-    life.finishes("c", "partial", error=said, output=said)
-    life.goes_on()
-    life.answers_needs(a=said)
-    life.goes_on()
-    life.finishes("a", output=said)
-    life.goes_on()
-    life.judges(said, a=said)
-    life.goes_on()
+    job = planned(a="", b="", c="")
+    job.finish("a", "needs_input", needs=said)
+    job.finish("b", "failed", error=said)
+    job.finish("c", "partial", error=said, output=said)
+    job.advance()
+    job.resolve_needs(a=said)
+    job.advance()
+    job.finish("a", output=said)
+    job.advance()
+    job.review(said, a=said)
+    job.advance()
 
-    assert said in life.handoffs["a.3"].feedback[-1].text
-    assert not any(said in recorded.event.to_json() for recorded in life.journal)
-    assert said not in life.state.to_json()
+    assert said in job.handoffs["a.3"].feedback[-1].text
+    assert not any(said in recorded.event.to_json() for recorded in job.journal)
+    assert said not in job.state.to_json()

@@ -12,23 +12,23 @@ from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from tests.doubles.handoffs import JOB
-from tests.doubles.life import Life, planned
+from tests.doubles.simulated_job import SimulatedJob, planned
 
 USED = {"max_turns": 12, "max_tokens": 1_000, "max_microusd": 80_000}
 
 
-def ended(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Life:
+def ended(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> SimulatedJob:
     """One step for each reason to stop, then the end."""
     limits = JobLimits(max_turns=12, max_microusd=100_000, on_limit=on_limit)
-    life = planned(limits=limits, **{f"s{n}": "" for n, _ in enumerate(stops)})
+    job = planned(limits=limits, **{f"s{n}": "" for n, _ in enumerate(stops)})
     for n, reason in enumerate(stops):
-        life.finishes(f"s{n}", "partial", stop_reason=reason)
-    life.goes_on()
-    if life.out == {"assessor"}:
-        life.judges()
-        life.goes_on()
-    assert life.state.ended
-    return life
+        job.finish(f"s{n}", "partial", stop_reason=reason)
+    job.advance()
+    if job.open_names == {"assessor"}:
+        job.review()
+        job.advance()
+    assert job.state.ended
+    return job
 
 
 def test_without_more_it_is_refused_with_what_is_spent() -> None:
@@ -50,26 +50,26 @@ def test_a_limit_that_is_spent_already_is_refused() -> None:
 
 
 def test_with_more_the_job_has_the_new_limit_and_keeps_the_others() -> None:
-    life = ended(StopReason.JOB_BUDGET)
-    life.happens(retry_of(life.state, USED, None, NewLimits(max_turns=24)))
+    job = ended(StopReason.JOB_BUDGET)
+    job.append(retry_of(job.state, USED, None, NewLimits(max_turns=24)))
 
-    assert (life.state.submitted.limits.max_turns, life.state.submitted.limits.max_microusd) == (
+    assert (job.state.submitted.limits.max_turns, job.state.submitted.limits.max_microusd) == (
         24,
         100_000,
     )
 
 
 def test_a_second_retry_names_the_limits_of_the_first() -> None:
-    life = ended(StopReason.JOB_BUDGET)
-    life.happens(RetryRequested(max_turns=24))
-    life.goes_on()
-    life.finishes("s0", "partial", stop_reason=StopReason.JOB_BUDGET)
-    life.goes_on()
-    life.judges()
-    life.goes_on()
+    job = ended(StopReason.JOB_BUDGET)
+    job.append(RetryRequested(max_turns=24))
+    job.advance()
+    job.finish("s0", "partial", stop_reason=StopReason.JOB_BUDGET)
+    job.advance()
+    job.review()
+    job.advance()
 
     with pytest.raises(UserError, match=r"24 turns of 24 turns"):
-        retry_of(life.state, USED | {"max_turns": 24}, None, NewLimits())
+        retry_of(job.state, USED | {"max_turns": 24}, None, NewLimits())
 
 
 @pytest.mark.parametrize("reason", [StopReason.DAY_BUDGET, StopReason.MAX_TURNS])
@@ -78,34 +78,34 @@ def test_a_job_that_ended_for_another_reason_needs_no_more(reason: StopReason) -
 
 
 def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> None:
-    life = ended(StopReason.JOB_BUDGET)
-    life.happens(RetryRequested(max_turns=24))
-    life.goes_on()
-    life.finishes("s0", "partial", stop_reason=StopReason.MAX_TURNS)
-    life.goes_on()
-    life.judges()
-    life.goes_on()
+    job = ended(StopReason.JOB_BUDGET)
+    job.append(RetryRequested(max_turns=24))
+    job.advance()
+    job.finish("s0", "partial", stop_reason=StopReason.MAX_TURNS)
+    job.advance()
+    job.review()
+    job.advance()
 
-    assert life.state.ended
-    assert retry_of(life.state, USED, None, NewLimits()) == RetryRequested(holds=True)
+    assert job.state.ended
+    assert retry_of(job.state, USED, None, NewLimits()) == RetryRequested(holds=True)
 
 
-def a_team_cut_short(status: str = "failed") -> Life:
+def a_team_cut_short(status: str = "failed") -> SimulatedJob:
     """Return a job whose team ran out of its share. No other specialist could do the step."""
     step, other = (
         Step(id=StepId(name), specialist=who, task="Look.")
         for name, who in (("t", "supervisor"), ("a", "researcher"))
     )
-    life = planned(Plan(steps=(step, other)))
-    life.children[child_id_for(JobId(JOB), HandoffId("t.1"))] = planned(a="").journal
-    life.finishes("t", status, stop_reason=StopReason.MAX_USD)
-    life.finishes("a", "failed")
-    life.goes_on()
-    if life.out == {"assessor"}:
-        life.judges()
-        life.goes_on()
-    assert life.state.ended
-    return life
+    job = planned(Plan(steps=(step, other)))
+    job.children[child_id_for(JobId(JOB), HandoffId("t.1"))] = planned(a="").journal
+    job.finish("t", status, stop_reason=StopReason.MAX_USD)
+    job.finish("a", "failed")
+    job.advance()
+    if job.open_names == {"assessor"}:
+        job.review()
+        job.advance()
+    assert job.state.ended
+    return job
 
 
 @pytest.mark.parametrize(
@@ -138,30 +138,30 @@ def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same
 def test_a_team_that_its_slice_has_cut_short_may_do_what_it_lacks_with_another_slice(
     whole: bool,
 ) -> None:
-    life = a_team_cut_short("partial")
-    life.happens(retry_of(life.state, USED, None, NewLimits(), whole=whole))
-    life.goes_on()
+    job = a_team_cut_short("partial")
+    job.append(retry_of(job.state, USED, None, NewLimits(), whole=whole))
+    job.advance()
 
-    first, second = (event.child for event in life.events(HandoffIssued) if event.child)
+    first, second = (event.child for event in job.events(HandoffIssued) if event.child)
     assert first.job_id == second.job_id
     assert second.limits.max_turns == first.limits.max_turns
 
 
 def test_a_job_that_is_ok_is_not_paid_for_again_but_for_a_part_that_is_named() -> None:
-    life = planned(a="", b="a")
+    job = planned(a="", b="a")
     for step in ("a", "b"):
-        life.finishes(step)
-        life.goes_on()
-    life.judges()
-    life.goes_on()
+        job.finish(step)
+        job.advance()
+    job.review()
+    job.advance()
 
     for limits in (NewLimits(), NewLimits(max_turns=24)):
         with pytest.raises(
             UserError,
             match=r"is complete: --from STEP runs a part again \(its steps are a, b\)",
         ):
-            retry_of(life.state, USED, None, limits)
-    assert retry_of(life.state, USED, "b", NewLimits()).from_step == StepId("b")
+            retry_of(job.state, USED, None, limits)
+    assert retry_of(job.state, USED, "b", NewLimits()).from_step == StepId("b")
 
 
 def test_a_job_that_works_is_no_job_to_retry() -> None:
@@ -170,8 +170,8 @@ def test_a_job_that_works_is_no_job_to_retry() -> None:
 
 
 def test_a_step_that_the_plan_has_not_is_refused_with_those_that_it_has() -> None:
-    life = ended(StopReason.FINISHED, StopReason.FINISHED)
+    job = ended(StopReason.FINISHED, StopReason.FINISHED)
 
     with pytest.raises(UserError, match="has no step nowhere: its steps are s0, s1"):
-        retry_of(life.state, USED, "nowhere", NewLimits())
-    assert retry_of(life.state, USED, "s1", NewLimits()).from_step == StepId("s1")
+        retry_of(job.state, USED, "nowhere", NewLimits())
+    assert retry_of(job.state, USED, "s1", NewLimits()).from_step == StepId("s1")

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import OnFailure, Plan
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup, TryAgain
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
-from tests.doubles.life import Life, a_plan
+from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 EVERYBODY = frozenset({"generalist", "researcher"})
 
@@ -21,110 +21,110 @@ def planned(
     policy: OnFailure = OnFailure.RETRY,
     roles: frozenset[str] = EVERYBODY,
     limits: JobLimits | None = None,
-) -> Life:
+) -> SimulatedJob:
     """a and b; c builds on a."""
-    life = Life(limits)
-    life.roles = roles
-    life.goes_on()
+    job = SimulatedJob(limits)
+    job.roles = roles
+    job.advance()
     plan = a_plan(a="", b="", c="a")
-    life.plans(
+    job.make_plan(
         Plan(steps=tuple(step.model_copy(update={"on_failure": policy}) for step in plan.steps))
     )
-    life.goes_on()
-    return life
+    job.advance()
+    return job
 
 
-def fails(life: Life, stop_reason: str = "finished") -> None:
-    life.finishes("a", "failed", error="it broke", stop_reason=StopReason(stop_reason))
-    life.goes_on()
+def fails(job: SimulatedJob, stop_reason: str = "finished") -> None:
+    job.finish("a", "failed", error="it broke", stop_reason=StopReason(stop_reason))
+    job.advance()
 
 
 def test_a_failed_step_is_tried_again_and_told_why() -> None:
-    life = planned()
-    life.finishes("a", "failed", error="the search was empty")
+    job = planned()
+    job.finish("a", "failed", error="the search was empty")
 
-    assert [type(command) for command in life.goes_on()] == [TryAgain, IssueGroup]
-    (feedback,) = life.handoffs["a.2"].feedback
+    assert [type(command) for command in job.advance()] == [TryAgain, IssueGroup]
+    (feedback,) = job.handoffs["a.2"].feedback
     assert feedback.author == "supervisor"
     assert "the search was empty" in feedback.text
 
 
 def test_nobody_builds_on_a_failure_that_is_tried_again() -> None:
-    life = planned()
-    fails(life)
+    job = planned()
+    fails(job)
 
-    assert life.out == {"a", "b"}
+    assert job.open_names == {"a", "b"}
 
 
 def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dropped() -> None:
-    life = planned()
+    job = planned()
     for _ in range(1 + MOST_RETRIES):
-        assert life.step("a").specialist == "researcher"
-        fails(life)
-    assert life.step("a").specialist == "generalist"
-    fails(life)
-    life.finishes("b")
-    life.goes_on()
-    life.judges()
-    life.goes_on()
+        assert job.step("a").specialist == "researcher"
+        fails(job)
+    assert job.step("a").specialist == "generalist"
+    fails(job)
+    job.finish("b")
+    job.advance()
+    job.review()
+    job.advance()
 
-    assert life.step("a").attempt == MOST_RETRIES + 2
-    assert life.state.status is JobStatus.PARTIAL
+    assert job.step("a").attempt == MOST_RETRIES + 2
+    assert job.state.status is JobStatus.PARTIAL
 
 
 def test_without_a_generalist_it_is_dropped_after_its_retries() -> None:
-    life = planned(roles=frozenset({"researcher"}))
+    job = planned(roles=frozenset({"researcher"}))
     for _ in range(1 + MOST_RETRIES):
-        fails(life)
+        fails(job)
 
-    assert life.out == {"b"}
+    assert job.open_names == {"b"}
 
 
 def test_a_retry_that_does_better_is_as_good_as_any_result() -> None:
-    life = planned()
-    fails(life)
-    life.finishes("a")
-    life.goes_on()
+    job = planned()
+    fails(job)
+    job.finish("a")
+    job.advance()
 
-    assert life.out == {"b", "c"}
+    assert job.open_names == {"b", "c"}
 
 
 def test_a_refusal_goes_to_somebody_else_at_once() -> None:
-    life = planned()
-    fails(life, "refused")
+    job = planned()
+    fails(job, "refused")
 
-    assert (life.step("a").specialist, life.step("a").attempt) == ("generalist", 2)
+    assert (job.step("a").specialist, job.step("a").attempt) == ("generalist", 2)
 
 
 @pytest.mark.parametrize(
     "reason", ["too_many_claims", "max_turns", "max_usd", "deadline", "defect", "model_error"]
 )
 def test_what_another_attempt_would_only_meet_again_is_not_tried_again(reason: str) -> None:
-    life = planned()
-    fails(life, reason)
+    job = planned()
+    fails(job, reason)
 
-    assert life.step("a").attempt == 1
+    assert job.step("a").attempt == 1
 
 
 def test_a_plan_may_say_that_a_step_is_dropped_at_once() -> None:
-    life = planned(OnFailure.DROP)
-    fails(life)
+    job = planned(OnFailure.DROP)
+    fails(job)
 
-    assert life.step("a").attempt == 1
+    assert job.step("a").attempt == 1
 
 
 def test_a_job_whose_budget_is_spent_tries_nothing_again() -> None:
-    life = planned()
-    life.finishes("b", "failed", error="no", stop_reason=StopReason.JOB_BUDGET)
-    fails(life)
+    job = planned()
+    job.finish("b", "failed", error="no", stop_reason=StopReason.JOB_BUDGET)
+    fails(job)
 
-    assert life.step("a").attempt == 1
+    assert job.step("a").attempt == 1
 
 
 def test_retries_count_against_the_jobs_limit_of_handoffs() -> None:
-    life = planned(limits=JobLimits(max_handoffs=4))  # the planner's, a, b, and one retry
-    fails(life)
-    fails(life)
+    job = planned(limits=JobLimits(max_handoffs=4))  # the planner's, a, b, and one retry
+    fails(job)
+    fails(job)
 
-    assert life.step("a").attempt == 2
-    assert not life.state.open.keys() & {"a.2", "a.3"}
+    assert job.step("a").attempt == 2
+    assert not job.state.open.keys() & {"a.2", "a.3"}

@@ -10,12 +10,12 @@ from types import FrameType
 import pytest
 
 from handoff_queue.shared.types.limits import JobLimits
-from tests.doubles.life import Life
+from tests.doubles.simulated_job import SimulatedJob
 
 
-def calls_of_a_decision(life: Life) -> int:
+def calls_of_a_decision(job: SimulatedJob) -> int:
     """Return the number of function calls of a decision without a command."""
-    count, seen = 0, life.seen()
+    count, seen = 0, job.observations()
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
         nonlocal count
@@ -23,13 +23,13 @@ def calls_of_a_decision(life: Life) -> int:
 
     sys.setprofile(note)
     try:
-        assert life.decides(seen) == ()
+        assert job.next_commands(seen) == ()
     finally:
         sys.setprofile(None)
     return count
 
 
-def a_life(steps: int, shape: str) -> Life:
+def a_life(steps: int, shape: str) -> SimulatedJob:
     """Return a job whose first steps are issued, a tenth already finished. `shape`: shape of the
     plan.
     """
@@ -39,14 +39,14 @@ def a_life(steps: int, shape: str) -> Life:
             plan |= {"all": " ".join(plan)}
         case "pairs":
             plan |= {f"t{n}": f"s{n}" for n in range(steps)}
-    life = Life(JobLimits(max_handoffs=10 * steps))
-    life.goes_on()
-    life.plans(**plan)
-    life.goes_on()
+    job = SimulatedJob(JobLimits(max_handoffs=10 * steps))
+    job.advance()
+    job.make_plan(**plan)
+    job.advance()
     for n in range(steps // 10):
-        life.finishes(f"s{n}")
-    life.goes_on()
-    return life
+        job.finish(f"s{n}")
+    job.advance()
+    return job
 
 
 @pytest.mark.parametrize("shape", ["side by side", "a fan-in of all", "pairs"])

@@ -30,9 +30,9 @@ from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.step_index_update import overview_of
 from tests.doubles.jobs import submission
-from tests.doubles.life import Life
-from tests.doubles.world import World
-from tests.draws import draws
+from tests.doubles.random_job import RandomJob
+from tests.doubles.simulated_job import SimulatedJob
+from tests.property_settings import draws
 from tests.supervisor.lifecycle.test_long_journals import finished, issued
 
 MOST_STEPS = 60
@@ -52,16 +52,14 @@ def check(first: JobState, journal: list[Recorded], dice: Random) -> None:
 @draws(80)
 @given(st.integers(0, 10**9))
 def test_in_every_state_of_any_job(seed: int) -> None:
-    world = World(Random(seed))
-    first = world.state
+    job = RandomJob(Random(seed))
+    first = job.state
     for _ in range(2):
-        world.run()
-        world.happens(
-            RetryRequested(whole=world.dice.random() < 0.5, holds=world.dice.random() < 0.5)
-        )
-        world.runs += 1
+        job.run()
+        job.append(RetryRequested(whole=job.dice.random() < 0.5, holds=job.dice.random() < 0.5))
+        job.runs += 1
 
-    check(first, world.journal, world.dice)
+    check(first, job.journal, job.dice)
 
 
 @draws(60)
@@ -79,7 +77,7 @@ def test_in_every_state_of_a_plan_of_many_whatever_comes_in_whatever_order(seed:
         Recorded(version, float(version), event)
         for version, event in enumerate([submission(), *events], start=1)
     ]
-    check(Life().state, journal, dice)
+    check(SimulatedJob().state, journal, dice)
 
 
 def any_outlines(dice: Random) -> tuple[StepOutline, ...]:
@@ -117,4 +115,4 @@ def any_event(dice: Random, attempts: dict[StepId, int]) -> Event:
 
 
 def test_a_job_begins_with_nothing_to_look_at() -> None:
-    assert Life().state.overview == overview_of(Life().state)
+    assert SimulatedJob().state.overview == overview_of(SimulatedJob().state)

@@ -46,7 +46,7 @@ from handoff_queue.supervisor.lifecycle.state import StepStatus
 from handoff_queue.supervisor.lifecycle.teams import bill_of, may_have_children, slice_of
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
-from tests.doubles.life import LEASE_S, Life
+from tests.doubles.simulated_job import LEASE_S, SimulatedJob
 
 ABOVE = Parent(job_id=JobId("j-00000000aaaa"), handoff_id=HandoffId("part.2"))
 LIMITS = st.builds(
@@ -72,12 +72,12 @@ def teams(agents: int = 1, children: int = 2) -> Plan:
     return Plan(steps=tuple(steps), synthesis=Synthesis.MERGE)
 
 
-def planned(plan: Plan, limits: JobLimits | None = None, **submitted: Any) -> Life:
+def planned(plan: Plan, limits: JobLimits | None = None, **submitted: Any) -> SimulatedJob:
     """Its plan is made, and nothing else."""
-    life = Life(limits, **submitted)
-    life.goes_on()
-    life.plans(plan)
-    return life
+    job = SimulatedJob(limits, **submitted)
+    job.advance()
+    job.make_plan(plan)
+    return job
 
 
 @given(LIMITS, st.integers(0, 5), st.integers(1, 5))
@@ -124,11 +124,11 @@ def test_a_child_ends_before_its_parent_has_to_write_its_answer(limits: JobLimit
 
 
 def test_who_is_asked_about_a_plan_is_told_its_bill() -> None:
-    life = planned(
+    job = planned(
         teams(children=1), JobLimits(max_depth=1), approvals=Approvals(what=(ApprovalOf.PLAN,))
     )
 
-    (asked,) = life.decides()
+    (asked,) = job.next_commands()
 
     assert asked == AskApproval(
         ApprovalOf.PLAN, "its plan is made (2 steps: 1 sub-team of at most 159 turns each)"
@@ -146,40 +146,40 @@ def test_how_deep_a_job_lies_says_whether_it_may_have_children() -> None:
 
 
 def test_steps_of_sub_supervisors_begin_at_once_and_in_no_chord() -> None:
-    life = planned(teams())
+    job = planned(teams())
 
-    commands = life.goes_on()
+    commands = job.advance()
 
     assert commands[:2] == [IssueToChild(StepId("t0")), IssueToChild(StepId("t1"))]
-    (one, other) = (life.state.open[HandoffId(name)] for name in ("t0.1", "t1.1"))
+    (one, other) = (job.state.open[HandoffId(name)] for name in ("t0.1", "t1.1"))
     assert (one.group, other.group) == (None, None)
     assert one.child
     assert one.child.job_id == child_id_for(JobId(JOB), HandoffId("t0.1"))
 
 
 def test_a_child_that_has_not_begun_is_begun_again_and_one_that_has_is_left_alone() -> None:
-    life = planned(teams(agents=0, children=1))
-    life.goes_on()
+    job = planned(teams(agents=0, children=1))
+    job.advance()
     waits, runs = (
-        life.seen(t0_1=ObservedHandoff("issued")),
-        life.seen(t0_1=ObservedHandoff("running")),
+        job.observations(t0_1=ObservedHandoff("issued")),
+        job.observations(t0_1=ObservedHandoff("running")),
     )
 
-    assert life.decides(waits) == (StartChild(HandoffId("t0.1")),)
-    assert next_due(life.state, life.now, LEASE_S, waits) == life.now + LEASE_S
-    assert life.decides(runs) == ()
-    assert next_due(life.state, life.now, LEASE_S, runs) == life.state.deadline
+    assert job.next_commands(waits) == (StartChild(HandoffId("t0.1")),)
+    assert next_due(job.state, job.now, LEASE_S, waits) == job.now + LEASE_S
+    assert job.next_commands(runs) == ()
+    assert next_due(job.state, job.now, LEASE_S, runs) == job.state.deadline
 
 
 def test_a_child_that_failed_is_not_tried_again_but_given_to_the_generalist() -> None:
-    life = planned(teams(agents=0, children=1))
-    life.roles = life.roles | {"generalist"}
-    life.goes_on()
+    job = planned(teams(agents=0, children=1))
+    job.roles = job.roles | {"generalist"}
+    job.advance()
 
-    life.finishes("t0", "failed")
-    life.goes_on()
+    job.finish("t0", "failed")
+    job.advance()
 
-    assert life.step("t0").given_to == "generalist"
+    assert job.step("t0").given_to == "generalist"
 
 
 @pytest.mark.parametrize(
@@ -188,53 +188,53 @@ def test_a_child_that_failed_is_not_tried_again_but_given_to_the_generalist() ->
 def test_a_child_whose_slice_was_too_small_leaves_its_step_to_the_generalist(
     reason: StopReason,
 ) -> None:
-    life = planned(teams(agents=0, children=1))
-    life.roles = life.roles | {"generalist"}
-    life.goes_on()
+    job = planned(teams(agents=0, children=1))
+    job.roles = job.roles | {"generalist"}
+    job.advance()
 
-    life.finishes("t0", "failed", stop_reason=reason)
-    life.goes_on()
+    job.finish("t0", "failed", stop_reason=reason)
+    job.advance()
 
-    assert (life.step("t0").given_to, life.out) == ("generalist", {"t0"})
+    assert (job.step("t0").given_to, job.open_names) == ("generalist", {"t0"})
 
 
 @pytest.mark.parametrize(
     "reason", [StopReason.MAX_USD, StopReason.FINISHED, StopReason.INVALID_OUTPUT]
 )
 def test_a_generalist_in_a_childs_place_tries_once(reason: StopReason) -> None:
-    life = planned(teams(agents=0, children=1))
-    life.roles = life.roles | {"generalist"}
-    life.goes_on()
+    job = planned(teams(agents=0, children=1))
+    job.roles = job.roles | {"generalist"}
+    job.advance()
     for _ in range(2):
-        life.finishes("t0", "failed", stop_reason=reason)
-        life.goes_on()
+        job.finish("t0", "failed", stop_reason=reason)
+        job.advance()
 
-    assert life.state.ended
-    assert life.step("t0").attempt == 2
+    assert job.state.ended
+    assert job.step("t0").attempt == 2
 
 
 def test_a_replanner_looks_while_a_child_is_at_work_and_again_when_that_has_ended() -> None:
-    life = planned(teams(agents=1, children=1), mode=Mode.ADAPTIVE)
-    life.goes_on()
+    job = planned(teams(agents=1, children=1), mode=Mode.ADAPTIVE)
+    job.advance()
 
-    life.finishes("a0")
-    assert life.goes_on() == [IssueRole("replanner", 1)]
-    life.replans()
-    life.goes_on()
-    life.finishes("t0")
-    assert life.goes_on() == [IssueRole("replanner", 2)]
+    job.finish("a0")
+    assert job.advance() == [IssueRole("replanner", 1)]
+    job.patch_plan()
+    job.advance()
+    job.finish("t0")
+    assert job.advance() == [IssueRole("replanner", 2)]
 
 
 def test_nobody_is_asked_about_a_step_of_a_child() -> None:
     (step,) = teams(agents=1, children=0).steps
     plan = Plan(steps=(step.model_copy(update={"on_failure": OnFailure.ASK}),))
 
-    def asks(life: Life) -> bool:
-        life.goes_on()
-        while life.step("a0").status is StepStatus.RUNNING:
-            life.finishes("a0", "failed")
-            life.goes_on()
-        return life.state.question is not None
+    def asks(job: SimulatedJob) -> bool:
+        job.advance()
+        while job.step("a0").status is StepStatus.RUNNING:
+            job.finish("a0", "failed")
+            job.advance()
+        return job.state.question is not None
 
     assert asks(planned(plan))
     assert not asks(planned(plan, parent=ABOVE, depth=1))
@@ -243,9 +243,9 @@ def test_nobody_is_asked_about_a_step_of_a_child() -> None:
 # The result for the parent
 
 
-def a_child(max_turns: int | None = None) -> Life:
+def a_child(max_turns: int | None = None) -> SimulatedJob:
     """One with a plan of two steps."""
-    life = planned(
+    job = planned(
         Plan(
             steps=tuple(
                 Step(id=StepId(name), specialist="researcher", task=f"Do {name}.")
@@ -256,13 +256,18 @@ def a_child(max_turns: int | None = None) -> Life:
         parent=ABOVE,
         depth=1,
     )
-    life.goes_on()
-    return life
+    job.advance()
+    return job
 
 
-def told(life: Life, answer: Answer | None, used: Usage = Usage(), turns: int = 0) -> HandoffResult:  # noqa: B008 (frozen)
+NOTHING_USED = Usage()
+
+
+def told(
+    job: SimulatedJob, answer: Answer | None, used: Usage = NOTHING_USED, turns: int = 0
+) -> HandoffResult:
     return result_for_parent(
-        life.state, life.words, answer, ChildUsage(used, turns), ChildUsage(used, turns)
+        job.state, job.texts, answer, ChildUsage(used, turns), ChildUsage(used, turns)
     )
 
 
@@ -276,14 +281,14 @@ def a_claim(step: str, quote: str) -> Claim:
 
 
 def test_the_answer_of_a_child_is_a_result_whose_claims_bear_the_name_of_the_step() -> None:
-    life = a_child()
-    life.finishes("a", output="Nine [a.c1].", claims=(a_claim("a", "nine"),))
-    life.finishes("b", output="Ten [b.c1] [b.c7].", claims=(a_claim("b", "ten"),))
-    life.goes_on()
-    life.judges()
-    life.goes_on()
+    job = a_child()
+    job.finish("a", output="Nine [a.c1].", claims=(a_claim("a", "nine"),))
+    job.finish("b", output="Ten [b.c1] [b.c7].", claims=(a_claim("b", "ten"),))
+    job.advance()
+    job.review()
+    job.advance()
 
-    result = told(life, Answer(status=JobStatus.OK, text="-"), Usage(input_tokens=7), 4)
+    result = told(job, Answer(status=JobStatus.OK, text="-"), Usage(input_tokens=7), 4)
 
     assert (result.handoff_id, result.job_id, result.step_id, result.attempt) == (
         "part.2",
@@ -306,12 +311,12 @@ def test_the_answer_of_a_child_is_a_result_whose_claims_bear_the_name_of_the_ste
 
 
 def test_a_child_without_an_answer_is_a_failed_result_that_says_why() -> None:
-    life = a_child()
-    life.finishes("a", "failed", error="it broke")
-    life.finishes("b", "failed", error="it broke")
-    life.goes_on()
+    job = a_child()
+    job.finish("a", "failed", error="it broke")
+    job.finish("b", "failed", error="it broke")
+    job.advance()
 
-    result = told(life, None)
+    result = told(job, None)
 
     assert (result.status, result.output) == (ResultStatus.FAILED, None)
     assert result.error == f"its team {JOB}: it broke"
@@ -320,48 +325,48 @@ def test_a_child_without_an_answer_is_a_failed_result_that_says_why() -> None:
 def test_a_slice_that_is_spent_is_a_limit_of_the_step_and_a_budget_above_it_the_parents() -> None:
     reasons = []
     for spent in (StopReason.JOB_BUDGET, StopReason.PARENT_BUDGET, StopReason.DAY_BUDGET):
-        life = a_child(max_turns=4)
-        life.finishes("a", "failed", stop_reason=spent)
-        life.finishes("b", "failed", stop_reason=spent)
-        life.goes_on()
-        reasons.append(told(life, None, turns=4).stop_reason)
+        job = a_child(max_turns=4)
+        job.finish("a", "failed", stop_reason=spent)
+        job.finish("b", "failed", stop_reason=spent)
+        job.advance()
+        reasons.append(told(job, None, turns=4).stop_reason)
 
     assert reasons == [StopReason.MAX_TURNS, StopReason.JOB_BUDGET, StopReason.DAY_BUDGET]
 
 
 def test_a_child_that_stops_for_its_slice_says_how_small_it_was() -> None:
-    life = planned(
+    job = planned(
         teams(agents=1, children=0),
         JobLimits(max_turns=88, max_microusd=320_000),
         parent=ABOVE,
         depth=1,
     )
-    life.goes_on()
-    life.finishes("a0", "failed", stop_reason=StopReason.JOB_BUDGET)
-    life.goes_on()
+    job.advance()
+    job.finish("a0", "failed", stop_reason=StopReason.JOB_BUDGET)
+    job.advance()
 
     why = f"its team {JOB}: its share of the budget (88 turns, $0.32) was too small, and no step has a usable result"
-    assert told(life, None).error == why
+    assert told(job, None).error == why
 
 
 def test_a_parent_is_told_until_it_is_written_down_that_it_was() -> None:
-    life = a_child()
-    life.happens(CancelRequested(by=ABOVE.job_id))
-    life.goes_on()
+    job = a_child()
+    job.append(CancelRequested(by=ABOVE.job_id))
+    job.advance()
 
-    assert life.events(JobEnded)[0] == JobEnded(
+    assert job.events(JobEnded)[0] == JobEnded(
         status=JobStatus.CANCELLED, reason=f"{ABOVE.job_id} does not wait for it any more"
     )
-    assert life.decides() == (TellParent(),)
-    assert next_due(life.state, life.now, LEASE_S) == life.now + TELL_AGAIN_AFTER_S
-    assert told(life, None).stop_reason is StopReason.CANCELLED
-    life.happens(ParentTold())
-    assert life.decides() == ()
-    assert next_due(life.state, life.now, LEASE_S) is None
+    assert job.next_commands() == (TellParent(),)
+    assert next_due(job.state, job.now, LEASE_S) == job.now + TELL_AGAIN_AFTER_S
+    assert told(job, None).stop_reason is StopReason.CANCELLED
+    job.append(ParentTold())
+    assert job.next_commands() == ()
+    assert next_due(job.state, job.now, LEASE_S) is None
 
 
 def test_a_job_of_a_user_has_nobody_to_tell() -> None:
-    life = Life()
-    life.happens(CancelRequested())
+    job = SimulatedJob()
+    job.append(CancelRequested())
 
-    assert life.goes_on() == [EndJob(JobStatus.CANCELLED, "cancelled by the user")]
+    assert job.advance() == [EndJob(JobStatus.CANCELLED, "cancelled by the user")]

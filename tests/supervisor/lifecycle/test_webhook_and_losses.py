@@ -14,122 +14,126 @@ from handoff_queue.supervisor.lifecycle.job_end import (
     next_due,
 )
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
-from tests.doubles.life import BEGIN, LEASE_S, Life, done, planned
-from tests.doubles.orders import again, run
+from tests.doubles.lifecycle_commands import again, run
+from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, done, planned
 
 # Webhook
 
 
-def with_webhook() -> Life:
-    life = Life(webhook_url="https://example.org/hook")
-    life.goes_on()
-    life.plans(a="")
-    life.goes_on()
-    return life
+def with_webhook() -> SimulatedJob:
+    job = SimulatedJob(webhook_url="https://example.org/hook")
+    job.advance()
+    job.make_plan(a="")
+    job.advance()
+    return job
 
 
 def test_the_end_is_told_to_the_webhook_at_once_and_once() -> None:
-    life = with_webhook()
-    done(life, "a")
-    life.judges()
+    job = with_webhook()
+    done(job, "a")
+    job.review()
 
-    assert life.goes_on()[-1] == DeliverWebhook(1)
-    assert life.decides() == ()
-    life.happens(WebhookTried(attempt=1, delivered=True))
-    assert life.decides() == ()
-    assert next_due(life.state, life.now, LEASE_S) is None
+    assert job.advance()[-1] == DeliverWebhook(1)
+    assert job.next_commands() == ()
+    job.append(WebhookTried(attempt=1, delivered=True))
+    assert job.next_commands() == ()
+    assert next_due(job.state, job.now, LEASE_S) is None
 
 
 def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left() -> None:
-    life = with_webhook()
-    done(life, "a")
-    life.judges()
-    life.goes_on()
+    job = with_webhook()
+    done(job, "a")
+    job.review()
+    job.advance()
     for attempt, pause_s in enumerate(WEBHOOK_BACKOFF_S[1:], start=1):
-        life.happens(WebhookTried(attempt=attempt, delivered=False))
-        assert next_due(life.state, life.now, LEASE_S) == life.now + pause_s
-        life.now += pause_s - 0.1
-        assert life.decides() == ()
-        life.now += 0.1
-        assert life.goes_on() == [DeliverWebhook(attempt + 1)]
-    life.happens(WebhookTried(attempt=len(WEBHOOK_BACKOFF_S), delivered=False))
+        job.append(WebhookTried(attempt=attempt, delivered=False))
+        assert next_due(job.state, job.now, LEASE_S) == job.now + pause_s
+        job.now += pause_s - 0.1
+        assert job.next_commands() == ()
+        job.now += 0.1
+        assert job.advance() == [DeliverWebhook(attempt + 1)]
+    job.append(WebhookTried(attempt=len(WEBHOOK_BACKOFF_S), delivered=False))
 
-    assert next_due(life.state, life.now, LEASE_S) is None
+    assert next_due(job.state, job.now, LEASE_S) is None
 
 
 def test_a_try_whose_supervisor_died_is_made_again() -> None:
-    life = with_webhook()
-    done(life, "a")
-    life.judges()
-    life.goes_on()
-    life.now += WEBHOOK_GIVEN_UP_AFTER_S
+    job = with_webhook()
+    done(job, "a")
+    job.review()
+    job.advance()
+    job.now += WEBHOOK_GIVEN_UP_AFTER_S
 
-    assert life.goes_on() == [DeliverWebhook(2)]
+    assert job.advance() == [DeliverWebhook(2)]
 
 
 # Lost messages and processes
 
 
 def test_a_lost_message_and_one_whose_worker_died_are_published_again() -> None:
-    life = planned(a="", b="", c="")
-    seen = life.seen(
+    job = planned(a="", b="", c="")
+    seen = job.observations(
         a_1=ObservedHandoff("issued", lost=True),
-        b_1=ObservedHandoff("running", lease_until=life.now - 1),
+        b_1=ObservedHandoff("running", lease_until=job.now - 1),
         c_1=ObservedHandoff("issued"),
     )
 
-    assert life.decides(seen) == (again("a.1", "b.1"),)
+    assert job.next_commands(seen) == (again("a.1", "b.1"),)
 
 
 def test_what_runs_waits_or_has_ended_is_left_alone() -> None:
-    life = planned(a="", b="")
-    seen = life.seen(
-        a_1=ObservedHandoff("running", lease_until=life.now + 5),
+    job = planned(a="", b="")
+    seen = job.observations(
+        a_1=ObservedHandoff("running", lease_until=job.now + 5),
         b_1=ObservedHandoff("issued"),
         z_1=ObservedHandoff("running"),
     )
 
-    assert life.decides(seen) == ()
+    assert job.next_commands(seen) == ()
 
 
 def test_a_role_that_waits_in_a_queue_is_left_there_until_it_is_lost() -> None:
-    life = Life()
-    life.goes_on()
+    job = SimulatedJob()
+    job.advance()
 
-    assert life.decides(life.seen(planner_1=ObservedHandoff("issued", queued=True))) == ()
-    assert life.decides(life.seen(planner_1=ObservedHandoff("issued", queued=True, lost=True))) == (
-        run("planner.1"),
+    assert (
+        job.next_commands(job.observations(planner_1=ObservedHandoff("issued", queued=True))) == ()
     )
+    assert job.next_commands(
+        job.observations(planner_1=ObservedHandoff("issued", queued=True, lost=True))
+    ) == (run("planner.1"),)
 
 
 @pytest.mark.parametrize(
     "standing", [ObservedHandoff("issued"), ObservedHandoff("running", lease_until=BEGIN - 1)]
 )
 def test_a_role_that_nobody_works_on_is_run(standing: ObservedHandoff) -> None:
-    life = Life()
-    life.goes_on()
+    job = SimulatedJob()
+    job.advance()
 
-    assert life.decides(life.seen(planner_1=standing)) == (run("planner.1"),)
+    assert job.next_commands(job.observations(planner_1=standing)) == (run("planner.1"),)
 
 
 def test_messages_go_out_before_a_role_is_run_because_that_takes_as_long_as_its_model() -> None:
-    life = planned(a="", b="")
-    life.finishes("a", "needs_input")
-    life.goes_on()
-    seen = life.seen(planner_2=ObservedHandoff("issued"), b_1=ObservedHandoff("issued", lost=True))
+    job = planned(a="", b="")
+    job.finish("a", "needs_input")
+    job.advance()
+    seen = job.observations(
+        planner_2=ObservedHandoff("issued"), b_1=ObservedHandoff("issued", lost=True)
+    )
 
-    assert life.decides(seen) == (again("b.1"), run("planner.2"))
+    assert job.next_commands(seen) == (again("b.1"), run("planner.2"))
 
 
 def test_a_job_is_looked_at_again_by_its_deadline_and_sooner_while_a_role_is_at_work() -> None:
-    life = Life()
-    life.roles = frozenset()
-    assert next_due(life.state, life.now, LEASE_S) == life.now + 2
-    assert next_due(life.state, life.now + 40, LEASE_S) == life.now + 50
-    assert next_due(life.state, life.now + 300, LEASE_S) == life.now + 330
-    life = Life()
-    life.goes_on()
-    assert next_due(life.state, life.now, LEASE_S) == life.now + LEASE_S
-    life.plans(a="")
-    life.goes_on()
-    assert next_due(life.state, life.now, LEASE_S) == life.state.deadline
+    job = SimulatedJob()
+    job.roles = frozenset()
+    assert next_due(job.state, job.now, LEASE_S) == job.now + 2
+    assert next_due(job.state, job.now + 40, LEASE_S) == job.now + 50
+    assert next_due(job.state, job.now + 300, LEASE_S) == job.now + 330
+    job = SimulatedJob()
+    job.advance()
+    assert next_due(job.state, job.now, LEASE_S) == job.now + LEASE_S
+    job.make_plan(a="")
+    job.advance()
+    assert next_due(job.state, job.now, LEASE_S) == job.state.deadline

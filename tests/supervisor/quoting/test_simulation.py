@@ -22,8 +22,8 @@ from handoff_queue.supervisor.quoting.simulation import (
     quote_of,
     score_of,
 )
-from tests.doubles.jobs_in_numbers import World
-from tests.draws import draws
+from tests.doubles.random_costs import RandomJob
+from tests.property_settings import draws
 
 A, B, C = (StepId(name) for name in "abc")
 CHAIN = RemainingWork({A: ("researcher", ()), B: ("writer", (A,))}, ("assessor",))
@@ -105,8 +105,8 @@ def test_quotes_that_were_too_low_raise_the_next_ones() -> None:
 
 
 def test_the_same_job_gets_the_same_quote() -> None:
-    world = World(Random(3))
-    past = world.past(40)
+    job = RandomJob(Random(3))
+    past = job.past(40)
 
     assert quote_of(CHAIN, past, 0, 0.0, "j") == quote_of(CHAIN, past, 0, 0.0, "j")
 
@@ -114,8 +114,8 @@ def test_the_same_job_gets_the_same_quote() -> None:
 @draws(25)
 @given(st.integers(0, 10**6))
 def test_what_is_likely_is_never_more_than_most(seed: int) -> None:
-    world = World(Random(seed))
-    quote = quote_of(CHAIN, world.past(world.dice.choice([1, 30])), 0, 0.0, "j")
+    job = RandomJob(Random(seed))
+    quote = quote_of(CHAIN, job.past(job.dice.choice([1, 30])), 0, 0.0, "j")
 
     for estimate in (quote.microusd, quote.seconds):
         assert estimate is None or estimate.likely <= estimate.most
@@ -134,10 +134,10 @@ def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[i
 
 @pytest.mark.parametrize("seed", [11, 12, 13, 14, 15])
 def test_of_a_hundred_varied_jobs_85_to_97_stay_below_most(seed: int) -> None:
-    world = World(Random(seed))
-    world.run(120)  # the history of an installation
+    job = RandomJob(Random(seed))
+    job.run(120)  # the history of an installation
 
-    outcomes = world.run(100)
+    outcomes = job.run(100)
 
     assert 85 <= sum(one.cost_held for one in outcomes) <= 97
     assert 85 <= sum(one.time_held for one in outcomes) <= 97

@@ -25,8 +25,8 @@ from handoff_queue.supervisor.roles.judge import (
     reading_of,
     show_conflicts,
 )
-from tests.doubles.contradictions import a_claim
-from tests.doubles.life import planned
+from tests.doubles.conflicting_claims import a_claim
+from tests.doubles.simulated_job import planned
 
 ONE = Conflict(id="k1", claims=(a_claim("a.c1", "330", "m"), a_claim("b.c1", "984", "feet")))
 TWO = Conflict(id="k2", claims=(a_claim("a.c2", "7.3", "kt"), a_claim("b.c2", "10.1", "kt")))
@@ -49,10 +49,10 @@ def settled(text: str, *, last_try: bool = False) -> list[Settlement]:
 
 
 def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else() -> None:
-    life = planned(a="", b="")
-    life.state = life.state.model_copy(
+    job = planned(a="", b="")
+    job.state = job.state.model_copy(
         update={
-            "submitted": life.state.submitted.model_copy(
+            "submitted": job.state.submitted.model_copy(
                 update={"manifest": ref("documents"), "document_count": 3}
             )
         }
@@ -60,7 +60,7 @@ def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else
     spec = read_role("judge")
     brief = judge_brief(CONFLICTS)
     handoff = role_handoff(
-        life.state, spec, spec.content_digest, 1, task=brief, about=(), schema=READING.schema
+        job.state, spec, spec.content_digest, 1, task=brief, about=(), schema=READING.schema
     )
     (said,) = [
         block["text"]

@@ -11,8 +11,8 @@ from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.outcomes import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from tests.doubles.handoffs import a_handoff, a_result
-from tests.doubles.life import Life, planned
-from tests.doubles.needs import a_helper
+from tests.doubles.input_resolutions import a_helper
+from tests.doubles.simulated_job import SimulatedJob, planned
 
 ANSWERED = Resolutions(resolutions=(Resolution(step=StepId("a"), answer="1999"),)).model_dump(
     mode="json"
@@ -23,19 +23,19 @@ def after_needs(*needs: str) -> NeedsResolved:
     """Return the event of the planner's answer to the last need. The earlier needs are already
     answered.
     """
-    life = planned(a="", b="")
+    job = planned(a="", b="")
     for need in needs[:-1]:
-        life.finishes("a", "needs_input", needs=need)
-        life.goes_on()
-        life.answers_needs(a="1999")
-        life.goes_on()
-    life.finishes("a", "needs_input", needs=needs[-1])
+        job.finish("a", "needs_input", needs=need)
+        job.advance()
+        job.resolve_needs(a="1999")
+        job.advance()
+    job.finish("a", "needs_input", needs=needs[-1])
     handoff = a_handoff(
         assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )
-    known = {ref.digest for ref in earlier_results(handoff, life.state)}
+    known = {ref.digest for ref in earlier_results(handoff, job.state)}
     assert len(known) == len(needs), "no more is read than is held against each other"
-    (event,), _ = outcome_of(handoff, life.state, a_result("planner", ANSWERED), "", life.words)
+    (event,), _ = outcome_of(handoff, job.state, a_result("planner", ANSWERED), "", job.texts)
     assert isinstance(event, NeedsResolved)
     return event
 
@@ -60,25 +60,25 @@ def test_a_first_need_is_answered() -> None:
 
 
 def test_what_was_made_of_a_plan_stands_with_the_answer() -> None:
-    reading, life = PlanFormat(("generalist",), max_steps=1), Life()
+    reading, job = PlanFormat(("generalist",), max_steps=1), SimulatedJob()
     read = reading.read(
         '{"steps": [{"id": "a", "specialist": "chemist", "task": "Look."}]}', last_try=False
     )
-    life.goes_on()
+    job.advance()
     handoff = a_handoff(assigned_to="planner", expected_output_format=dict(reading.schema))
-    life.finishes("planner", output=read.output, notes=read.notes)
-    planner = life.words.result(life.result_of("planner.1"))
-    (made,), _ = outcome_of(handoff, life.state, planner, "Look.", life.words)
-    life.keeps(Plan.of(read.output).to_json())
-    life.happens(made)
-    life.goes_on()
-    life.finishes("a")
-    life.goes_on()
-    life.judges()
-    life.goes_on()
+    job.finish("planner", output=read.output, notes=read.notes)
+    planner = job.texts.result(job.result_of("planner.1"))
+    (made,), _ = outcome_of(handoff, job.state, planner, "Look.", job.texts)
+    job.store_text(Plan.of(read.output).to_json())
+    job.append(made)
+    job.advance()
+    job.finish("a")
+    job.advance()
+    job.review()
+    job.advance()
 
-    assert life.state.status is JobStatus.OK
-    answer = assemble(life.state, JobStatus.OK, life.words, None)
+    assert job.state.status is JobStatus.OK
+    answer = assemble(job.state, JobStatus.OK, job.texts, None)
     assert answer.notes == (
         "The plan: step a was meant for chemist, which is no specialist that is there: generalist takes it.",
     )
@@ -86,34 +86,34 @@ def test_what_was_made_of_a_plan_stands_with_the_answer() -> None:
 
 def test_a_need_that_a_helper_could_not_meet_may_still_be_answered() -> None:
     for status, answered in (("failed", ("a",)), ("ok", ())):
-        life = planned(a="", b="")
-        life.finishes("a", "needs_input", needs="Which year?")
-        life.goes_on()
-        life.answers_needs(a=a_helper("h"))
-        life.goes_on()
-        while "h" in life.out:
-            life.finishes("h", status)
-            life.goes_on()
-        life.finishes("a", "needs_input", needs="Which year?")
+        job = planned(a="", b="")
+        job.finish("a", "needs_input", needs="Which year?")
+        job.advance()
+        job.resolve_needs(a=a_helper("h"))
+        job.advance()
+        while "h" in job.open_names:
+            job.finish("h", status)
+            job.advance()
+        job.finish("a", "needs_input", needs="Which year?")
         handoff = a_handoff(
             assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
         )
-        (event,), _ = outcome_of(handoff, life.state, a_result("planner", ANSWERED), "", life.words)
+        (event,), _ = outcome_of(handoff, job.state, a_result("planner", ANSWERED), "", job.texts)
         assert isinstance(event, NeedsResolved)
         assert event.answered == answered
 
 
 def test_what_finds_out_a_need_is_added_to_the_plan_and_waited_for() -> None:
-    life = planned(a="", b="a")
-    life.finishes("a", "needs_input", needs="Which year?")
-    life.goes_on()
+    job = planned(a="", b="a")
+    job.finish("a", "needs_input", needs="Which year?")
+    job.advance()
     said = Resolutions(resolutions=(Resolution(step=StepId("a"), by=a_helper("h")),)).model_dump(
         mode="json"
     )
     handoff = a_handoff(
         assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )
-    (event,), (text,) = outcome_of(handoff, life.state, a_result("planner", said), "", life.words)
+    (event,), (text,) = outcome_of(handoff, job.state, a_result("planner", said), "", job.texts)
 
     assert isinstance(event, NeedsResolved)
     assert [(one.id, one.depends_on, one.helpers) for one in event.changed] == [

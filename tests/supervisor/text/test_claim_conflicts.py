@@ -17,7 +17,7 @@ from handoff_queue.supervisor.text.claim_conflicts import MOST_STATEMENTS, confl
 from handoff_queue.supervisor.text.claim_values import contradict, read_value
 from handoff_queue.supervisor.text.periods import minutes_of, periods_of
 from handoff_queue.supervisor.text.quantities import disagree, quantity_of, unit_of
-from tests.doubles.contradictions import a_claim
+from tests.doubles.conflicting_claims import a_claim
 
 SPELT = {
     "length": ("m", "km", "cm", "mm", "feet", "inches", "miles", "yards"),

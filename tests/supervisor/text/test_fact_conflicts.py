@@ -21,9 +21,9 @@ from handoff_queue.supervisor.text.claim_conflicts import (
     against_the_facts,
     contradicts,
 )
-from tests.doubles.contradictions import a_claim
+from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.facts import a_fact, a_table
-from tests.doubles.life import Life
+from tests.doubles.simulated_job import SimulatedJob
 
 TABLE = a_table(a_fact("330", "m", date="2022"))
 
@@ -155,37 +155,37 @@ def test_what_is_too_much_to_be_told_or_held_against_facts_is_counted() -> None:
     )
 
 
-def a_job() -> Life:
+def a_job() -> SimulatedJob:
     table = TABLE.to_json()
-    life = Life(mode=Mode.SINGLE, gates=Gates(), facts=ref(table))
-    life.payloads[ref(table).digest] = table
-    life.goes_on()
-    return life
+    job = SimulatedJob(mode=Mode.SINGLE, gates=Gates(), facts=ref(table))
+    job.payloads[ref(table).digest] = table
+    job.advance()
+    return job
 
 
-def answered(life: Life, metres: str) -> None:
-    life.finishes(
+def answered(job: SimulatedJob, metres: str) -> None:
+    job.finish(
         "answer", output="It is that high [answer.c1].", claims=(a_claim("answer.c1", metres, "m"),)
     )
-    life.goes_on()
+    job.advance()
 
 
 def test_a_contradicted_answer_goes_back_to_who_wrote_it_and_leaves_when_it_is_mended() -> None:
-    life = a_job()
-    answered(life, "324")
-    (feedback,) = life.handoffs["answer.2"].feedback
+    job = a_job()
+    answered(job, "324")
+    (feedback,) = job.handoffs["answer.2"].feedback
 
     assert feedback.author == "gate"
     assert "height: 330 m (2022), from survey.pdf" in feedback.text
-    answered(life, "330")
-    assert life.state.status is JobStatus.OK
+    answered(job, "330")
+    assert job.state.status is JobStatus.OK
 
 
 def test_a_contradiction_that_nobody_mends_leaves_as_an_open_point() -> None:
-    life = a_job()
+    job = a_job()
     for _ in range(MOST_GATE_ROUNDS + 1):
-        answered(life, "324")
+        answered(job, "324")
 
-    assert life.state.status is JobStatus.PARTIAL
-    (point,) = assemble(life.state, JobStatus.PARTIAL, life.words, None).open_points
+    assert job.state.status is JobStatus.PARTIAL
+    (point,) = assemble(job.state, JobStatus.PARTIAL, job.texts, None).open_points
     assert "(answer.c1) contradicts the facts" in point

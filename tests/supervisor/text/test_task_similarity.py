@@ -10,7 +10,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.state import Phase
 from handoff_queue.supervisor.text.task_similarity import SAME_FROM, likeness
-from tests.doubles.life import done, planned
+from tests.doubles.simulated_job import done, planned
 
 REWORDED = [
     ("The storage claim has no source.", "No source is given for the claim about storage."),
@@ -54,16 +54,16 @@ def test_something_else_is_something_else_however_like_it_reads(one: str, other:
 
 
 def test_a_review_that_goes_in_circles_gets_no_further_round() -> None:
-    life = planned(a="")
-    done(life, "a")
-    life.judges(a="wrong")
-    life.goes_on()
-    done(life, "a")
+    job = planned(a="")
+    done(job, "a")
+    job.review(a="wrong")
+    job.advance()
+    done(job, "a")
     steps = (StepId("a"),)
-    result = life.finishes("assessor", output={})
-    life.happens(
+    result = job.finish("assessor", output={})
+    job.append(
         Reviewed(round=2, decision=Decision.REVISE, result=result, steps=steps, repeats=steps)
     )
 
-    assert life.state.phase is Phase.SYNTHESISING
-    assert life.step("a").result_status is ResultStatus.OK
+    assert job.state.phase is Phase.SYNTHESISING
+    assert job.step("a").result_status is ResultStatus.OK

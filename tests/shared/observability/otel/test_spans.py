@@ -27,8 +27,8 @@ from handoff_queue.shared.observability.trace_ids import (
 from handoff_queue.shared.types.errors import ModelRejected, StoreUnavailable
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId
+from tests.doubles.agent_runs import answers, running
 from tests.doubles.handoffs import JOB, a_handoff, a_result, a_tool
-from tests.doubles.runs import answers, running
 
 SECRET = "canary-2f81bb"
 SAID = "mellifluous"

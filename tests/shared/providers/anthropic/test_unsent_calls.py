@@ -20,7 +20,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.model import ModelCall, Pulse
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.doubles.served_model import model_at
-from tests.doubles.tls_door import a_certificate
+from tests.doubles.tls_proxy import a_certificate
 
 # The SDK hands a proxy's password to aiohttp in a form that aiohttp has deprecated.
 pytestmark = [

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.ids import new_job_id
 from handoff_queue.shared.types.presence import Announcement
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
-from tests.doubles.sweeps import QUEUE
+from tests.doubles.sweep_states import QUEUE
 
 
 @pytest.fixture

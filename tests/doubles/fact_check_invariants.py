@@ -9,42 +9,44 @@ from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.step_events import CheckVerdict
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.state import Phase
-from tests.doubles.life import Life
+from tests.doubles.simulated_job import SimulatedJob
 
 
-def checks_facts(life: Life, status: str = "ok", verdict: str | None = None, **wrong: str) -> None:
-    """`checks_facts(life)` is PASS; `checks_facts(life, so="It is not so.")` is VETO."""
+def checks_facts(
+    job: SimulatedJob, status: str = "ok", verdict: str | None = None, **wrong: str
+) -> None:
+    """`checks_facts(job)` is PASS; `checks_facts(job, so="It is not so.")` is VETO."""
     statements = [{"statement": statement, "why": why} for statement, why in wrong.items()]
     output = {
         "verdict": verdict or ("VETO" if wrong else "PASS"),
         "wrong": statements,
         "why": "Held against the notes.",
     }
-    life.finishes(FACT_GATE, status, output=output)
+    job.finish(FACT_GATE, status, output=output)
 
 
-def checks_by_chance(life: Life, dice: Random) -> None:
+def checks_by_chance(job: SimulatedJob, dice: Random) -> None:
     """It passes, objects, fails, cannot say, or says nothing that could be used."""
     match dice.randrange(5):
         case 0:
-            life.finishes(FACT_GATE, dice.choice(["failed", "needs_input"]))
+            job.finish(FACT_GATE, dice.choice(["failed", "needs_input"]))
         case 1:
-            life.finishes(
+            job.finish(
                 FACT_GATE, dice.choice(["ok", "partial"]), output=dice.choice(["Looks good.", 1])
             )
         case 2:
-            checks_facts(life, dice.choice(["ok", "partial"]), so="It is not so.")
+            checks_facts(job, dice.choice(["ok", "partial"]), so="It is not so.")
         case _:
-            checks_facts(life, verdict=dice.choice(["PASS", "PASS", "CANNOT_SAY"]))
+            checks_facts(job, verdict=dice.choice(["PASS", "PASS", "CANNOT_SAY"]))
 
 
-def check_begins_to_check(life: Life) -> None:
+def check_begins_to_check(job: SimulatedJob) -> None:
     """Check that a fact check begins only on a complete answer.
 
     Code has checked the answer, no step runs, no person was asked, and no fact check came before. A
     planner may still resolve the need of a step that was given up: its answer has no effect.
     """
-    state = life.state
+    state = job.state
     assert state.phase is Phase.ANSWERING
     assert state.gated is not None
     assert all(handoff.is_of_a_role for handoff in state.open.values())
@@ -52,15 +54,15 @@ def check_begins_to_check(life: Life) -> None:
     assert state.fact_checks.said is None
 
 
-def check_facts_were_checked(life: Life) -> None:
+def check_facts_were_checked(job: SimulatedJob) -> None:
     """No answer leaves whole that its fact-checker has not passed; and it is not sent back
     more often than any veto may.
     """
-    state = life.state
+    state = job.state
     assert state.gate_rounds <= MOST_GATE_ROUNDS
     if state.submitted.fact_checker and state.status is JobStatus.OK:
-        said = life.events(FactsChecked)[-1]
+        said = job.events(FactsChecked)[-1]
         assert (said.wrong, said.problem, said.is_sent_back) == (0, None, False)
-        check = life.words.fact_check(said.result)
+        check = job.texts.fact_check(said.result)
         assert check is not None
         assert check.verdict is CheckVerdict.PASS

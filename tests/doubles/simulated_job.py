@@ -1,5 +1,5 @@
-"""A job's life without Redis, Celery or models: decisions are recorded as the shell would,
-results are made up by the test.
+"""One job without Redis, Celery or models. The supervisor's recorder records each decision, and the
+test supplies the results.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
 from tests.doubles.handoffs import JOB, a_spec
+from tests.doubles.input_resolutions import Known, resolved_by, said_of
 from tests.doubles.jobs import submission
 from tests.doubles.memory_store import memory_store
-from tests.doubles.needs import Known, resolved_by, said_of
 from tests.doubles.results import a_result_of
 
 BEGIN = 1_000_000.0
@@ -91,9 +91,9 @@ def a_plan(synthesis: Synthesis = Synthesis.MERGE, /, **depends_on: str) -> Plan
     return Plan(steps=tuple(steps), synthesis=synthesis)
 
 
-class Life:
-    """One job. `goes_on()` decides and records until nothing follows; the test says what
-    happens in between.
+class SimulatedJob:
+    """One job. `advance()` decides and records until nothing follows. Between two calls, the test
+    supplies results and other events.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class Life:
         self.children: dict[JobId, list[Recorded]] = {}
         """Journals of child jobs."""
         if workflow is not None:
-            submitted["workflow"] = self.keeps(workflow.to_json())
+            submitted["workflow"] = self.store_text(workflow.to_json())
         if answer_schema is not None:
-            submitted["answer_schema"] = self.keeps(answer_schema)
-        self.keeps(REQUEST)
+            submitted["answer_schema"] = self.store_text(answer_schema)
+        self.store_text(REQUEST)
         first = Recorded(1, self.now, submission(REQUEST, limits, **submitted))
         self.journal = [first]
         self.state: JobState = begin(JobId(JOB), first)
@@ -121,29 +121,28 @@ class Life:
         """Specialists that have a tool with effects."""
         self.handoffs: dict[str, AgentHandoff] = {}
         """Every issued handoff to a specialist."""
-        self.done: list[Command] = []
+        self.effects: list[Command] = []
         """Commands that run after a commit: publications, runs of roles, deliveries."""
         store, self._presence = memory_store(self.payloads, self.children)
         self._recorder = DecisionRecorder(store, PayloadCache(store))
 
     # The supervisor's side
 
-    def seen(
-        self, **handoffs: ObservedHandoff
-    ) -> Observations:  # a_1=HandoffSeen(...) speaks of the handoff a.1
+    def observations(self, **handoffs: ObservedHandoff) -> Observations:
+        """`a_1=ObservedHandoff(...)` is an observation of the handoff a.1."""
         return Observations(
             self.roles,
             {HandoffId(name.replace("_", ".")): found for name, found in handoffs.items()},
             acting=self.acting,
         )
 
-    def decides(self, seen: Observations | None = None) -> tuple[Command, ...]:
-        return decide(self.state, seen or self.seen(), self.now)
+    def next_commands(self, seen: Observations | None = None) -> tuple[Command, ...]:
+        return decide(self.state, seen or self.observations(), self.now)
 
-    def goes_on(self, seen: Observations | None = None) -> list[Command]:
-        """Everything that follows now, recorded."""
+    def advance(self, seen: Observations | None = None) -> list[Command]:
+        """Record every decision that follows now, and return the commands."""
         followed: list[Command] = []
-        while commands := self.decides(seen):
+        while commands := self.next_commands(seen):
             before = len(self.journal)
             for command in commands:
                 self.record(command)
@@ -162,16 +161,16 @@ class Life:
         assert not writes.unreadable
         for group in writes.groups:
             self.handoffs |= {one.handoff.handoff_id: one.handoff for one in group}
-        self.happens(*writes.events)
-        self.done += writes.effects
+        self.append(*writes.events)
+        self.effects += writes.effects
 
     @property
     def plan(self) -> Plan | None:
         return parsed(self.payloads[self.state.plan.plan.digest]) if self.state.plan else None
 
-    # What happens
+    # Events
 
-    def happens(self, *events: Event) -> None:
+    def append(self, *events: Event) -> None:
         for event in events:
             assert parse_event(event.to_json()) == event, (
                 "an event comes back from the journal as it was"
@@ -180,47 +179,47 @@ class Life:
             self.journal.append(recorded)
             self.state = evolve(self.state, recorded)
 
-    def keeps(self, text: str) -> BlobRef:
+    def store_text(self, text: str) -> BlobRef:
         made = ref(text)
         self.payloads[made.digest] = text
         return made
 
-    def stores(self, result: HandoffResult) -> BlobRef:
-        return self.keeps(result.to_json())
+    def store_result(self, result: HandoffResult) -> BlobRef:
+        return self.store_text(result.to_json())
 
-    def ends(
+    def finish_handoff(
         self, of: HandoffId, status: ResultStatus = ResultStatus.OK, **changes: Any
     ) -> BlobRef:
-        """A handoff has a result. `changes`: of the result."""
+        """Finish a handoff. `changes`: fields of its result."""
         result = a_result_of(of, status, **changes)
-        self.happens(finished_event(result, ""))
-        return self.stores(result)
+        self.append(finished_event(result, ""))
+        return self.store_result(result)
 
-    def finishes(self, step: str, status: str = "ok", **changes: Any) -> BlobRef:
-        """The latest handoff of a step, or of a role, has a result."""
+    def finish(self, step: str, status: str = "ok", **changes: Any) -> BlobRef:
+        """Finish the latest handoff of a step or of a role."""
         latest = max(
             (i for i, one in self.state.open.items() if one.step_id == step),
             key=lambda i: self.state.open[i].attempt,
         )
-        return self.ends(latest, ResultStatus(status), **changes)
+        return self.finish_handoff(latest, ResultStatus(status), **changes)
 
-    def plans(
+    def make_plan(
         self, plan: Plan | None = None, /, *, degraded: str | None = None, **depends_on: str
     ) -> None:
-        result = self.finishes("planner", "failed" if degraded else "ok", error=degraded)
-        self.happens(self._made(plan or a_plan(**depends_on), result if degraded else None))
+        result = self.finish("planner", "failed" if degraded else "ok", error=degraded)
+        self.append(self._plan_event(plan or a_plan(**depends_on), result if degraded else None))
 
-    def _made(self, plan: Plan, degraded: BlobRef | None = None) -> PlanMade:
+    def _plan_event(self, plan: Plan, degraded: BlobRef | None = None) -> PlanMade:
         event, text = make_plan_event(plan, degraded, is_reviewed=True, acting=self.acting)
-        self.keeps(text)
+        self.store_text(text)
         return event
 
-    def replans(self, patch: Patch | None = None, /, *, status: str = "ok") -> None:
-        """The replanner proposes this; None: that the plan goes on as it is."""
-        self.finishes("replanner", status, output=(patch or Patch()).model_dump(mode="json"))
+    def patch_plan(self, patch: Patch | None = None, /, *, status: str = "ok") -> None:
+        """Finish the replanner with this patch. None: the plan stays."""
+        self.finish("replanner", status, output=(patch or Patch()).model_dump(mode="json"))
 
-    def judges(self, *open_points: str, **problems: str) -> None:
-        """`judges()` is PASS; `judges(a="wrong")` is REVISE."""
+    def review(self, *open_points: str, **problems: str) -> None:
+        """`review()` is PASS, `review(a="wrong")` is REVISE."""
         revisions = tuple(
             Revision(step=StepId(step), problem=problem) for step, problem in problems.items()
         )
@@ -229,13 +228,13 @@ class Life:
             revisions=revisions,
             open_points=open_points,
         )
-        result = self.finishes("assessor", output=verdict.model_dump(mode="json"))
+        result = self.finish("assessor", output=verdict.model_dump(mode="json"))
         round_, named, points = (
             len(self.state.rounds) + 1,
             tuple(one.step for one in revisions),
             len(open_points),
         )
-        self.happens(
+        self.append(
             Reviewed(
                 round=round_,
                 decision=verdict.verdict,
@@ -245,62 +244,63 @@ class Life:
             )
         )
 
-    def answers_needs(self, known: Known | None = None, /, **answers: str | Step | None) -> None:
-        """`answers_needs(a="42", b=None, c=a_helper("d"))`: None gives the step up. `known`:
-        the job as the planner knew it.
+    def resolve_needs(self, known: Known | None = None, /, **answers: str | Step | None) -> None:
+        """`resolve_needs(a="42", b=None, c=a_helper("d"))`: None gives the step up.
+
+        `known`: the job as the planner knew it.
         """
         said = said_of(answers)
-        result = self.finishes("planner", output=said.model_dump(mode="json"))
+        result = self.finish("planner", output=said.model_dump(mode="json"))
         event, texts = resolved_by(known or (self.state, self.plan), said, result)
         for text in texts:
-            self.keeps(text)
-        self.happens(event)
+            self.store_text(text)
+        self.append(event)
 
-    def synthesises(self, output: str = "All in all.") -> None:
-        result = self.finishes("synthesizer", output=output)
-        self.happens(Synthesised(method=AnswerMethod.SYNTHESIZED, result=result))
+    def synthesize(self, output: str = "All in all.") -> None:
+        result = self.finish("synthesizer", output=output)
+        self.append(Synthesised(method=AnswerMethod.SYNTHESIZED, result=result))
 
-    def approves(self, plan: Plan | None = None, *, steps: Sequence[str] = ()) -> None:
+    def approve(self, plan: Plan | None = None, *, steps: Sequence[str] = ()) -> None:
         assert self.state.question
-        self.happens(
+        self.append(
             Approved(
                 asked=self.state.question.version,
-                plan=self._made(plan) if plan else None,
+                plan=self._plan_event(plan) if plan else None,
                 steps=tuple(map(StepId, steps)),
             )
         )
 
-    def rejects(self, note: str = "No.", *steps: str) -> BlobRef:
-        """The note, as it is stored."""
+    def reject(self, note: str = "No.", *steps: str) -> BlobRef:
+        """Return the stored note."""
         assert self.state.question
-        kept = self.keeps(note)
-        self.happens(
+        kept = self.store_text(note)
+        self.append(
             Rejected(asked=self.state.question.version, note=kept, steps=tuple(map(StepId, steps)))
         )
         return kept
 
-    # How it stands
+    # Its state
 
     def step(self, name: str) -> StepState:
         return self.state.steps[StepId(name)]
 
     @property
-    def words(self) -> ResultTexts:
+    def texts(self) -> ResultTexts:
         return ResultTexts(self.payloads)
 
     def result_of(self, handoff: str) -> BlobRef:
-        """`a.1`: the first attempt at a."""
+        """Return the result of a handoff. `a.1`: the first attempt at a."""
         found: BlobRef = next(
             event.result for event in self.events(HandoffFinished) if event.handoff_id == handoff
         )
         return found
 
-    def why(self, name: str) -> str | None:
+    def failure_reason(self, name: str) -> str | None:
         """Return the reason for a step's result if it is not `ok`."""
-        return self.words.why(self.step(name).trouble)
+        return self.texts.why(self.step(name).trouble)
 
     @property
-    def out(self) -> set[str]:
+    def open_names(self) -> set[str]:
         """Return the steps and roles with an open handoff."""
         return {handoff.step_id for handoff in self.state.open.values()}
 
@@ -310,16 +310,16 @@ class Life:
 
 def planned(
     plan: Plan | None = None, /, *, limits: JobLimits | None = None, **depends_on: str
-) -> Life:
-    """A job whose first steps are out."""
-    life = Life(limits)
-    life.goes_on()
-    life.plans(plan, **depends_on)
-    life.goes_on()
-    return life
+) -> SimulatedJob:
+    """Return a job whose first steps are issued."""
+    job = SimulatedJob(limits)
+    job.advance()
+    job.make_plan(plan, **depends_on)
+    job.advance()
+    return job
 
 
-def done(life: Life, *names: str) -> None:
+def done(job: SimulatedJob, *names: str) -> None:
     for name in names:
-        life.finishes(name)
-    life.goes_on()
+        job.finish(name)
+    job.advance()

@@ -14,9 +14,9 @@ from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import Block
+from tests.doubles.agent_runs import Run, running
 from tests.doubles.handoffs import a_handoff, a_tool
-from tests.doubles.runs import Run, running
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 
 def _later(_arguments: dict[str, Any], _context: ToolContext) -> str:
@@ -130,7 +130,7 @@ def test_on_its_last_turn_it_can_still_call() -> None:
 
 
 def test_a_decision_that_was_paid_for_is_read_by_who_goes_on_with_it() -> None:
-    turns = MemoryTurns()
+    turns = MemoryCheckpoints()
     deciding(choosing("a"), turns=turns).go()
     again = deciding(turns=turns)
 

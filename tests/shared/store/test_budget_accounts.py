@@ -34,7 +34,7 @@ from tests.doubles.jobs import (
     version_of,
     words,
 )
-from tests.draws import draws
+from tests.property_settings import draws
 
 TENANTS = ("ours", "ours", "theirs", "ours", "ours")
 """Tenant of each job."""

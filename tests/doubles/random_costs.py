@@ -28,7 +28,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class World:
+class RandomJob:
     """An installation, by dice."""
 
     dice: Random

@@ -8,7 +8,7 @@ from handoff_queue.shared.types.events import ConflictsFound, HandoffIssued, Jud
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.review import Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of, section
-from tests.doubles.life import Life
+from tests.doubles.simulated_job import SimulatedJob
 
 
 def a_claim(
@@ -40,40 +40,40 @@ def a_claim(
     )
 
 
-def settles(life: Life, **stands: str) -> None:
-    """`settles(life, k1="a.c1", k2="")`: k2 stays disputed."""
+def settles(job: SimulatedJob, **stands: str) -> None:
+    """`settles(job, k1="a.c1", k2="")`: k2 stays disputed."""
     said = tuple(
         Settlement(conflict=one, stands=tuple(claims.split()), why="Measured.")
         for one, claims in stands.items()
     )
-    result = life.finishes("judge", output=Settlements(settlements=said).model_dump(mode="json"))
-    life.happens(Judged(result=result, settled=tuple(one.conflict for one in said if one.stands)))
+    result = job.finish("judge", output=Settlements(settlements=said).model_dump(mode="json"))
+    job.append(Judged(result=result, settled=tuple(one.conflict for one in said if one.stands)))
 
 
-def check_disputes(life: Life) -> None:
+def check_disputes(job: SimulatedJob) -> None:
     """Check that every conflict is settled by the judge or disputed in the answer.
 
     Without a conflict, the judge is not asked.
     """
     asked = sum(
-        event.assigned_to == "judge" and not event.closes for event in life.events(HandoffIssued)
+        event.assigned_to == "judge" and not event.closes for event in job.events(HandoffIssued)
     )
-    again = len(life.events(RetryRequested))
-    assert asked <= sum(bool(event.conflicts) for event in life.events(ConflictsFound)) + again, (
+    again = len(job.events(RetryRequested))
+    assert asked <= sum(bool(event.conflicts) for event in job.events(ConflictsFound)) + again, (
         "once a round"
     )
-    found = disputes_of(life.state, life.words)
-    kept = life.state.judged.settled if life.state.judged else ()
+    found = disputes_of(job.state, job.texts)
+    kept = job.state.judged.settled if job.state.judged else ()
     assert {one.conflict.id for one in found if one.is_settled} == {*kept}
     text = section(found, "")
     assert all(one.line(marked=True) in text for one in found if not one.is_settled)
 
 
-def settles_by_chance(life: Life, dice: Random) -> None:
+def settles_by_chance(job: SimulatedJob, dice: Random) -> None:
     """Let the judge settle some of the conflicts, or fail."""
-    assert life.state.conflicts is not None
+    assert job.state.conflicts is not None
     if dice.random() < 0.3:
-        life.happens(Judged(result=life.finishes("judge", "failed"), problem="the judge failed"))
+        job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))
     else:
-        found = enumerate(life.state.conflicts.conflicts, start=1)
-        settles(life, **{f"k{n}": dice.choice(["", claims[0]]) for n, claims in found})
+        found = enumerate(job.state.conflicts.conflicts, start=1)
+        settles(job, **{f"k{n}": dice.choice(["", claims[0]]) for n, claims in found})

@@ -14,7 +14,7 @@ from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.effects import after_review, has_open_condition, is_passed
 from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.state import StepState, StepStatus
-from tests.doubles.life import Life
+from tests.doubles.simulated_job import SimulatedJob
 
 
 def with_marks(dice: Random, plan: Plan) -> Plan:
@@ -41,52 +41,52 @@ def _condition(dice: Random, step: Step) -> When:
     return When(text=dice.choice(texts), steps={before: before})
 
 
-def check_begins_once(life: Life, step_id: StepId, named: set[StepId]) -> None:
+def check_begins_once(job: SimulatedJob, step_id: StepId, named: set[StepId]) -> None:
     """`named`: steps that a person wants done again, by name. The step is taken from it."""
-    step = life.step(step_id)
-    assert not may_have_acted(life, step_id) or step_id in named, f"{step_id} would act twice"
+    step = job.step(step_id)
+    assert not may_have_acted(job, step_id) or step_id in named, f"{step_id} would act twice"
     named.discard(step_id)
-    check_is_covered(life, step_id, step)
+    check_is_covered(job, step_id, step)
 
 
-def check_is_covered(life: Life, step_id: StepId, step: StepState) -> None:
+def check_is_covered(job: SimulatedJob, step_id: StepId, step: StepState) -> None:
     """The review has passed, and the person has approved, before a step begins that waits for that."""
     assert not has_open_condition(step)
-    if step_id in after_review(life.state):
-        assert life.state.review_over
-        assert is_accepted(life.state)
-    wanted = {*life.state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
-    acts = step.outline.specialist in life.acting and step_id not in helpers_of(life.state)
+    if step_id in after_review(job.state):
+        assert job.state.review_over
+        assert is_accepted(job.state)
+    wanted = {*job.state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
+    acts = step.outline.specialist in job.acting and step_id not in helpers_of(job.state)
     if step.outline.approve or (wanted and acts):
         assert step.is_approved
 
 
-def may_have_acted(life: Life, step_id: StepId) -> bool:
+def may_have_acted(job: SimulatedJob, step_id: StepId) -> bool:
     """Return whether the latest attempt at a step may have run a tool with effects."""
-    issued = [one for one in life.events(HandoffIssued) if one.step_id == step_id]
+    issued = [one for one in job.events(HandoffIssued) if one.step_id == step_id]
     if not issued or not issued[-1].acts:
         return False
-    ends = [one for one in life.events(HandoffFinished) if one.handoff_id == issued[-1].handoff_id]
+    ends = [one for one in job.events(HandoffFinished) if one.handoff_id == issued[-1].handoff_id]
     if ends:
         return bool(ends[0].acted)
-    return any(
-        step_id in {one.step for one in event.steps} for event in life.events(StepsAbandoned)
-    )
+    return any(step_id in {one.step for one in event.steps} for event in job.events(StepsAbandoned))
 
 
-def waits_for_review_or_person(life: Life, step_id: StepId, step: StepState) -> bool:
+def waits_for_review_or_person(job: SimulatedJob, step_id: StepId, step: StepState) -> bool:
     """Return whether a step that could begin waits for the review, or for an approval."""
     if step.status is not StepStatus.WAITING:
         return False
-    question = life.state.question
+    question = job.state.question
     is_asked = question is not None and question.what is ApprovalOf.STEP
-    waits = step_id in after_review(life.state) and not is_passed(life.state)
+    waits = step_id in after_review(job.state) and not is_passed(job.state)
     return waits or is_asked
 
 
-def acts_by_chance(dice: Random, life: Life, step_id: StepId, status: ResultStatus) -> bool | None:
+def acts_by_chance(
+    dice: Random, job: SimulatedJob, step_id: StepId, status: ResultStatus
+) -> bool | None:
     """Return the `acted` of the result: whether a tool with effects may have run."""
-    issued = next(one for one in life.state.open.values() if one.step_id == step_id)
+    issued = next(one for one in job.state.open.values() if one.step_id == step_id)
     if not issued.acts:
         return None
     return dice.random() < (0.5 if status is ResultStatus.FAILED else 0.8) or None

@@ -8,18 +8,18 @@ from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, RetryRe
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings, Side, Verdict
 from handoff_queue.supervisor.lifecycle.arbitration import quarrels
-from tests.doubles.life import Life
+from tests.doubles.simulated_job import SimulatedJob
 
 
-def insists(life: Life, *repeats: str, **problems: str) -> None:
+def insists(job: SimulatedJob, *repeats: str, **problems: str) -> None:
     """REVISE; `repeats` were asked for before."""
     verdict = Verdict(
         verdict=Decision.REVISE,
         revisions=tuple(Revision(step=StepId(one), problem=said) for one, said in problems.items()),
     )
-    result = life.finishes("assessor", output=verdict.model_dump(mode="json"))
-    again, number = tuple(map(StepId, repeats)), len(life.state.rounds) + 1
-    life.happens(
+    result = job.finish("assessor", output=verdict.model_dump(mode="json"))
+    again, number = tuple(map(StepId, repeats)), len(job.state.rounds) + 1
+    job.append(
         Reviewed(
             round=number,
             decision=Decision.REVISE,
@@ -30,47 +30,43 @@ def insists(life: Life, *repeats: str, **problems: str) -> None:
     )
 
 
-def rules(life: Life, **sides: Side) -> None:
+def rules(job: SimulatedJob, **sides: Side) -> None:
     said = Rulings(
         rulings=tuple(
             Ruling(step=StepId(step), right=side, why="It stands there.")
             for step, side in sides.items()
         )
     )
-    result = life.finishes("judge", output=said.model_dump(mode="json"))
+    result = job.finish("judge", output=said.model_dump(mode="json"))
     named = {
         side: tuple(StepId(step) for step, right in sides.items() if right is side) for side in Side
     }
-    life.happens(
-        Arbitrated(result=result, writer=named[Side.WRITER], reviewer=named[Side.REVIEWER])
-    )
+    job.append(Arbitrated(result=result, writer=named[Side.WRITER], reviewer=named[Side.REVIEWER]))
 
 
-def insists_by_chance(life: Life, dice: Random) -> None:
+def insists_by_chance(job: SimulatedJob, dice: Random) -> None:
     """Let the reviewer insist on some steps, perhaps on steps that it sent back before."""
-    steps = sorted(life.state.steps)
+    steps = sorted(job.state.steps)
     named = dice.sample(steps, dice.randint(1, len(steps)))
-    before = {step for review in life.state.rounds_now for step in review.steps}
+    before = {step for review in job.state.rounds_now for step in review.steps}
     insists(
-        life,
+        job,
         *(step for step in named if step in before and dice.random() < 0.7),
         **dict.fromkeys(named, "wrong"),
     )
 
 
-def rules_by_chance(life: Life, dice: Random) -> None:
+def rules_by_chance(job: SimulatedJob, dice: Random) -> None:
     """Let the judge settle some of the points, or fail."""
     if dice.random() < 0.2:
-        life.happens(
-            Arbitrated(result=life.finishes("judge", "failed"), problem="the judge failed")
-        )
+        job.append(Arbitrated(result=job.finish("judge", "failed"), problem="the judge failed"))
     else:
-        rules(life, **{step: dice.choice(list(Side)) for step in quarrels(life.state)})
+        rules(job, **{step: dice.choice(list(Side)) for step in quarrels(job.state)})
 
 
-def check_quarrels(life: Life) -> None:
+def check_quarrels(job: SimulatedJob) -> None:
     """The judge is asked once for all quarrels of a job, or of its latest retry."""
     asked = sum(
-        event.assigned_to == "judge" and event.closes for event in life.events(HandoffIssued)
+        event.assigned_to == "judge" and event.closes for event in job.events(HandoffIssued)
     )
-    assert len(life.events(Arbitrated)) <= asked <= 1 + len(life.events(RetryRequested))
+    assert len(job.events(Arbitrated)) <= asked <= 1 + len(job.events(RetryRequested))

@@ -13,7 +13,7 @@ from typing import Self
 _CHUNK = 65_536
 
 
-class Gate:
+class DelayedProxy:
     """Until `open`, a client is connected and hears nothing."""
 
     def __init__(self) -> None:

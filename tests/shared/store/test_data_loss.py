@@ -14,7 +14,7 @@ from handoff_queue.shared.types.errors import LeaseLost, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import finish, granted, replied
-from tests.doubles.redis_trouble import snapshot
+from tests.doubles.redis_faults import snapshot
 from tests.shared.store.conftest import ONE
 from tests.waiting import wait_until
 

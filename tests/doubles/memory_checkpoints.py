@@ -1,5 +1,5 @@
-"""`MemoryTurns`: the checkpoints and budget of one handoff, in memory. Passes
-tests/contracts/test_turns.py like the store's Claim.
+"""`MemoryCheckpoints`: the checkpoints and budget of one handoff, in memory. Passes
+tests/contracts/test_checkpoints.py like the store's Claim.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from handoff_queue.shared.types.checkpoints import (
 )
 from handoff_queue.shared.types.errors import Interrupted, Level, LimitReached
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Expected, RateLimits, Wait
-from tests.doubles.pace import MemoryPace
+from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 
 NO_MORE = "the job's budget does not allow another model call"
 """The same words as in the store."""
 
 
 @dataclass(slots=True)
-class MemoryTurns:
+class MemoryCheckpoints:
     """Keeps checkpoints as the JSON that a store would keep. `interrupt_with` makes every
     later method raise it.
     """
@@ -43,7 +43,7 @@ class MemoryTurns:
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each checkpoint is stored. An exception is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
-    pace: MemoryPace = field(default_factory=MemoryPace)
+    pace: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
     """Shared by those whose calls one provider counts."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -89,9 +89,9 @@ class MemoryTurns:
         self.beats.append((doing, draft))
         self.on_beat(doing)
 
-    def again(self) -> MemoryTurns:
+    def again(self) -> MemoryCheckpoints:
         """Return the turns of the same handoff under a new claim, as after a crash."""
-        return MemoryTurns(
+        return MemoryCheckpoints(
             most_tokens=self.most_tokens,
             saved=list(self.saved),
             used_tokens=self.used_tokens,

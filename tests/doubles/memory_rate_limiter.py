@@ -1,8 +1,8 @@
-"""`MemoryPace`: the pace that the processes of a fleet share for one lane, in memory. It holds
+"""`MemoryRateLimiter`: the pace that the processes of a fleet share for one lane, in memory. It holds
 callers back, lets one caller go ahead, and counts requests.
 
-It has no token buckets and no line: those are in `shared/store/lua/parts/rate_limiter.lua`. With `MemoryTurns`
-it passes tests/contracts/test_pace.py.
+It has no token buckets and no line: those are in `shared/store/lua/parts/rate_limiter.lua`. With `MemoryCheckpoints`
+it passes tests/contracts/test_rate_limiter.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ON_THE_WAY_S = 1.0
 
 
 @dataclass(slots=True)
-class MemoryPace:
+class MemoryRateLimiter:
     """Callers are told apart by any number."""
 
     now: Callable[[], float] = time.monotonic

@@ -10,7 +10,7 @@ from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnsw
 
 
 @dataclass(frozen=True, slots=True)
-class BrokenReading:
+class BrokenFormat:
     """Raises where it is told to; takes nothing otherwise."""
 
     error: Exception

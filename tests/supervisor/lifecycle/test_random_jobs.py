@@ -23,79 +23,79 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from tests.doubles.handoffs import JOB
-from tests.doubles.life import Life
+from tests.doubles.random_job import RandomJob
 from tests.doubles.results import a_result_of
-from tests.doubles.world import World
-from tests.draws import draws
+from tests.doubles.simulated_job import SimulatedJob
+from tests.property_settings import draws
 
 
 @draws(150)
 @given(st.integers(0, 10**9))
 def test_every_job_ends_once_and_keeps_its_rules_on_the_way(seed: int) -> None:
-    world = World(Random(seed))
-    world.run()
-    world.check_end()
+    job = RandomJob(Random(seed))
+    job.run()
+    job.check_end()
 
 
 @draws(80)
 @given(st.integers(0, 10**9))
 def test_a_step_that_was_ever_usable_never_ends_with_nothing(seed: int) -> None:
-    world = World(Random(seed))
-    world.run()
-    if world.state.status is JobStatus.CANCELLED:  # stopped in the middle of a revision
+    job = RandomJob(Random(seed))
+    job.run()
+    if job.state.status is JobStatus.CANCELLED:  # stopped in the middle of a revision
         return
     once_usable = {
         issued.step_id
-        for issued in world.events(HandoffIssued)
-        if issued.handoff_id in usable_handoffs(world)
+        for issued in job.events(HandoffIssued)
+        if issued.handoff_id in usable_handoffs(job)
     }
-    ended = [world.state.steps[one] for one in once_usable if one in world.state.steps]
+    ended = [job.state.steps[one] for one in once_usable if one in job.state.steps]
     assert all(step.usable or step.is_skipped for step in ended)
 
 
-def usable_handoffs(world: World) -> set[HandoffId]:
-    ends = world.events(HandoffFinished)
+def usable_handoffs(job: RandomJob) -> set[HandoffId]:
+    ends = job.events(HandoffFinished)
     return {end.handoff_id for end in ends if end.status in (ResultStatus.OK, ResultStatus.PARTIAL)}
 
 
 @draws(80)
 @given(st.integers(0, 10**9))
 def test_every_retry_ends_once_too(seed: int) -> None:
-    world = World(Random(seed))
+    job = RandomJob(Random(seed))
     for _ in range(3):
-        world.run()
-        world.check_end()
-        from_step = world.dice.choice([None, *sorted(world.state.steps)])
-        world.named |= {from_step} if from_step else set()
-        world.happens(
+        job.run()
+        job.check_end()
+        from_step = job.dice.choice([None, *sorted(job.state.steps)])
+        job.redo_steps |= {from_step} if from_step else set()
+        job.append(
             RetryRequested(
                 from_step=from_step,
-                whole=world.dice.random() < 0.3,
-                holds=world.dice.random() < 0.7,
+                whole=job.dice.random() < 0.3,
+                holds=job.dice.random() < 0.7,
             )
         )
-        world.runs += 1
+        job.runs += 1
 
 
 @draws(50)
 @given(st.integers(0, 10**9))
 def test_an_ended_job_stays_as_it_is_whatever_comes_late(seed: int) -> None:
-    world = World(Random(seed))
-    world.run()
-    status, steps = world.state.status, world.state.steps
+    job = RandomJob(Random(seed))
+    job.run()
+    status, steps = job.state.status, job.state.steps
     late = [
         finished_event(a_result_of(HandoffId(f"{step}.9"), ResultStatus.OK), "")
         for step in sorted(steps)
     ]
 
-    world.happens(CancelRequested(), *late, WebhookTried(attempt=1, delivered=True))
+    job.append(CancelRequested(), *late, WebhookTried(attempt=1, delivered=True))
 
-    assert (world.state.status, world.state.steps) == (status, steps)
-    assert world.decides() == ()
+    assert (job.state.status, job.state.steps) == (status, steps)
+    assert job.next_commands() == ()
 
 
 def test_a_journal_begins_with_its_submission() -> None:
-    life = Life()
+    job = SimulatedJob()
 
-    assert isinstance(life.journal[0].event, JobSubmitted)
+    assert isinstance(job.journal[0].event, JobSubmitted)
     assert fold(JobId(JOB), None, []) is None

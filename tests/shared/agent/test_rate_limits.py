@@ -12,11 +12,11 @@ from handoff_queue.shared.types.errors import Cancelled, Deferred, ModelRejected
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.rate_limits import NOTHING_SAID, Allowance, RateLimits
+from tests.doubles.agent_runs import Clock, Run, answers, running
 from tests.doubles.handoffs import a_handoff
-from tests.doubles.pace import MemoryPace
-from tests.doubles.runs import Clock, Run, answers, running
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
+from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 from tests.doubles.served_model import model_at
-from tests.doubles.turns import MemoryTurns
 
 HEADERS = {
     "anthropic-ratelimit-requests-limit": "50",
@@ -29,14 +29,14 @@ HEADERS = {
 def paced(*replies: object, held_s: float = 0.0, **rest: object) -> Run:
     """Return a run under a rate limit, with its own clock. `held_s`: seconds before the first call."""
     clock = Clock()
-    pace = MemoryPace(
+    pace = MemoryRateLimiter(
         now=clock.now,
         known=True,
         until=clock.now_s + held_s,
         why="rate limit",
         strikes=int(held_s > 0),
     )
-    turns = MemoryTurns(pace=pace)
+    turns = MemoryCheckpoints(pace=pace)
     return running(*replies, clock=clock, turns=turns, lane="account:some-model", **rest)  # type: ignore[arg-type]
 
 

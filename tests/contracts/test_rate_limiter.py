@@ -21,8 +21,8 @@ from handoff_queue.shared.types.rate_limits import (
 )
 from handoff_queue.shared.types.usage import NOTHING_USED
 from tests.doubles.jobs import a_job, granted, issue
-from tests.doubles.pace import MemoryPace
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
+from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 from tests.waiting import wait_until
 
 WORST = WorstCase(100, 100, 0)
@@ -34,8 +34,8 @@ Fleet = Callable[[], CheckpointStore]
 
 
 def in_memory(_store: Store) -> Fleet:
-    pace = MemoryPace()
-    return lambda: MemoryTurns(pace=pace)
+    pace = MemoryRateLimiter()
+    return lambda: MemoryCheckpoints(pace=pace)
 
 
 def in_the_store(store: Store) -> Fleet:

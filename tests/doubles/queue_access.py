@@ -12,7 +12,7 @@ from handoff_queue.shared.store.fair_queue import FIRST, FOR
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import issue
-from tests.doubles.sweeps import QUEUE
+from tests.doubles.sweep_states import QUEUE
 
 
 @contextmanager

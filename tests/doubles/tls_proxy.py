@@ -1,6 +1,6 @@
 """TLS proxies for ports of this machine, like stunnel, because not every Redis is built with TLS.
 
-    python -m tests.doubles.tls_door CERTIFICATE KEY OWN_PORT:PORT_BEHIND...
+    python -m tests.doubles.tls_proxy CERTIFICATE KEY OWN_PORT:PORT_BEHIND...
 
 A client must show a certificate that the proxy's certificate has signed. Clients from `INSIDE`
 connect without TLS: replicas and sentinels of such a Redis speak no TLS, and use the same addresses

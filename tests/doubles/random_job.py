@@ -46,19 +46,19 @@ from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepStatus
-from tests.doubles.chance import any_approvals, any_patch, any_plan
-from tests.doubles.contradictions import a_claim, check_disputes, settles_by_chance
-from tests.doubles.effects import acts_by_chance, check_begins_once, with_marks
-from tests.doubles.fact_checks import (
+from tests.doubles.conflicting_claims import a_claim, check_disputes, settles_by_chance
+from tests.doubles.disputed_reviews import check_quarrels, insists_by_chance, rules_by_chance
+from tests.doubles.effect_invariants import acts_by_chance, check_begins_once, with_marks
+from tests.doubles.fact_check_invariants import (
     check_begins_to_check,
     check_facts_were_checked,
     checks_by_chance,
 )
 from tests.doubles.handoffs import JOB
-from tests.doubles.joins import check_begins, check_nothing_waits_that_could_begin
-from tests.doubles.life import LEASE_S, RESEARCHERS, Life
-from tests.doubles.needs import Known, a_helper
-from tests.doubles.quarrels import check_quarrels, insists_by_chance, rules_by_chance
+from tests.doubles.input_resolutions import Known, a_helper
+from tests.doubles.join_invariants import check_begins, check_nothing_waits_that_could_begin
+from tests.doubles.random_inputs import any_approvals, any_patch, any_plan
+from tests.doubles.simulated_job import LEASE_S, RESEARCHERS, SimulatedJob
 
 MOST_MOVES = 2_000
 ANSWERED = [one for one in ResultStatus if one is not ResultStatus.SKIPPED]
@@ -66,7 +66,7 @@ ANSWERED = [one for one in ResultStatus if one is not ResultStatus.SKIPPED]
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
 
 
-class World(Life):
+class RandomJob(SimulatedJob):
     """A life in which everything between supervisor and worker goes wrong now and then. Keeps
     the store's rules, and checks the job's.
     """
@@ -101,39 +101,39 @@ class World(Life):
             gates=gates,
         )
         self.roles, self.acting = roles, acting
-        self.named: set[StepId] = set()
+        self.redo_steps: set[StepId] = set()
         """Steps that a person wants done again, by name."""
-        self.held: dict[HandoffId, ObservedHandoff] = {}
+        self.standings: dict[HandoffId, ObservedHandoff] = {}
         """State of each open handoff in the store."""
         self.queue: list[HandoffId] = []
         """Messages; some are lost, some come twice."""
-        self.known: Known = (self.state, None)
+        self.planner_view: Known = (self.state, None)
         """The job as the planner saw it at its last call."""
         self.runs = 1
 
     # The supervisor's side
 
-    def advance(self, *suspects: HandoffId) -> None:
+    def wake_up(self, *suspects: HandoffId) -> None:
         """One wake-up: decide until nothing follows, then publish (or die before that)."""
         ask = {*suspects, *(i for i, one in self.state.open.items() if one.group is None)}
-        self.held = {i: one for i, one in self.held.items() if i in self.state.open}
+        self.standings = {i: one for i, one in self.standings.items() if i in self.state.open}
         is_away = self.state.submitted.fact_checker not in self.roles or self.dice.random() < 0.1
         seen = Observations(
             self.roles,
-            {i: one for i, one in self.held.items() if i in ask},
+            {i: one for i, one in self.standings.items() if i in ask},
             is_fact_checker_away=is_away,
             acting=self.acting,
         )
         before = set(self.state.open)
-        for command in self.goes_on(seen):
+        for command in self.advance(seen):
             if isinstance(command, PublishAgain):
                 self.queue += command.handoffs
             if isinstance(command, RunRole | StartChild):
                 self.queue.append(command.handoff_id)
         for handoff_id in set(self.state.open) - before:
-            self.held[handoff_id] = ObservedHandoff("issued")
+            self.standings[handoff_id] = ObservedHandoff("issued")
             self.publish(handoff_id)
-        assert self.decides(Observations(self.roles, acting=self.acting)) == (), (
+        assert self.next_commands(Observations(self.roles, acting=self.acting)) == (), (
             "what was decided is recorded: nothing is decided twice"
         )
         if not self.state.question and self.state.asked_at is None and not self.state.ended:
@@ -159,7 +159,7 @@ class World(Life):
             check_begins_to_check(self)
         super().record(command)
         if command == IssueRole("planner", self.state.role_attempts.get("planner", 0)):
-            self.known = (self.state, self.plan)
+            self.planner_view = (self.state, self.plan)
         if isinstance(command, IssueGroup):
             for step_id in command.steps:
                 handoff = self.handoffs[self.step(step_id).handoff_id or HandoffId("")]
@@ -172,7 +172,7 @@ class World(Life):
     def check_start(self, step_id: StepId) -> None:
         step = self.step(step_id)
         check_begins(self, step)
-        check_begins_once(self, step_id, self.named)
+        check_begins_once(self, step_id, self.redo_steps)
         assert not any(handoff.step_id == step_id for handoff in self.state.open.values()), (
             "two handoffs of one step at once"
         )
@@ -240,49 +240,53 @@ class World(Life):
         if not self.queue:
             return
         handoff_id = self.queue.pop(self.dice.randrange(len(self.queue)))
-        standing = self.held.get(handoff_id)
+        standing = self.standings.get(handoff_id)
         if (
             handoff_id in self.state.open
             and standing
             and not (standing.state == "running" and (standing.lease_until or 0) > self.now)
         ):
-            self.held[handoff_id] = ObservedHandoff("running", lease_until=self.now + LEASE_S)
+            self.standings[handoff_id] = ObservedHandoff("running", lease_until=self.now + LEASE_S)
 
     def finish_one(self) -> None:
         running = [
-            i for i, one in self.held.items() if one.state == "running" and i in self.state.open
+            i
+            for i, one in self.standings.items()
+            if one.state == "running" and i in self.state.open
         ]
         if not running:
             return
         handoff_id = self.dice.choice(sorted(running))
         role = self.state.open[handoff_id].assigned_to
-        self.held.pop(handoff_id)
+        self.standings.pop(handoff_id)
         match role:
             case _ if handoff_id.startswith(FACT_GATE):
                 checks_by_chance(self, self.dice)
             case "router":
                 mode, to = self.dice.choice([(Mode.TEAM, None), (Mode.SINGLE, "writer")])
-                self.happens(Routed(mode=mode, specialist=to, result=self.finishes("router")))
+                self.append(Routed(mode=mode, specialist=to, result=self.finish("router")))
             case "planner" if self.state.plan is None:
-                self.plans(self.any_plan())
+                self.make_plan(self.any_plan())
             case "planner":
                 needy = [
                     name
-                    for name, step in self.known[0].steps.items()
+                    for name, step in self.planner_view[0].steps.items()
                     if step.status is StepStatus.IN_NEED
                 ]
-                self.answers_needs(self.known, **{name: self.any_answer(name) for name in needy})
+                self.resolve_needs(
+                    self.planner_view, **{name: self.any_answer(name) for name in needy}
+                )
             case "replanner":
                 assert self.plan is not None
                 patch = any_patch(self.dice, self.plan, len(self.journal))
-                self.replans(patch, status=self.dice.choice(["ok", "ok", "ok", "failed"]))
+                self.patch_plan(patch, status=self.dice.choice(["ok", "ok", "ok", "failed"]))
             case "judge":
                 of_quarrels = self.state.open[handoff_id].closes
                 (rules_by_chance if of_quarrels else settles_by_chance)(self, self.dice)
             case "assessor":
-                self.judge()
+                self.review_randomly()
             case "synthesizer":
-                self.synthesises()
+                self.synthesize()
             case _:
                 status = self.dice.choices(ANSWERED, [6, 1, 2, 1])[0]
                 is_spent = (
@@ -292,18 +296,20 @@ class World(Life):
                 step = StepId(handoff_id.partition(".")[0])
                 changes: dict[str, Any] = {"stop_reason": StopReason.JOB_BUDGET} if is_spent else {}
                 changes["acted"] = acts_by_chance(self.dice, self, step, status)
-                self.ends(handoff_id, status, claims=self.any_claims(step), usage=PAID, **changes)
+                self.finish_handoff(
+                    handoff_id, status, claims=self.any_claims(step), usage=PAID, **changes
+                )
         if (
             self.dice.random() < 0.8
         ):  # Most times the chord's body or the worker wakes the supervisor.
-            self.advance()
+            self.wake_up()
 
     def any_plan(self) -> Plan:
         return with_marks(self.dice, any_plan(self.dice))
 
     def any_answer(self, name: StepId) -> str | Step | None:
         """Return a random answer for a step in need. Two steps may wait for the same input step."""
-        state = self.known[0]
+        state = self.planner_view[0]
         if room(state) and name not in helpers_of(state) and self.dice.random() < 0.7:
             return a_helper(f"h{len(self.journal)}")
         return self.dice.choice(["42", None])
@@ -314,35 +320,35 @@ class World(Life):
             for n in range(1, self.dice.choice([1, 1, 2, 3]))
         )
 
-    def judge(self) -> None:
+    def review_randomly(self) -> None:
         match self.dice.randrange(4):
             case 0:
-                self.finishes("assessor", "failed")
-                self.happens(
+                self.finish("assessor", "failed")
+                self.append(
                     Reviewed(round=len(self.state.rounds) + 1, decision=None, problem="no verdict")
                 )
             case 1:
                 insists_by_chance(self, self.dice)
             case _:
-                self.judges()
+                self.review()
 
     def sweep(self) -> None:
         """Advance the job as the sweeper does, or at its due time."""
         lost = [
             i
-            for i, one in self.held.items()
+            for i, one in self.standings.items()
             if i in self.state.open and i not in self.queue and one.state == "issued"
         ]
         expired = [
             i
-            for i, one in self.held.items()
+            for i, one in self.standings.items()
             if one.state == "running" and (one.lease_until or 0) <= self.now
         ]
         for handoff_id in lost:
-            self.held[handoff_id] = ObservedHandoff("issued", lost=True)
-        self.advance(*lost, *expired)
+            self.standings[handoff_id] = ObservedHandoff("issued", lost=True)
+        self.wake_up(*lost, *expired)
 
-    def person_answers(self) -> None:
+    def answer_as_person(self) -> None:
         """Let a person approve, perhaps a changed plan, or reject.
 
         The answer may be for a question that is no longer open.
@@ -350,17 +356,17 @@ class World(Life):
         asked = self.events(ApprovalAsked)
         if self.state.question is None:
             if asked:
-                self.happens(Approved(asked=1), Rejected(asked=1))
+                self.append(Approved(asked=1), Rejected(asked=1))
         elif self.dice.random() < 0.4:
             some = self.dice.sample(
                 sorted(self.state.steps), self.dice.randint(0, len(self.state.steps))
             )
             what = self.state.question.what
             if what not in (ApprovalOf.PLAN, ApprovalOf.STEP):
-                self.named |= {*some}
-            self.rejects("Not like this.", *(some if what is not ApprovalOf.PLAN else ()))
+                self.redo_steps |= {*some}
+            self.reject("Not like this.", *(some if what is not ApprovalOf.PLAN else ()))
         else:
-            self.approves(
+            self.approve(
                 self.any_plan()
                 if self.state.question.what is ApprovalOf.PLAN and self.dice.random() < 0.3
                 else None
@@ -376,7 +382,7 @@ class World(Life):
             self.finish_one,
             self.finish_one,
             self.sweep,
-            self.advance,
+            self.wake_up,
             self.time_passes,
         ]
         for _ in range(MOST_MOVES):
@@ -384,13 +390,13 @@ class World(Life):
                 return
             self.dice.choice(moves)()
             if not self.state.ended and self.dice.random() < 0.05:
-                self.person_answers()
+                self.answer_as_person()
             if (
                 self.state.asked_at is not None
                 and not self.state.ended
                 and self.dice.random() < 0.1
             ):
-                self.happens(RetryRequested(max_turns=self.dice.randint(1, 1_000)))
+                self.append(RetryRequested(max_turns=self.dice.randint(1, 1_000)))
             if self.dice.random() < 0.002:
-                self.happens(CancelRequested())
-        raise AssertionError(f"it does not end: {self.state.phase}, {self.out}")
+                self.append(CancelRequested())
+        raise AssertionError(f"it does not end: {self.state.phase}, {self.open_names}")

@@ -24,7 +24,7 @@ from handoff_queue.shared.types.errors import Cancelled, Interrupted, LimitReach
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import a_job, claim, issue, let_lease_run_out
-from tests.doubles.turns import NO_MORE, MemoryTurns
+from tests.doubles.memory_checkpoints import NO_MORE, MemoryCheckpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Storeed:
 
 
 def in_memory(_store: Store) -> Storeed:
-    turns = MemoryTurns(most_tokens=1_000)
+    turns = MemoryCheckpoints(most_tokens=1_000)
     return Storeed(
         turns, turns.again, lambda: setattr(turns, "interrupt_with", Cancelled("by the user"))
     )

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import RetryRequested
 from handoff_queue.shared.types.job_options import Mode
-from tests.doubles.world import World
-from tests.draws import draws
+from tests.doubles.random_job import RandomJob
+from tests.property_settings import draws
 
 
 @draws(150)
 @given(st.integers(0, 10**9))
 def test_whatever_is_proposed_the_job_ends_and_keeps_its_rules(seed: int) -> None:
-    world = World(Random(seed), Mode.ADAPTIVE)
-    world.run()
-    world.check_end()
+    job = RandomJob(Random(seed), Mode.ADAPTIVE)
+    job.run()
+    job.check_end()
 
 
 @example(564992150)  # a helper after a step was dropped
@@ -28,16 +28,16 @@ def test_whatever_is_proposed_the_job_ends_and_keeps_its_rules(seed: int) -> Non
 @draws(40)
 @given(st.integers(0, 10**9))
 def test_a_retry_of_an_adaptive_job_ends_too(seed: int) -> None:
-    world = World(Random(seed), Mode.ADAPTIVE)
+    job = RandomJob(Random(seed), Mode.ADAPTIVE)
     for _ in range(3):
-        world.run()
-        world.check_end()
-        from_step = world.dice.choice([None, *sorted(world.state.steps)])
-        world.named |= {from_step} if from_step else set()
-        world.happens(
+        job.run()
+        job.check_end()
+        from_step = job.dice.choice([None, *sorted(job.state.steps)])
+        job.redo_steps |= {from_step} if from_step else set()
+        job.append(
             RetryRequested(
                 from_step=from_step,
-                whole=world.dice.random() < 0.3,
+                whole=job.dice.random() < 0.3,
             )
         )
-        world.runs += 1
+        job.runs += 1

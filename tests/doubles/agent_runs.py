@@ -21,8 +21,8 @@ from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.model import Model, ModelCall
 from tests.doubles.handoffs import STEP, a_handoff, a_manifest, a_spec, a_tool_context
-from tests.doubles.model import ScriptedModel, one_by_one
-from tests.doubles.turns import MemoryTurns
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
+from tests.doubles.scripted_model import ScriptedModel, one_by_one
 
 TEXTS = {"qdrant": "Qdrant is a vector\n  database. It is written in Rust."}
 
@@ -68,7 +68,7 @@ class Run:
     tools: tuple[Tool, ...] = ()
     offered: tuple[str, ...] | None = None
     """The names in the spec; None: all."""
-    turns: MemoryTurns = field(default_factory=MemoryTurns)
+    turns: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
     loaded: LoadedPayloads = field(default_factory=LoadedPayloads)
     reading: AnswerFormat | None = None
     clock: Clock = field(default_factory=Clock)
