@@ -16,6 +16,7 @@ from handoff_queue.chaos.messages_server import Json, MessagesServer, Reply, cal
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import check_app
 from tests.e2e.fleet import QUICK, Fleet, Script
+from tests.refusals import refusal_of
 from tests.running_system import ROOT, SUPERVISOR, over, running_system
 from tests.waiting import wait_until
 
@@ -148,7 +149,8 @@ def test_a_file_of_tools_may_start_a_thread_while_it_is_imported(
     )
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    check_app("handoff_queue.workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)})
+    folders = {"HANDOFF_TOOLS_DIRS": str(tmp_path)}
+    assert refusal_of(check_app, "handoff_queue.workers.app", folders) is None
 
 
 def test_a_file_of_tools_that_waits_while_it_is_imported_is_told_in_a_line(

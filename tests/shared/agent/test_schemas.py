@@ -7,6 +7,7 @@ import pytest
 
 from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema, problem_with
 from handoff_queue.shared.providers.anthropic.request import strict
+from tests.refusals import refusal_of
 
 
 def test_a_problem_is_one_line_that_says_where() -> None:
@@ -89,7 +90,7 @@ def test_a_schema_that_nothing_can_be_checked_against_is_refused_beforehand(
     ],
 )
 def test_a_schema_that_only_looks_odd_is_taken(schema: dict[str, Any]) -> None:
-    check_schema(schema)
+    assert refusal_of(check_schema, schema) is None
 
 
 EVIL = "^(a+)+$"
@@ -162,7 +163,9 @@ def test_a_keyword_without_a_bounded_check_is_refused_with_the_keyword_to_use(ke
 
 
 def test_a_property_may_have_the_name_of_a_refused_keyword() -> None:
-    check_schema({"properties": {"unevaluatedProperties": {"type": "string"}}})
+    schema = {"properties": {"unevaluatedProperties": {"type": "string"}}}
+
+    assert refusal_of(check_schema, schema) is None
 
 
 def test_what_only_looks_like_a_pattern_is_none() -> None:

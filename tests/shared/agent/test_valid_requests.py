@@ -166,7 +166,9 @@ def replies(draw: st.DrawFn) -> Reply:
 def test_any_replies_lead_to_valid_requests(
     before: list[Reply], max_turns: int, tools: bool
 ) -> None:
-    run(*before, answers(), tools=tools, max_turns=max_turns)
+    _, requests = run(*before, answers(), tools=tools, max_turns=max_turns)
+
+    assert requests
 
 
 @pytest.mark.parametrize(

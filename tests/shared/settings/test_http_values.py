@@ -13,6 +13,7 @@ from handoff_queue.shared.settings.http_values import (
     proxy_of,
     proxy_problems,
 )
+from tests.refusals import refusal_of
 
 SERVER = "https://api.anthropic.com"
 
@@ -37,11 +38,11 @@ def test_a_character_that_no_header_can_hold_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["canary", "no name: x", "A: canary\rx", ": canary"])
 def test_custom_headers_are_lines_with_a_name_and_a_value(text: str) -> None:
-    refusal(check_headers, text)
+    assert "line" in refusal(check_headers, text)
 
 
 def test_custom_headers_may_have_space_around_them() -> None:
-    check_headers("X-Team: search\n  X-Trace : 1\n\n")
+    assert refusal_of(check_headers, "X-Team: search\n  X-Trace : 1\n\n") is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_custom_headers_may_have_space_around_them() -> None:
     ],
 )
 def test_an_address_that_no_request_can_be_sent_to_is_refused(url: str) -> None:
-    refusal(check_server_url, url)
+    assert refusal(check_server_url, url)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_an_address_that_no_request_can_be_sent_to_is_refused(url: str) -> None:
     ],
 )
 def test_an_address_of_a_server_is_taken(url: str) -> None:
-    check_server_url(url)
+    assert refusal_of(check_server_url, url) is None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis
 from tests.doubles.jobs import a_job, granted, issue
 from tests.doubles.redis_faults import OwnRedis
+from tests.refusals import refusal_of
 
 
 def test_the_facts_are_those_of_this_redis(store: Store) -> None:
@@ -65,7 +66,7 @@ def test_a_redis_that_says_nothing_of_itself_is_taken_as_it_is(
     )
     restricted = open_store(f"redis://quiet:pw@{redis_url.split('@')[1]}", Settings())
     try:
-        restricted.health.refuse_a_cluster()
+        assert refusal_of(restricted.health.refuse_a_cluster) is None
     finally:
         restricted.connection.close()
         store.connection.redis.acl_deluser("quiet")

@@ -24,6 +24,7 @@ from handoff_queue.shared.types.plan import Join, Plan
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
 from tests.doubles.webhook_server import HookServer
+from tests.refusals import refusal_of
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import workflow
 
@@ -405,14 +406,16 @@ def test_an_end_of_questions_is_refused_as_no_model_can_ask(mode: Mode) -> None:
     "wanted", [{"what": (ApprovalOf.ANSWER,)}, {"above_microusd": 1_000_000}], ids=["what", "above"]
 )
 def test_questions_of_a_job_with_approvals_can_have_an_end(wanted: dict[str, Any]) -> None:
-    approvals = Approvals(**wanted, timeout_s=60)
-    check_request(Request("Compare.", approvals=approvals), SETTINGS)
+    request = Request("Compare.", approvals=Approvals(**wanted, timeout_s=60))
+
+    assert refusal_of(check_request, request, SETTINGS) is None
 
 
 def test_a_question_that_a_workflow_asks_when_a_step_fails_can_have_an_end(tmp_path: Path) -> None:
     asks = workflow(tmp_path, "id: a, specialist: writer, task: Write., on_failure: ask")
 
-    check_request(Request("Compare.", workflow=asks, approvals=WAITS_A_MINUTE), SETTINGS)
+    request = Request("Compare.", workflow=asks, approvals=WAITS_A_MINUTE)
+    assert refusal_of(check_request, request, SETTINGS) is None
 
 
 def test_an_end_of_questions_is_refused_where_nothing_can_be_asked(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ def test_an_answer_begins_the_time_anew() -> None:
     patience.renew()
     for clock[0] in (150.0, 180.0):
         patience.bear(AWAY)
+    clock[0] = 180.1
+    with pytest.raises(StoreUnavailable):
+        patience.bear(AWAY)
 
 
 def test_no_patience_bears_the_first_moment_alone() -> None:

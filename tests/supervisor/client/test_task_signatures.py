@@ -14,6 +14,7 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
 from handoff_queue.supervisor.client.submission import submission_of
 from handoff_queue.supervisor.client.task_signatures import MOST_ARGUMENT_CHARS, end_task_of
+from tests.refusals import refusal_of
 
 HOST = Celery("host", set_as_current=False)
 HOST.conf.task_routes = {"host.routed": {"queue": "billing"}}
@@ -95,7 +96,9 @@ def test_a_client_with_the_fleets_patterns_refuses_another_task_at_submit() -> N
 
 
 def test_a_client_without_the_patterns_leaves_the_check_to_the_supervisors() -> None:
-    check_request(Request("x", on_end=routed.s()), Settings(offline=True))
+    request = Request("x", on_end=routed.s())
+
+    assert refusal_of(check_request, request, Settings(offline=True)) is None
 
 
 def test_a_job_keeps_the_task_as_a_payload_and_not_in_its_events() -> None:

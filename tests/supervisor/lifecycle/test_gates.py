@@ -93,13 +93,16 @@ def test_no_gates_veto_nothing() -> None:
 
 @given(st.text(max_size=200))
 def test_a_pattern_that_would_freeze_another_engine_takes_no_time(text: str) -> None:
-    vetoes("a" * 5_000 + text, forbidden=("(a+)+$",))
+    assert len(vetoes("a" * 5_000 + text, forbidden=("(a+)+$",))) <= 1
 
 
-@pytest.mark.parametrize("gates", [{"numbers": (7.0,)}, {"sections": ("Risks",)}, {"min_words": 1}])
-def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("gates", "found"),
+    [({"numbers": (7.0,)}, 0), ({"sections": ("Risks",)}, 1), ({"min_words": 1}, 0)],
+)
+def test_a_run_of_blanks_takes_no_time(gates: dict[str, Any], found: int) -> None:
     """A match in cubic time would take hours, and hold the interpreter lock of its process."""
-    vetoes("# a" + " " * 100_000 + "x 7", **gates)
+    assert len(vetoes("# a" + " " * 100_000 + "x 7", **gates)) == found
 
 
 @pytest.mark.parametrize(

@@ -341,7 +341,7 @@ def test_whatever_else_a_file_holds_is_refused_in_one_line(tmp_path: Path, text:
     path = tmp_path / "test.yaml"
     path.write_bytes(text)
 
-    refusal(path)
+    assert refusal(path).startswith(str(path))
 
 
 def test_of_many_problems_the_first_are_told(tmp_path: Path) -> None:

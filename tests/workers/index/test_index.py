@@ -180,4 +180,4 @@ def test_the_same_search_gives_the_same_answer_on_another_host(tmp_path: Path) -
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.text())
 def test_any_text_can_be_asked(index: DocumentIndex, query: str) -> None:
-    sources(index, query)
+    assert len(sources(index, query, limit=2)) <= 2
