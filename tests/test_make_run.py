@@ -25,7 +25,7 @@ EXAMPLE = "examples/vector-databases"
         ("It's $HOME", "my notes", "It's $HOME", "my notes"),
     ],
 )
-def test_what_is_left_out_is_the_examples(
+def test_missing_arguments_are_those_of_the_example(
     tmp_path: Path, job: str, docs: str, request_text: str, folder: str
 ) -> None:
     python = tmp_path / ".venv" / "bin" / "python"

@@ -140,7 +140,7 @@ def test_the_page_shows_each_specialists_tasks_as_done(flower: Page) -> None:
     assert SCREENSHOT.stat().st_size > 10_000
 
 
-def test_no_task_runs_for_ever(flower: Page) -> None:
+def test_no_task_runs_without_end(flower: Page) -> None:
     text = tasks_page(
         flower, lambda text: "specialist.researcher" in text and "STARTED" not in text
     )
@@ -149,7 +149,7 @@ def test_no_task_runs_for_ever(flower: Page) -> None:
 
 
 @pytest.mark.parametrize("words", ["specialist.researcher JOB", "JOB:write.", ":write."])
-def test_what_a_role_does_a_job_and_a_step_are_found_with_the_search_box(
+def test_the_search_box_finds_the_roles_task_a_job_and_a_step(
     flower: Page, tmp_path: Path, words: str
 ) -> None:
     typed = words.replace("JOB", flower.job_id)

@@ -44,7 +44,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "job.html"
 
 
-def test_a_handoff_is_clicked_and_says_what_was_asked_answered_and_done_in_each_turn(
+def test_a_clicked_handoff_shows_the_task_the_answer_and_each_turn(
     window: Browser, real: Path
 ) -> None:
     window.resize(*DESK)
@@ -76,9 +76,7 @@ def test_the_answer_the_story_and_each_specialists_share_are_on_the_page(
     assert "researcher\t3\t" in text
 
 
-def test_what_is_searched_for_stays_and_so_does_the_critical_path_alone(
-    window: Browser, real: Path
-) -> None:
+def test_a_search_and_the_critical_path_filter_stay_active(window: Browser, real: Path) -> None:
     window.resize(*DESK)
     window.open(real)
     everything = window.count(".row")
@@ -108,7 +106,7 @@ def test_attempts_one_after_another_are_one_path_and_are_counted_in_words(
     assert window.count("svg .edge.critical") == attempts - 1
 
 
-def test_lost_processes_their_gaps_and_who_went_on_are_shown_apart(
+def test_lost_processes_their_gaps_and_their_successors_are_shown_separately(
     window: Browser, tmp_path: Path
 ) -> None:
     ran = Ran()
@@ -172,7 +170,7 @@ def test_hundreds_of_chains_of_one_shape_are_a_box_for_each_of_their_links(
     assert (window.count("svg g"), window.count("svg path")) == (3, 2)
 
 
-def test_figures_that_are_upper_bounds_are_said_to_be(window: Browser, tmp_path: Path) -> None:
+def test_the_page_marks_figures_that_are_upper_bounds(window: Browser, tmp_path: Path) -> None:
     ran = Ran()
     ran.step("a", (0, 0, 1))
     ran.cut("a", calls=1, tokens=100)
@@ -214,9 +212,7 @@ def test_it_is_dark_where_the_reader_prefers_that(window: Browser, real: Path) -
     ]
 
 
-def test_what_a_model_wrote_is_shown_as_it_is_and_does_nothing(
-    window: Browser, tmp_path: Path
-) -> None:
+def test_a_models_text_is_shown_verbatim_and_runs_nothing(window: Browser, tmp_path: Path) -> None:
     ran = Ran(HOSTILE)
     ran.role("planner", (0, 0, 1), task=HOSTILE, output=HOSTILE, notes=(HOSTILE,))
     window.open(written(ran, tmp_path / "hostile.html"))
@@ -247,7 +243,7 @@ TICKS = "return [...document.querySelectorAll('.axis span')].filter((one) => one
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_many_handoffs_fit_the_screen_are_told_apart_and_their_times_do_not_overlap(
+def test_many_handoffs_fit_the_screen_and_their_bars_do_not_overlap(
     window: Browser, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     window.resize(*size)
@@ -270,7 +266,7 @@ def test_many_handoffs_fit_the_screen_are_told_apart_and_their_times_do_not_over
     ).endswith("_0007.1")
 
 
-def test_what_stands_below_a_thousand_rows_is_one_click_away(
+def test_the_section_below_a_thousand_rows_is_one_click_away(
     window: Browser, tmp_path: Path
 ) -> None:
     window.resize(*PHONE)

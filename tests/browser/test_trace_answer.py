@@ -89,7 +89,7 @@ def test_a_number_leads_to_the_document_and_the_words_that_prove_it(
     assert below <= top < DESK[1]
 
 
-def test_equal_rows_are_folded_and_what_failed_stays_in_sight(window: Browser, page: Path) -> None:
+def test_equal_rows_are_folded_and_failures_stay_visible(window: Browser, page: Path) -> None:
     window.resize(*DESK)
     window.open(page)
 
@@ -149,7 +149,7 @@ def test_a_timeline_is_zoomed_with_the_keyboard_and_keeps_its_labels_in_sight(
     assert window.run("return document.documentElement.scrollWidth") <= DESK[0]
 
 
-def test_a_legend_says_what_each_colour_means(window: Browser, page: Path) -> None:
+def test_a_legend_names_the_meaning_of_each_colour(window: Browser, page: Path) -> None:
     window.open(page)
 
     said = window.text(".legend")
@@ -157,7 +157,7 @@ def test_a_legend_says_what_each_colour_means(window: Browser, page: Path) -> No
         assert word in said
 
 
-def test_paper_shows_the_bars_in_their_colours_whatever_the_screen_prefers(
+def test_a_print_shows_the_bars_in_their_colours_in_every_screen_theme(
     window: Browser, page: Path
 ) -> None:
     window.resize(*DESK)

@@ -29,7 +29,7 @@ def estimate(likely: float) -> Estimate:
     ],
     ids=["nothing", "its time", "its cost", "both"],
 )
-def test_a_quote_is_told_as_far_as_it_knows_anything(
+def test_the_page_shows_the_known_parts_of_a_quote(
     window: Browser, tmp_path: Path, quote: Quote, said: str
 ) -> None:
     ran = Ran()

@@ -73,11 +73,11 @@ TASK, WHOLE, ROLE = (
         f"{value.handoff}/{value.turn} of {value.job}" if isinstance(value, CallKey) else ""
     ),
 )
-def test_a_call_is_known_by_what_it_asks(asked: dict[str, Any], key: CallKey) -> None:
+def test_the_request_identifies_the_call(asked: dict[str, Any], key: CallKey) -> None:
     assert Asked().key_of(asked) == key
 
 
-def test_who_checks_facts_and_is_asked_of_another_answer_is_at_the_next_look() -> None:
+def test_a_fact_check_of_another_answer_is_the_next_round() -> None:
     asked = Asked()
 
     assert [

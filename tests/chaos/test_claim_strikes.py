@@ -34,7 +34,7 @@ def test_a_strike_may_be_older_than_when_its_claim_was_first_seen() -> None:
     )
 
 
-def test_a_claim_that_nobody_struck_does_not_count() -> None:
+def test_a_claim_without_a_strike_does_not_count() -> None:
     assert strikes_at(THREE, KILLS[:2], FINISHED_AT) == 2
     assert strikes_at(THREE, (*KILLS[:2], kill("worker4", 18.2)), FINISHED_AT) == 2, (
         "somebody else was"
@@ -52,7 +52,7 @@ def test_one_strike_takes_one_claim_down() -> None:
     assert strikes_at(claims, (Strike(Fault.KILL_REDIS, EVERYBODY, 10.5),), FINISHED_AT) == 1
 
 
-def test_a_claim_that_was_handed_back_is_none_of_the_three() -> None:
+def test_a_claim_that_was_released_does_not_count_as_one_of_three() -> None:
     first, *rest = THREE
     handed_back = Held("worker5", 2, 12.0)
 
@@ -72,5 +72,5 @@ def test_claims_before_it_got_further_do_not_count() -> None:
     )
 
 
-def test_what_was_never_seen_was_struck_by_nobody() -> None:
+def test_an_unseen_claim_has_no_strike() -> None:
     assert strikes_at((), KILLS, FINISHED_AT) == 0

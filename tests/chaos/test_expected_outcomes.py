@@ -98,7 +98,7 @@ def test_a_job_that_wants_more_than_it_may_ends_because_its_budget_is_spent() ->
     )
 
 
-def test_a_tight_job_whose_calls_were_all_cut_by_kills_fails() -> None:
+def test_a_tight_job_fails_if_kills_cut_all_its_calls() -> None:
     none = dict.fromkeys("abcdef", CUT)
 
     assert (
@@ -137,13 +137,13 @@ def test_only_a_tight_job_may_end_because_its_budget_is_spent() -> None:
         "nor may that be missing",
     ],
 )
-def test_a_handoff_that_was_killed_three_times_excuses_itself_and_what_hangs_on_it(
+def test_a_handoff_that_was_killed_three_times_excuses_itself_and_its_dependents(
     results: dict[str, Ended], wrong: str
 ) -> None:
     assert wrong_end(DIAMOND, story("partial", **results)) == wrong
 
 
-def test_what_hangs_on_a_handoff_is_what_was_issued_after_it() -> None:
+def test_the_dependents_of_a_handoff_were_issued_after_it() -> None:
     assert hanging_on(DIAMOND, {"b.1"}) >= {"b.1", "d.1", "assessor.1"}
     assert not hanging_on(DIAMOND, {"b.1"}) & {"planner.1", "a.1", "c.1"}
     assert hanging_on(DIAMOND, {"planner.1"}) >= {
@@ -207,7 +207,7 @@ def test_a_step_of_a_team_ends_as_its_team_does() -> None:
     assert wrong_end(TREE, story("ok", **oks("planner assessor")), x=WHOLE) == "x.1: no result"
 
 
-def test_somebody_stands_in_for_a_team_only_where_it_came_to_nothing() -> None:
+def test_a_substitute_replaces_a_team_only_if_the_team_failed() -> None:
     dead = story("failed", planner=OK, a=KILLED, b=KILLED)
     stood_in = story("ok", **oks("planner assessor"), x=NOT_AT_ALL)
     with_stand_in = replace(stood_in, results={**stood_in.results, "x.2": OK})
@@ -217,7 +217,7 @@ def test_somebody_stands_in_for_a_team_only_where_it_came_to_nothing() -> None:
     assert wrong_end(TREE, whole, x=WHOLE) == "x.2: nothing of the sort was planned"
 
 
-def test_a_child_may_be_cancelled_only_when_nobody_waits_for_it_any_more() -> None:
+def test_a_child_may_be_cancelled_only_if_its_parent_no_longer_needs_it() -> None:
     cancelled = story("cancelled", f"j-1 {NOT_WAITED_FOR}", planner=OK)
     at_work, over = Story("running"), story("cancelled", CANCELLED_BY_USER, planner=OK)
 
@@ -230,7 +230,7 @@ def test_a_child_may_be_cancelled_only_when_nobody_waits_for_it_any_more() -> No
     )
 
 
-def test_who_had_enough_of_several_results_had_them_and_the_others_were_given_up() -> None:
+def test_a_join_with_enough_results_uses_them_and_gives_up_the_others() -> None:
     early = story("partial", **oks("planner a b d assessor"))
 
     assert wrong_end(JOINED, replace(early, given_up_at={"c.1": 5.0})) == ""
@@ -246,7 +246,7 @@ def test_who_had_enough_of_several_results_had_them_and_the_others_were_given_up
     )
 
 
-def test_a_step_that_is_to_fail_or_to_ask_does_so_before_it_is_whole() -> None:
+def test_a_step_that_must_fail_or_ask_does_so_before_it_succeeds() -> None:
     tried = (
         PlannedStep("b", "writer", attempts=(Says.FAILED, Says.OK)),
         PlannedStep("c", "writer", ("b",)),
@@ -286,7 +286,7 @@ def ended(shape: Shape, status: str, /, *without: str, **ends: Ended) -> str:
 
 
 @pytest.mark.parametrize("shape", SENT_BACK)
-def test_what_was_sent_back_is_done_again_and_nothing_more_often_than_that(shape: Shape) -> None:
+def test_a_revised_step_runs_again_and_no_step_runs_more_often(shape: Shape) -> None:
     *_, last = SENT_BACK[shape]
 
     assert ended(shape, "ok") == ""
@@ -316,7 +316,7 @@ def test_a_veto_a_quarrel_or_a_rejection_that_is_lost_is_wrong(
     assert ended(shape, "ok", *lost) == f"{min(lost)}: no result"
 
 
-def test_an_answer_whose_fact_check_was_killed_three_times_is_not_whole() -> None:
+def test_an_answer_is_incomplete_if_its_fact_check_was_killed_three_times() -> None:
     killed = {"fact_gate.1": KILLED} | oks("planner.1 a.1 b.1 assessor.1")
     checked = job(Shape.CHECKED, a="", b="")
 
@@ -368,7 +368,7 @@ def test_a_plan_that_was_turned_down_was_the_planners_if_the_next_one_is() -> No
     )
 
 
-def test_a_handoff_that_is_in_no_plan_is_wrong_also_where_it_is_whole() -> None:
+def test_a_handoff_outside_every_plan_is_wrong_even_if_it_succeeded() -> None:
     assert (
         wrong_end(PARALLEL, story("ok", **oks("planner a b c assessor replanner")))
         == "replanner.1: nothing of the sort was planned"

@@ -22,12 +22,14 @@ from handoff_queue.shared.types import names
 CASES = cases()
 
 
-def test_every_script_of_the_store_has_its_points_or_a_reason_for_none() -> None:
+def test_every_script_of_the_store_has_failpoints_or_a_reason_without() -> None:
     assert scripts() == set(SCRIPTS) | set(UNTRIED)
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS))
-def test_who_runs_a_script_is_killed_before_and_after_it_and_loses_its_answer(script: str) -> None:
+def test_a_process_that_runs_a_script_is_killed_before_and_after_it_and_loses_its_reply(
+    script: str,
+) -> None:
     tried = {
         (case.kind, case.point.rpartition(".")[2], case.blow)
         for case in CASES

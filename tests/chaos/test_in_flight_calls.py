@@ -91,12 +91,12 @@ def test_a_call_that_was_never_answered_is_in_the_air() -> None:
     assert is_excused(kill(160.0), calls=(replace(ONE, out_at=None), AGAIN))
 
 
-def test_an_answer_that_nobody_took_is_not_stored_later() -> None:
+def test_an_answer_without_a_reader_is_not_stored_later() -> None:
     assert not is_excused(kill(SOON), calls=(replace(ONE, was_heard=False), AGAIN))
     assert is_excused(kill(100.5), calls=(replace(ONE, was_heard=False), AGAIN))
 
 
-def test_who_is_killed_has_nothing_in_the_air_any_more_though_its_answer_is_still_to_come() -> None:
+def test_a_killed_process_has_no_call_in_flight_even_if_an_answer_is_still_coming() -> None:
     found = books(
         kill(100.1),
         Strike(Fault.STOP, "worker1", 100.8, lasts_s=4.0),
@@ -139,7 +139,7 @@ def test_a_call_that_came_in_before_redis_had_answered_again_was_in_the_air_and_
     assert not is_excused(*struck, calls=(replace(ONE, at=over + 0.1), AGAIN))
 
 
-def test_connections_that_were_cut_hold_nobody_up_longer_than_until_the_next_try() -> None:
+def test_cut_connections_delay_a_process_only_until_the_next_try() -> None:
     cut, stop = with_outages(
         [Strike(Fault.CUT, EVERYBODY, 1.0), Strike(Fault.STOP, "worker1", 2.0, lasts_s=4.0)], []
     )
@@ -147,7 +147,7 @@ def test_connections_that_were_cut_hold_nobody_up_longer_than_until_the_next_try
     assert (cut.outage_s, stop.outage_s) == (INSIST_EVERY_S, 0.0)
 
 
-def test_a_reply_that_the_store_was_seen_to_have_is_not_paid_for_again_whoever_is_struck() -> None:
+def test_a_stored_reply_is_not_paid_for_again_after_any_strike() -> None:
     assert is_excused(kill(SOON), stored_at=165.1)
     assert not is_excused(kill(SOON), stored_at=SOON + 0.01)
     assert not is_excused(kill(SOON), finished_at=SOON + 0.01)
@@ -160,7 +160,7 @@ def test_a_turn_that_was_gone_on_from_is_not_paid_for_again() -> None:
     assert KEY in books(kill(SOON), calls=(ONE, later, AGAIN)).unexplained
 
 
-def test_who_was_stopped_when_about_to_call_cannot_know_what_was_stored_meanwhile() -> None:
+def test_a_process_that_was_stopped_before_its_call_cannot_know_later_writes() -> None:
     stopped = Strike(Fault.STOP, "worker2", 99.0, lasts_s=66.0)
 
     assert is_excused(stopped, stored_at=101.1)
@@ -172,7 +172,7 @@ def test_who_was_stopped_when_about_to_call_cannot_know_what_was_stored_meanwhil
     )
 
 
-def test_what_the_plan_has_made_again_is_no_repetition_to_be_explained() -> None:
+def test_a_planned_repetition_needs_no_explanation() -> None:
     seed = next(seed for seed in range(1_000) if books(seed=seed).jobs[0].trouble(KEY))
     refused, third = replace(ONE, at=99.0, out_at=99.1), replace(AGAIN, at=167.0, out_at=168.0)
 
@@ -181,7 +181,7 @@ def test_what_the_plan_has_made_again_is_no_repetition_to_be_explained() -> None
     assert books(kill(100.5), calls=(refused, ONE, third), seed=seed).unexplained == []
 
 
-def test_in_the_air_are_calls_each_counted_once_and_none_of_who_is_between_two_calls() -> None:
+def test_each_call_in_flight_is_counted_once_and_a_process_between_calls_counts_none() -> None:
     other = Call(CallKey("1-0", "assessor.1", 1), "worker1", 100.2, out_at=101.0)
 
     assert books(kill(100.5), calls=(ONE, other)).in_the_air == 2

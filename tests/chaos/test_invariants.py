@@ -103,7 +103,7 @@ def test_a_repeated_call_that_no_strike_explains_is_a_broken_promise(
     assert "calls repeated that were not in the air" in broken_of(books(again, strikes=strikes))
 
 
-def test_who_was_stopped_when_about_to_call_does_so_on_waking_up_and_at_no_other_time() -> None:
+def test_a_process_that_was_stopped_before_its_call_calls_only_on_waking_up() -> None:
     def unexplained(stopped_at: float, lasts_s: float, process: str = "worker2") -> bool:
         strike = Strike(Fault.STOP, process, stopped_at, lasts_s=lasts_s)
         return bool(books(call("a.1", 2, 6.0, "worker2"), strikes=[strike]).unexplained)
@@ -147,7 +147,7 @@ def test_how_a_job_ended_can_break_a_promise(story: Story, what: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY])
-def test_what_the_server_was_paid_over_a_budget_is_an_overrun_by_whatever_it_was_caused(
+def test_a_payment_over_a_budget_is_an_overrun_after_every_fault(
     shape: Shape,
 ) -> None:
     tight = PlannedJob(
@@ -174,9 +174,7 @@ def test_what_the_server_was_paid_over_a_budget_is_an_overrun_by_whatever_it_was
     ]
 
 
-def test_a_recovery_is_late_after_its_lease_and_five_seconds_if_nothing_else_was_struck_meanwhile() -> (
-    None
-):
+def test_a_recovery_is_late_five_seconds_after_its_lease_without_another_strike() -> None:
     late, soon = call("a.1", 2, 12.0, "worker2"), call("a.1", 2, 8.9, "worker2")
     story = Story("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
@@ -184,9 +182,7 @@ def test_a_recovery_is_late_after_its_lease_and_five_seconds_if_nothing_else_was
     assert broken_of(books(soon, strikes=[killed(3.5)], story=story)) == []
 
 
-def test_where_every_recovery_was_struck_again_none_was_measured_and_the_promise_is_not_kept() -> (
-    None
-):
+def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
     besides = Strike(Fault.KILL_REDIS, EVERYBODY, 5.0)
 
     found = books(
@@ -210,7 +206,7 @@ def test_where_every_recovery_was_struck_again_none_was_measured_and_the_promise
     [(Fault.KILL_WORKER, 0.0), (Fault.STOP, 2.0)],
     ids=["killed while it called", "woke up and called"],
 )
-def test_what_the_struck_process_had_in_the_air_is_no_sign_of_life(
+def test_a_call_in_flight_of_the_struck_process_is_no_sign_of_life(
     fault: Fault, lasts_s: float
 ) -> None:
     strike = Strike(fault, "worker1", 3.5, lasts_s=lasts_s)
@@ -222,7 +218,7 @@ def test_what_the_struck_process_had_in_the_air_is_no_sign_of_life(
     assert found.longest_recovery_s == pytest.approx(3.1)
 
 
-def test_what_stays_in_redis_and_what_was_never_tried_are_told() -> None:
+def test_leftovers_in_redis_and_untried_faults_are_reported() -> None:
     assert broken_of(books(left_behind=["handoff:due: j-1"])) == ["keys left behind"]
     assert broken_of(books(not_reached=["kill at script.turn.before of a worker"])) == [
         "failpoints that nobody came by"
@@ -230,11 +226,11 @@ def test_what_stays_in_redis_and_what_was_never_tried_are_told() -> None:
     assert "| failpoints that nobody came by | 0 |" in table_of(books(not_reached=[]))
 
 
-def test_of_failpoints_nothing_is_said_where_none_were_tried() -> None:
+def test_a_run_without_failpoints_reports_no_failpoints() -> None:
     assert "failpoints" not in table_of(books())
 
 
-def test_what_was_to_happen_and_could_not_is_told_and_breaks_nothing() -> None:
+def test_a_fault_that_could_not_happen_is_reported_and_breaks_nothing() -> None:
     found = books(not_happened=["frozen at a failpoint"])
 
     assert "| did not happen | frozen at a failpoint |" in table_of(found)
@@ -249,7 +245,7 @@ def test_a_request_that_the_api_would_refuse_breaks_a_promise() -> None:
     assert "messages.2: unexpected `tool_use_id`" in table_of(found)
 
 
-def test_repeated_calls_are_told_by_what_was_struck() -> None:
+def test_repeated_calls_are_reported_by_the_struck_process() -> None:
     again = (call("a.1", 2, 6.0, "worker2"), call("a.1", 2, 9.0, "worker3"))
 
     found = books(*again, strikes=[killed(3.5), Strike(Fault.KILL_REDIS, EVERYBODY, 6.2)])
@@ -300,7 +296,7 @@ def test_a_plan_of_one_step_that_code_has_made_up_is_called_for_once_and_only_if
     assert "calls repeated that were not in the air" in broken_of(twice)
 
 
-def test_a_job_that_nobody_looks_at_any_more_was_struck_as_often_as_that_takes() -> None:
+def test_an_abandoned_job_has_as_many_strikes_as_the_limit() -> None:
     story = Story(
         "failed", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}, reason=f"{FROZE}: see the log"
     )

@@ -16,7 +16,7 @@ def test_a_seed_has_one_order_of_faults_and_another_seed_has_another() -> None:
     assert {fault for fault, _ in order(7)} <= set(SHARES)
 
 
-def test_how_much_chance_a_fault_takes_has_no_influence_on_the_next_ones() -> None:
+def test_the_chance_within_a_fault_does_not_influence_later_faults() -> None:
     calm, busy = order_of(7), order_of(7)
 
     for _ in range(60):

@@ -24,7 +24,7 @@ def left(client: Any, *, was_struck: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("key", ["handoff:{j-1}", "handoff:day:20410", "handoff:day:20410:default"])
-def test_what_is_still_set_aside_is_found_in_a_jobs_books_and_in_those_of_its_day(
+def test_a_remaining_reservation_is_found_in_the_accounts_of_the_job_and_the_day(
     client: Any, key: str
 ) -> None:
     client.hset(
@@ -51,7 +51,7 @@ def test_a_message_in_a_queue_is_found(client: Any) -> None:
     assert left(client, was_struck=True) == ["supervisor: 1 messages"]
 
 
-def test_what_nobody_has_acknowledged_is_found_where_nobody_was_struck(client: Any) -> None:
+def test_an_unacknowledged_message_is_found_if_no_process_was_struck(client: Any) -> None:
     client.hset("unacked", "tag", "[]")
     client.zadd("unacked_index", {"tag": 1})
 
@@ -59,7 +59,7 @@ def test_what_nobody_has_acknowledged_is_found_where_nobody_was_struck(client: A
     assert left(client, was_struck=True) == [], "Celery delivers it again"
 
 
-def test_what_celery_would_never_deliver_again_is_found_also_where_somebody_was_struck(
+def test_a_message_that_celery_never_redelivers_is_found_even_after_a_strike(
     client: Any,
 ) -> None:
     client.hset("unacked", "tag", "[]")

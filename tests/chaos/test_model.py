@@ -57,7 +57,7 @@ def test_the_server_knows_when_the_last_byte_of_an_answer_has_left() -> None:
     assert call.was_heard
 
 
-def test_the_server_knows_that_who_called_has_gone_before_the_answer_was_out() -> None:
+def test_the_server_notices_that_the_caller_left_before_the_answer_was_sent() -> None:
     with Model([JOB]) as model:
         address = urlsplit(model.url)
         with socket.create_connection((address.hostname, address.port)) as client:

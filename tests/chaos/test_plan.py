@@ -39,7 +39,7 @@ def test_jobs_can_be_had_a_few_at_a_time() -> None:
     assert jobs_of(1, 30) == [*jobs_of(1, 7), *jobs_of(1, 23, first=7)]
 
 
-def test_every_shape_is_there_but_the_one_that_needs_a_user_who_types() -> None:
+def test_every_shape_is_present_except_the_shape_with_an_interactive_user() -> None:
     assert {job.shape for job in jobs_of(1, ALL)} == set(Shape) - {Shape.CANCELLED}
 
 
@@ -102,7 +102,7 @@ def test_a_revised_step_and_its_second_review_are_needed_calls() -> None:
     assert needed == {"planner.1", "a.1", "b.1", "c.1", "assessor.1", "a.2", "assessor.2"}
 
 
-def test_a_step_that_fails_or_asks_is_needed_again_and_whoever_answers_too() -> None:
+def test_a_step_that_fails_or_asks_needs_another_call_and_so_does_its_answerer() -> None:
     assert {"b.1", "b.2"} <= {key.handoff for key in needs_of(the(Shape.FAILING))}
     assert {"b.1", "planner.2", "b.2"} <= {
         key.handoff for key in needs_of(the(Shape.NEEDY, Mode.TEAM))
@@ -116,9 +116,7 @@ def needed(shape: Shape, mode: Mode = Mode.TEAM) -> set[str]:
     return {key.handoff for key in needs_of(the(shape, mode))}
 
 
-def test_what_finds_out_what_a_step_needs_is_needed_once_the_planner_was_asked_and_before_the_step_goes_on() -> (
-    None
-):
+def test_an_input_step_is_needed_after_the_planners_answer_and_before_the_step_continues() -> None:
     course = course_of(the(Shape.HELPED, Mode.TEAM))
 
     assert needed(Shape.HELPED) == {
@@ -156,7 +154,7 @@ def test_facts_are_checked_before_an_answer_leaves_and_again_after_a_veto() -> N
     }
 
 
-def test_what_a_user_turns_down_is_needed_again_and_all_that_comes_of_it() -> None:
+def test_rejected_work_is_needed_again_with_all_its_dependents() -> None:
     once = {"planner.1", "a.1", "b.1", "assessor.1"}
 
     assert needed(Shape.REJECTED_PLAN) == once | {"planner.2"}
@@ -164,14 +162,14 @@ def test_what_a_user_turns_down_is_needed_again_and_all_that_comes_of_it() -> No
     assert needed(Shape.REJECTED_ANSWER) == once | {"a.2", "b.2", "assessor.2"}
 
 
-def test_what_a_join_may_leave_behind_is_not_needed_and_a_childs_calls_are_its_own() -> None:
+def test_a_join_may_leave_parts_unneeded_and_a_childs_calls_are_its_own() -> None:
     joined, teams = the(Shape.JOINED, Mode.TEAM), the(Shape.TEAMS, Mode.TEAM)
 
     assert {key.handoff for key in needs_of(joined)} == {"planner.1", "d.1", "assessor.1"}
     assert keys_of(teams, course_of(teams)["x.1"]) == []
 
 
-def test_whatever_the_provider_does_no_handoff_needs_more_turns_than_it_has() -> None:
+def test_no_handoff_needs_more_turns_than_it_has_under_any_provider_fault() -> None:
     specialists = load_specialists(built_in_specialists())
     others = {
         name: read_specialist(
@@ -203,9 +201,7 @@ def test_whatever_the_provider_does_no_handoff_needs_more_turns_than_it_has() ->
         assert {handoff: most for handoff, most in has.items() if needed[handoff] > most} == {}, job
 
 
-def test_no_two_attempts_at_a_step_say_the_same_or_two_looks_at_them_would_be_taken_for_one_that_was_repeated() -> (
-    None
-):
+def test_two_attempts_at_a_step_have_different_texts() -> None:
     job = the(Shape.UPHELD, Mode.ADAPTIVE)
 
     said = [
@@ -216,7 +212,7 @@ def test_no_two_attempts_at_a_step_say_the_same_or_two_looks_at_them_would_be_ta
     assert len({*said}) == 3
 
 
-def test_every_plan_can_be_read_at_its_first_try_but_the_one_that_is_to_be_repaired() -> None:
+def test_every_plan_is_valid_at_its_first_try_except_the_plan_for_repair() -> None:
     reading = PlanFormat((*SPECIALISTS, SUB_SUPERVISOR), max_steps=20)
     asked = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
 

@@ -41,7 +41,7 @@ def test_a_stop_lasts_as_long_as_it_did_not_as_long_as_it_was_meant_to(pid: int)
     )
 
 
-def test_who_is_not_to_go_on_yet_stays_stopped(pid: int) -> None:
+def test_a_paused_process_stays_stopped_until_its_time(pid: int) -> None:
     stops = Stops([])
     stops.add(pid, Strike(Fault.STOP, "worker1", time.time(), lasts_s=60.0))
 

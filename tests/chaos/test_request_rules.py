@@ -268,7 +268,7 @@ def test_a_schema_outside_the_supported_subset_is_refused(schema: Json, says: st
     assert any(says in line for line in schema_violations("schema", schema))
 
 
-def test_what_the_sdk_makes_of_a_schema_is_within_the_supported_subset() -> None:
+def test_the_sdks_tool_schemas_stay_within_the_supported_subset() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -293,6 +293,6 @@ def test_a_request_without_a_header_is_refused(missing: str) -> None:
     assert len(list(header_violations({**headers, missing: ""}))) == 1
 
 
-def test_the_known_fields_are_those_of_the_installed_sdk() -> None:
+def test_the_known_fields_match_the_installed_sdk() -> None:
     known = message_create_params.MessageCreateParamsBase.__annotations__.keys() | {"stream"}
     assert known == FIELDS

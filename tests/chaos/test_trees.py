@@ -59,7 +59,7 @@ def test_a_tree_that_makes_as_many_calls_as_its_root_may_is_within_its_budget() 
     assert "| child jobs begun | 2 |" in table_of(found)
 
 
-def test_what_the_server_was_paid_for_a_child_is_an_overrun_of_all_above_it() -> None:
+def test_an_overpayment_for_a_child_is_an_overrun_of_every_ancestor() -> None:
     assert books(call("1-0-x", "c.1")).overruns == ["1-0: 11 of 10 calls", "1-0-x: 5 of 4 calls"]
     roomy = {**STORIES, "1-0-x": replace(OF_A_TEAM, limits=JobLimits(max_turns=20))}
     assert books(call("1-0-x", "c.1"), stories=roomy).overruns == ["1-0: 11 of 10 calls"]

@@ -52,7 +52,7 @@ def for_nobody(at: float, parent: Story, child: Story = AT_WORK, *strikes: Strik
         "it is asked",
     ],
 )
-def test_nobody_waits_for_a_call_of_a_job(parent: Story, child: Story) -> None:
+def test_a_call_of_an_ended_job_is_unwanted(parent: Story, child: Story) -> None:
     assert for_nobody(LATE, parent, child)
     assert not for_nobody(SOON, parent, child), "it was on its way"
     assert not for_nobody(GIVEN_UP_AT - 1, parent, child)
@@ -62,7 +62,7 @@ def test_a_job_that_was_approved_goes_on_at_once() -> None:
     assert not for_nobody(LATE, AT_WORK, replace(AT_WORK, asked=((GIVEN_UP_AT, LATE - 0.1),)))
 
 
-def test_a_question_stands_until_it_was_approved_or_rejected_by_whoever_was_first() -> None:
+def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
     asked = ApprovalAsked(what=ApprovalOf.ANSWER, why="its answer is written", wait_s=60)
     events: list[Event] = [
         asked,
@@ -80,7 +80,7 @@ def test_a_question_stands_until_it_was_approved_or_rejected_by_whoever_was_firs
     )
 
 
-def test_who_was_stopped_when_about_to_call_could_not_know() -> None:
+def test_a_process_that_was_stopped_before_its_call_could_not_know() -> None:
     ended = Story("cancelled", (GIVEN_UP_AT,))
 
     assert not for_nobody(
@@ -97,7 +97,7 @@ def test_who_was_stopped_when_about_to_call_could_not_know() -> None:
     )
 
 
-def test_a_child_that_has_not_ended_is_lost_and_one_that_never_began_is_not() -> None:
+def test_a_child_without_an_end_is_lost_and_a_child_that_never_began_is_not() -> None:
     parent = Story("ok", (9.0,), results=RESULTS)
 
     assert Books([PARENT], [], [], {"1-0": parent, "1-0-x": AT_WORK}, 3.0).lost == ["1-0-x"]

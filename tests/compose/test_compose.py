@@ -30,7 +30,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         yield project
 
 
-def test_every_container_is_healthy_and_none_can_do_more_than_it_must(system: Project) -> None:
+def test_every_container_is_healthy_and_has_only_the_rights_it_needs(system: Project) -> None:
     states = [json.loads(line) for line in system.in_compose("ps", "--format", "json").splitlines()]
 
     assert {state["Health"] for state in states} == {"healthy"}, states
@@ -61,7 +61,7 @@ def test_a_job_from_the_host_is_done_by_researchers_in_different_containers(
     assert len({task["worker"] for task in tasks}) > 1, tasks
 
 
-def test_flower_answers_those_who_log_in_and_nobody_else(system: Project) -> None:
+def test_flower_answers_only_logged_in_users(system: Project) -> None:
     assert system.flower("/api/workers?refresh=1")
     with pytest.raises(urllib.error.HTTPError) as refused:
         system.flower("/api/workers", log_in=False)

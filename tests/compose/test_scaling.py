@@ -196,7 +196,7 @@ def throughput(
     return job_ids, 24 / (scaled.gauge.ended_at - began)
 
 
-def test_four_researchers_and_two_supervisors_share_the_work_and_do_more_of_it(
+def test_four_researchers_and_two_supervisors_share_the_work_and_do_more(
     scaled: Scaled,
 ) -> None:
     _, alone = throughput(scaled, "alone", supervisors=1, researchers=1)

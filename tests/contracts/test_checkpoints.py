@@ -95,7 +95,7 @@ def test_the_next_claim_finds_every_checkpoint_in_order(storeed: Storeed) -> Non
     assert storeed.claimed_again().so_far() == EVERY_KIND
 
 
-def test_a_reply_that_may_wait_stands_before_whatever_is_said_next(storeed: Storeed) -> None:
+def test_a_waiting_reply_is_stored_before_the_next_write(storeed: Storeed) -> None:
     storeed.turns.reserve(WorstCase(700, 100, 0))
     storeed.turns.checkpoint(REPLIED, may_wait=True)
     storeed.turns.checkpoint(AgentPrompted(text="go on"))
@@ -109,14 +109,14 @@ def test_a_call_that_can_never_fit_the_budget_is_a_limit(storeed: Storeed) -> No
     assert str(reached.value) == f"max_tokens: {NO_MORE}", "and it says whose it is"
 
 
-def test_what_a_reply_used_is_gone_from_the_budget(storeed: Storeed) -> None:
+def test_the_cost_of_a_reply_is_taken_from_the_budget(storeed: Storeed) -> None:
     storeed.turns.reserve(WorstCase(900, 100, 0))
     storeed.turns.checkpoint(REPLIED)
     with pytest.raises(LimitReached):
         storeed.turns.reserve(WorstCase(300, 100, 0))
 
 
-def test_what_a_reply_did_not_use_of_its_reservation_is_free_again(storeed: Storeed) -> None:
+def test_the_unused_part_of_a_reservation_is_free_again(storeed: Storeed) -> None:
     storeed.turns.reserve(WorstCase(900, 100, 0))
     storeed.turns.checkpoint(REPLIED)
     storeed.turns.reserve(WorstCase(200, 100, 0))

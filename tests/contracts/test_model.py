@@ -44,7 +44,7 @@ def ignore(_pulse: Pulse) -> None:
     pass
 
 
-def test_a_text_comes_back_whole(model_that_answers: Maker) -> None:
+def test_a_text_arrives_complete(model_that_answers: Maker) -> None:
     with model_that_answers(says("A text of more than one chunk.")) as model:
         reply = model.reply(CALL, ignore)
     assert reply.content == ({"type": "text", "text": "A text of more than one chunk."},)
@@ -84,7 +84,7 @@ def test_cached_input_counts_as_input(model_that_answers: Maker) -> None:
     ) == (22, 3, 7, 5)
 
 
-def test_usage_that_is_not_reported_counts_as_none(model_that_answers: Maker) -> None:
+def test_unreported_usage_counts_as_zero(model_that_answers: Maker) -> None:
     with model_that_answers(says("x", usage={})) as model:
         assert model.reply(CALL, ignore).usage.total_tokens == 0
 
@@ -105,7 +105,7 @@ def test_there_are_signs_of_life_before_the_end_and_the_text_so_far_only_grows(
     assert all(later.text.startswith(earlier.text) for earlier, later in pairwise(pulses))
 
 
-def test_what_a_pulse_raises_cuts_an_unfinished_reply_and_passes_through(
+def test_an_error_raised_by_a_pulse_cuts_the_reply_and_passes_through(
     model_that_answers: Maker,
 ) -> None:
     never = threading.Event()

@@ -77,7 +77,7 @@ def known(fleet: Fleet, limits: RateLimits = NOTHING_SAID) -> CheckpointStore:
     return first
 
 
-def test_the_first_call_of_all_goes_ahead_and_shows_what_the_limits_are(fleet: Fleet) -> None:
+def test_the_very_first_call_goes_ahead_and_reports_the_limits(fleet: Fleet) -> None:
     first, second, third = fleet(), fleet(), fleet()
     assert goes(first)
     assert waits(second).why == "first call"
@@ -86,7 +86,7 @@ def test_the_first_call_of_all_goes_ahead_and_shows_what_the_limits_are(fleet: F
     assert goes(third), "nothing is limited"
 
 
-def test_a_call_that_nobody_counts_waits_for_nobody(fleet: Fleet) -> None:
+def test_a_call_without_rate_limits_does_not_wait(fleet: Fleet) -> None:
     first, second = fleet(), fleet()
     assert goes(first)
     assert goes(second, None)
@@ -127,7 +127,7 @@ def test_a_probe_that_is_refused_holds_back_all_again_and_longer(fleet: Fleet) -
     assert waits(first).seconds > 0.5, "the second backoff is 1 to 2 s"
 
 
-def test_what_a_refusal_says_of_the_limits_is_heeded_once_it_is_over(fleet: Fleet) -> None:
+def test_the_limits_in_a_refusal_apply_after_its_wait(fleet: Fleet) -> None:
     first = known(fleet)
     assert goes(first)
     first.refused("rate limit", 0.01, RateLimits(requests=Allowance(limit=5, remaining=0)))

@@ -78,7 +78,7 @@ def looks_of(fleet: Fleet, name: str) -> int:
     )
 
 
-def test_what_was_found_sends_the_next_step_to_another_specialist_with_that_result(
+def test_a_finding_sends_the_next_step_to_another_specialist_with_that_result(
     fleet: Fleet,
 ) -> None:
     fleet.model.envelopes["elsewhere", "code"] = ENVELOPE | {
@@ -111,7 +111,7 @@ def test_several_handoffs_of_one_reply_run_side_by_side_in_one_chord(fleet: Flee
     )
 
 
-def test_what_is_ready_starts_while_the_replanner_thinks(fleet: Fleet) -> None:
+def test_ready_steps_start_while_the_replanner_runs(fleet: Fleet) -> None:
     held = fleet.model.hold("thinks", "replanner")
     job_id = adaptive(
         fleet, "thinks", hands_off(fleet, "thinks", "d", after="c"), a="", b="a", c="b"
@@ -146,7 +146,7 @@ def test_a_step_that_has_not_begun_is_dropped_and_another_changed(fleet: Fleet) 
     assert ran == {"a": "Do a of changed.", "slow": "Do slow of changed.", "c": "Do cc of changed."}
 
 
-def test_a_patch_that_cannot_be_goes_back_once_with_what_is_wrong_and_then_the_plan_stands(
+def test_an_invalid_patch_goes_back_once_with_its_error_and_then_the_plan_stays(
     fleet: Fleet,
 ) -> None:
     wrong = hands_off(fleet, "wrong", "x", after="nowhere")
@@ -170,7 +170,7 @@ def said_to_the_replanner(fleet: Fleet, name: str) -> list[str]:
     ]
 
 
-def test_whoever_does_not_exist_is_stood_in_for_by_the_generalist(fleet: Fleet) -> None:
+def test_the_generalist_replaces_an_unknown_specialist(fleet: Fleet) -> None:
     job_id = adaptive(
         fleet, "nobody", hands_off(fleet, "nobody", "x", to="alchemist", after="a"), a=""
     )
@@ -181,7 +181,7 @@ def test_whoever_does_not_exist_is_stood_in_for_by_the_generalist(fleet: Fleet) 
     assert notes == ["there is no specialist alchemist: generalist takes its steps"]
 
 
-def test_a_planner_that_rewords_the_same_work_for_ever_is_told_once_and_then_not_asked_again(
+def test_a_planner_that_rewords_the_same_work_is_warned_once_and_then_not_asked_again(
     fleet: Fleet,
 ) -> None:
     fleet.model.tasks["rewords", "logs"] = (
@@ -234,7 +234,9 @@ def test_a_planner_that_keeps_adding_new_steps_ends_at_the_cap_with_the_reason(
     )
 
 
-def test_a_planner_that_finds_ever_new_words_is_known_by_what_comes_of_them(fleet: Fleet) -> None:
+def test_a_planner_that_always_finds_new_words_is_stopped_by_its_empty_results(
+    fleet: Fleet,
+) -> None:
     found = "Three requests timed out at 14:02, because the pool of the database was empty and nobody had tried them again before."
     for step in ("a", "new-1", "new-2", "new-3"):
         fleet.model.envelopes["same", step] = ENVELOPE | {"output": found}
@@ -251,7 +253,7 @@ def test_a_planner_that_finds_ever_new_words_is_known_by_what_comes_of_them(flee
     )
 
 
-def test_a_supervisor_killed_while_it_thinks_is_replaced_and_the_patch_is_made_once(
+def test_a_supervisor_killed_during_replanning_is_replaced_and_the_patch_is_applied_once(
     fleet: Fleet,
 ) -> None:
     held = fleet.model.hold("killed", "replanner")
@@ -275,7 +277,9 @@ def test_a_supervisor_killed_while_it_thinks_is_replaced_and_the_patch_is_made_o
     held.go.set()
 
 
-def test_who_finalizes_is_not_asked_again_and_nothing_new_begins(fleet: Fleet) -> None:
+def test_after_a_final_patch_the_replanner_is_not_asked_and_no_new_step_begins(
+    fleet: Fleet,
+) -> None:
     slow = fleet.model.hold("finalizes", "slow")
     job_id = adaptive(fleet, "finalizes", says_json(FINALIZE), a="", slow="", b="slow")
     made = wait_until(lambda: patches(fleet, job_id), what="the decision")[0]
@@ -287,7 +291,7 @@ def test_who_finalizes_is_not_asked_again_and_nothing_new_begins(fleet: Fleet) -
     assert {one["step_id"] for one in result.handoffs if one["group"]} == {"a", "slow"}
 
 
-def test_the_replanner_sees_results_and_plan_and_nothing_of_how_they_came_about(
+def test_the_replanner_sees_results_and_plan_without_their_history(
     fleet: Fleet,
 ) -> None:
     fleet.model.envelopes["context", "a"] = ENVELOPE | {"output": "What a has found."}

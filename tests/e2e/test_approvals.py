@@ -97,7 +97,7 @@ def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_r
     assert fleet.model.calls["approve", "a", 1] == 1, "what was not rejected is not paid again"
 
 
-def test_silence_is_taken_for_what_the_user_said_it_is(fleet: Fleet) -> None:
+def test_silence_has_the_effect_that_the_user_chose(fleet: Fleet) -> None:
     goes_on = asks(fleet, "silence", ApprovalOf.PLAN, timeout_s=1, on_timeout=OnTimeout.GO_ON)
     stops = asks(fleet, "silent", ApprovalOf.PLAN, timeout_s=1)
 
@@ -115,7 +115,7 @@ def test_silence_is_taken_for_what_the_user_said_it_is(fleet: Fleet) -> None:
     )
 
 
-def test_the_commands_say_what_waits_bring_the_answer_and_refuse_a_second_one(
+def test_commands_list_open_questions_deliver_an_answer_and_refuse_a_second_answer(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     job_id, handoff = asks(fleet, "typed", ApprovalOf.PLAN, ApprovalOf.ANSWER), Handoff(tmp_path)
@@ -149,7 +149,7 @@ def test_the_commands_say_what_waits_bring_the_answer_and_refuse_a_second_one(
     assert said(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
 
 
-def test_a_plan_is_rejected_with_a_plan_of_ones_own_and_the_planner_has_it_before_the_next_one_is_asked_about(
+def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next_question(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     job_id, handoff = asks(fleet, "drafted", ApprovalOf.PLAN), Handoff(tmp_path)
@@ -195,7 +195,7 @@ def test_a_plan_is_rejected_with_a_plan_of_ones_own_and_the_planner_has_it_befor
     assert said(late, BAD_INPUT) == f"handoff: {job_id} waits for no approval: it has ended"
 
 
-def test_run_refuses_to_wait_for_an_approval_where_nobody_could_give_it(tmp_path: Path) -> None:
+def test_run_refuses_approvals_without_a_person_to_answer(tmp_path: Path) -> None:
     done = Handoff(tmp_path).run("run", "Compare.", "--approve", "plan")
 
     assert "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL)" in said(done, BAD_INPUT)

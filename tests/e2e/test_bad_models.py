@@ -88,7 +88,7 @@ def test_a_wrong_key_ends_the_job_and_says_which_variable_to_mend(scripted: Scri
     assert any("ANTHROPIC_API_KEY" in note for note in result.notes)
 
 
-def test_no_part_of_the_key_is_in_what_the_job_leaves_behind(scripted: Scripted) -> None:
+def test_the_data_of_a_job_contains_no_part_of_the_key(scripted: Scripted) -> None:
     result = scripted.run(
         fails(401, "invalid key sk-test-canary-0123456789", "authentication_error")
     )
@@ -181,7 +181,7 @@ def test_a_planner_that_cannot_plan_is_named_in_the_last_lines_whether_the_gener
         )
 
 
-def test_a_reviewer_that_cannot_review_is_said_with_the_answer(scripted: Scripted) -> None:
+def test_the_answer_reports_a_reviewer_that_cannot_review(scripted: Scripted) -> None:
     result = scripted.run(verdict=says("No comment."))
     assert result.status is JobStatus.PARTIAL
     assert any("not reviewed" in note for note in result.notes)
@@ -207,7 +207,7 @@ def test_a_review_that_asks_for_something_new_each_time_ends_after_its_rounds_wi
     assert demands[-1] in str(result.answer)
 
 
-def test_a_review_that_asks_for_the_same_for_ever_ends_with_its_open_points(
+def test_a_review_that_repeats_its_request_ends_with_open_points(
     scripted: Scripted,
 ) -> None:
     revise = {
@@ -234,7 +234,7 @@ def test_nonsense_that_validates_is_partial_and_says_that_nothing_stands_behind_
     assert any("there is no source" in note for note in result.notes)
 
 
-def test_an_answer_that_says_what_it_lacks_is_not_ok_by_calling_itself_so(
+def test_an_answer_that_names_missing_parts_is_not_ok(
     scripted: Scripted,
 ) -> None:
     result = scripted.run(answer=says_json(ANSWER | {"problem": "I could not read a thing."}))
@@ -242,7 +242,7 @@ def test_an_answer_that_says_what_it_lacks_is_not_ok_by_calling_itself_so(
     assert "I could not read a thing." in str(result.answer)
 
 
-def test_a_verdict_that_passes_what_it_sends_back_is_no_review(scripted: Scripted) -> None:
+def test_a_passing_verdict_with_revisions_is_not_a_review(scripted: Scripted) -> None:
     result = scripted.run(
         verdict=says_json(
             PASS | {"revisions": [{"step": "look", "problem": "All of it is wrong."}]}

@@ -28,7 +28,7 @@ def test_the_table_has_a_line_for_every_row_under_every_load(
 
 
 @pytest.mark.alone
-def test_steps_of_random_dags_start_when_those_that_they_need_have_ended(tmp_path: Path) -> None:
+def test_steps_of_random_dags_start_when_their_dependencies_have_ended(tmp_path: Path) -> None:
     """Waiting for a call that the step does not need would add a quarter of the critical path. A
     busy machine adds less.
     """

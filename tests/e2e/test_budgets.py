@@ -163,7 +163,7 @@ def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_include
     wait_until(lambda: "w1" in system.processes.pids(), timeout_s=30, what="the worker")
 
 
-def test_a_review_that_asks_for_the_same_again_in_other_words_ends_with_what_is_still_open(
+def test_a_review_that_rewords_its_request_ends_with_open_points(
     jobs: Client, greedy: Greedy
 ) -> None:
     result = jobs.result(jobs.submit(Request("plan endless of 1")), wait_s=60)
@@ -177,7 +177,7 @@ def test_a_review_that_asks_for_the_same_again_in_other_words_ends_with_what_is_
     assert greedy.paid["endless"] == 1 + 2 * len(result.verdicts)
 
 
-def test_a_specialist_that_calls_tools_for_ever_ends_after_its_turns_with_its_work_so_far(
+def test_a_specialist_that_only_calls_tools_ends_at_its_turn_limit_with_its_work(
     jobs: Client, greedy: Greedy
 ) -> None:
     result = jobs.result(
@@ -232,7 +232,7 @@ def thrifty(request: Json) -> Reply:
 DEAR = {"input_tokens": 1_000, "output_tokens": 1_500}
 
 
-def test_a_day_that_has_less_left_than_a_job_needs_to_begin_takes_no_more_of_them(
+def test_a_day_with_too_little_budget_to_begin_a_job_takes_no_more_jobs(
     tmp_path: Path,
 ) -> None:
     """The first job that cannot begin shows it. At that time the rest of the day's budget is larger
@@ -310,7 +310,7 @@ class Hungry:
         return all(self.asked[f"s{n}"] >= times for n in range(5))
 
 
-def test_on_half_a_dollar_the_work_of_five_steps_is_reviewed_whatever_they_and_two_kills_have_cost(
+def test_half_a_dollar_pays_for_the_review_of_five_steps_after_two_kills(
     tmp_path: Path,
 ) -> None:
     hungry = Hungry()

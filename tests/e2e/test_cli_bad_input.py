@@ -79,7 +79,7 @@ def test_no_such_folder(handoff: Handoff) -> None:
     assert "nowhere" in said(handoff.run("run", "What is it?", "--docs", "nowhere"), BAD_INPUT)
 
 
-def test_what_is_neither_a_folder_nor_a_file(handoff: Handoff) -> None:
+def test_a_path_that_is_no_folder_or_file_is_refused(handoff: Handoff) -> None:
     os.mkfifo(handoff.folder / "pipe")
 
     for docs in ("pipe", "/dev/zero"):
@@ -151,7 +151,7 @@ def test_an_option_that_makes_no_sense(handoff: Handoff, arguments: list[str]) -
     )
 
 
-def test_an_answer_schema_that_is_none(handoff: Handoff) -> None:
+def test_an_invalid_answer_schema_is_refused(handoff: Handoff) -> None:
     (handoff.folder / "form.json").write_text('{"type": "banana"}')
 
     assert "schema" in said(
@@ -172,7 +172,7 @@ def test_an_unknown_job(handoff: Handoff, redis_url: str, command: list[str]) ->
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("job_id", ["nonsense", "../../etc", "j-0123456789AB", ""])
-def test_what_is_no_job_id(
+def test_an_invalid_job_id_is_refused(
     handoff: Handoff, redis_url: str, command: list[str], job_id: str
 ) -> None:
     line = said(handoff.run(*command, job_id, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
@@ -181,7 +181,7 @@ def test_what_is_no_job_id(
     assert "j-0123456789ab" in line
 
 
-def test_what_belongs_to_the_workers_is_refused_with_a_broker_of_ones_own(
+def test_worker_options_are_refused_with_the_users_own_broker(
     handoff: Handoff, redis_url: str
 ) -> None:
     line = said(
@@ -256,7 +256,7 @@ def test_a_number_outside_its_bounds_in_a_file_of_jobs_names_line_and_field(
         ["burn"],
     ],
 )
-def test_what_cannot_be_done_with_dead_letters(
+def test_impossible_actions_on_dead_letters_are_refused(
     handoff: Handoff, redis_url: str, arguments: list[str]
 ) -> None:
     assert "handoff" in said(
@@ -271,7 +271,7 @@ def test_an_unknown_dead_letter(handoff: Handoff, redis_url: str) -> None:
         )
 
 
-def test_an_unknown_role_comes_with_what_was_meant(handoff: Handoff) -> None:
+def test_an_unknown_role_gets_a_suggestion(handoff: Handoff) -> None:
     assert "did you mean researcher?" in said(handoff.run("worker", "resercher"), BAD_INPUT)
     assert "did you mean writer?" in said(handoff.run("up", "--worker", "wrter=2"), BAD_INPUT)
     assert "ROLE=N" in said(handoff.run("up", "--worker", "writer"), BAD_INPUT)
@@ -327,7 +327,7 @@ def test_a_line_that_is_wrong_is_named_and_nothing_is_submitted(
     assert client.connect(redis_url, Settings()).newest() == []
 
 
-def test_a_line_whose_key_belongs_to_another_job_is_named_and_nothing_is_submitted(
+def test_a_line_with_the_key_of_another_job_is_named_and_nothing_is_submitted(
     handoff: Handoff, redis_url: str
 ) -> None:
     jobs = client.connect(redis_url, Settings())
@@ -354,7 +354,7 @@ def test_a_line_whose_key_belongs_to_another_job_is_named_and_nothing_is_submitt
     )
 
 
-def test_a_job_whose_commit_was_not_answered_is_submitted_once(
+def test_a_job_whose_commit_got_no_reply_is_submitted_once(
     handoff: Handoff, redis_url: str
 ) -> None:
     points = handoff.folder / "failpoints"

@@ -67,9 +67,7 @@ def test_no_redis_where_the_url_points(handoff: Handoff, command: list[str]) -> 
         ("redis://127.0.0.1:1/0?foo=bar", "an option after its ?"),
     ],
 )
-def test_a_url_that_cannot_be_used_says_what_is_wrong_with_it(
-    handoff: Handoff, url: str, what: str
-) -> None:
+def test_an_unusable_url_is_explained(handoff: Handoff, url: str, what: str) -> None:
     for command in (["list"], ["worker", "--all"], ["up"]):
         line = said(handoff.run(*command, HANDOFF_REDIS_URL=url, timeout_s=45), BAD_INPUT)
         assert "HANDOFF_REDIS_URL" in line
@@ -128,14 +126,14 @@ def test_no_broker_named(handoff: Handoff) -> None:
     assert "HANDOFF_REDIS_URL is not set" in said(handoff.run("submit", "x"), BAD_INPUT)
 
 
-def test_no_worker_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
+def test_a_missing_worker_is_reported_within_seconds(handoff: Handoff, redis_url: str) -> None:
     line = said(handoff.run("run", "x", HANDOFF_REDIS_URL=redis_url, timeout_s=45), BAD_INPUT)
 
     assert "no worker serves" in line
     assert "handoff worker --all" in line
 
 
-def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) -> None:
+def test_a_missing_supervisor_is_reported_within_seconds(handoff: Handoff, redis_url: str) -> None:
     spec = SpecialistSpec(
         name="poet",
         description="Writes short verses.",
@@ -155,7 +153,7 @@ def test_no_supervisor_is_said_within_seconds(handoff: Handoff, redis_url: str) 
     )
 
 
-def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(
+def test_a_lost_redis_is_reported_at_once_and_nothing_is_lost(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
@@ -173,7 +171,7 @@ def test_a_redis_that_goes_away_is_said_at_once_and_nothing_is_lost(
     assert "cannot be reached" in handoff.read("err").splitlines()[-1]
 
 
-def test_a_redis_that_is_silent_is_said_to_who_watches_and_so_is_that_it_is_back(
+def test_a_watcher_hears_that_redis_is_silent_and_that_it_is_back(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
@@ -190,9 +188,7 @@ def test_a_redis_that_is_silent_is_said_to_who_watches_and_so_is_that_it_is_back
     assert handoff.read("err").count("Redis is back") == 1
 
 
-def test_a_redis_that_is_silent_is_said_to_who_waits_for_a_command(
-    handoff: Handoff, processes: Processes
-) -> None:
+def test_a_waiting_command_reports_a_silent_redis(handoff: Handoff, processes: Processes) -> None:
     """Includes the commands of an autoscaler and of a person who looks for the cause."""
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
     asked = (["stats", "--json"], ["list"], ["doctor"])
@@ -209,7 +205,7 @@ def test_a_redis_that_is_silent_is_said_to_who_waits_for_a_command(
     assert all(one.returncode for one in done)
 
 
-def test_the_fleet_on_a_terminal_ends_when_it_is_told_to_although_redis_is_silent(
+def test_the_fleet_view_ends_on_request_even_if_redis_is_silent(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()

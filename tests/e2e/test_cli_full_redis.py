@@ -51,7 +51,7 @@ def harmed(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[JobId, st
     jobs.store.connection.close()
 
 
-def test_the_doctor_says_what_is_wrong_and_all_else_that_can_be_read(
+def test_the_doctor_reports_the_fault_and_all_readable_facts(
     tmp_path: Path, url: str, harmed: tuple[JobId, str]
 ) -> None:
     _, why = harmed
@@ -71,7 +71,7 @@ def test_the_doctor_says_what_is_wrong_and_all_else_that_can_be_read(
     assert "start" not in found["workers"]["mend"]
 
 
-def test_nobody_is_told_to_start_what_may_well_be_there(
+def test_no_command_advises_to_start_processes_that_may_be_running(
     tmp_path: Path, url: str, harmed: tuple[JobId, str]
 ) -> None:
     job_id, why = harmed
@@ -91,7 +91,7 @@ def test_nobody_is_told_to_start_what_may_well_be_there(
         assert said(handoff.run(*command, HANDOFF_REDIS_URL=url), NO_REDIS).endswith(why)
 
 
-def test_while_nobody_is_announced_any_name_is_paused_but_for_slips_of_the_pen(url: str) -> None:
+def test_without_announcements_any_name_can_be_paused_except_a_typo(url: str) -> None:
     store, jobs = open_store(url, Settings()), client.connect(url, Settings(offline=True))
     jobs.pause("researcher")
 

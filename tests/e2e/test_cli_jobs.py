@@ -105,7 +105,9 @@ def test_show_gives_every_handoff_and_result_in_full(
     assert "expected_output_format:" in shown
 
 
-def test_no_json_says_to_a_terminal_what_it_obeys(handoff: Handoff, system: RunningSystem) -> None:
+def test_json_output_sends_no_control_sequence_to_a_terminal(
+    handoff: Handoff, system: RunningSystem
+) -> None:
     """A request may hold it, as a document may, and a model."""
     request = "What is \x9b31m HNSW\u202e?"
     job_id = handoff.run(
@@ -129,7 +131,7 @@ def test_no_json_says_to_a_terminal_what_it_obeys(handoff: Handoff, system: Runn
     assert all("\\u009b" in text for text in written)
 
 
-def test_what_show_says_can_be_rebuilt_from_an_exported_file(
+def test_the_output_of_show_can_be_rebuilt_from_an_exported_file(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
     done = handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
@@ -176,7 +178,7 @@ def test_child_jobs_that_an_exported_file_does_not_hold_are_named(
     )
 
 
-def test_an_exported_file_that_was_tampered_with_writes_nowhere_else_and_says_what_is_wrong(
+def test_a_tampered_export_writes_nowhere_else_and_names_its_fault(
     handoff: Handoff, system: RunningSystem, job_id: str
 ) -> None:
     handoff.run("export", job_id, "--output", "job.json", HANDOFF_REDIS_URL=system.redis_url)
@@ -234,7 +236,7 @@ def test_a_deleted_job_is_unknown(handoff: Handoff, system: RunningSystem) -> No
     )
 
 
-def test_specialists_says_who_is_served_and_what_each_may_use(
+def test_specialists_lists_the_served_specialists_and_their_tools(
     handoff: Handoff, system: RunningSystem
 ) -> None:
     served = {
@@ -250,7 +252,7 @@ def test_specialists_says_who_is_served_and_what_each_may_use(
     assert len(served["researcher"]["workers"]) == 1
 
 
-def test_doctor_finds_a_sound_system_sound_and_says_what_would_be_lost(
+def test_doctor_passes_a_healthy_system_and_names_data_at_risk(
     handoff: Handoff, system: RunningSystem
 ) -> None:
     done = handoff.run("doctor", "--json", HANDOFF_REDIS_URL=system.redis_url)
@@ -299,7 +301,7 @@ def test_a_queue_without_jobs_says_how_to_make_one(handoff: Handoff, redis_url: 
     assert handoff.run("list", "--json", HANDOFF_REDIS_URL=redis_url).stdout == "[]\n"
 
 
-def test_doctor_fails_where_nobody_works(handoff: Handoff, redis_url: str) -> None:
+def test_doctor_fails_without_workers(handoff: Handoff, redis_url: str) -> None:
     done = handoff.run("doctor", HANDOFF_REDIS_URL=redis_url)
 
     assert done.returncode == 1

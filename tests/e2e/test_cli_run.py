@@ -97,7 +97,7 @@ def test_json_has_exactly_these_keys(outcome: dict[str, Any]) -> None:
     assert outcome["usage"]["cut"] == {"calls": 0, "tokens": 0, "cost_usd": 0.0}
 
 
-def test_three_researchers_work_in_processes_of_their_own(outcome: dict[str, Any]) -> None:
+def test_three_researchers_work_in_separate_processes(outcome: dict[str, Any]) -> None:
     research = [one for one in outcome["handoffs"] if one["assigned_to"] == "researcher"]
     workers, supervisors = (
         {one["worker"] for one in outcome["handoffs"] if (one["group"] is None) is is_role}
@@ -116,7 +116,9 @@ def test_citations_point_into_the_documents(outcome: dict[str, Any]) -> None:
         assert f"[{citation['n']}]" in outcome["answer"]
 
 
-def test_the_answer_is_on_stdout_what_it_took_on_stderr_and_nothing_stays(handoff: Handoff) -> None:
+def test_the_answer_is_on_stdout_and_the_account_on_stderr_and_nothing_stays_behind(
+    handoff: Handoff,
+) -> None:
     done = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS))
 
     assert done.returncode == 0, done.stderr
@@ -218,7 +220,7 @@ def writes_until(go_on: threading.Event) -> Script:
     return script
 
 
-def test_a_run_whose_answer_nobody_reads_while_it_is_written_is_interrupted_and_kept(
+def test_a_run_with_an_unread_answer_is_interrupted_and_kept(
     handoff: Handoff,
 ) -> None:
     """`handoff run "..." | head -1`."""
@@ -264,7 +266,7 @@ def test_a_job_out_of_time_ends_instead_of_hanging(handoff: Handoff, silent_mode
     assert "failed:" in done.stderr
 
 
-def test_an_answer_in_a_form_of_the_users_own_is_alone_on_stdout_and_what_it_lacks_is_said_beside_it(
+def test_an_answer_in_the_users_schema_is_alone_on_stdout_and_its_gaps_are_on_stderr(
     handoff: Handoff,
 ) -> None:
     properties = {

@@ -42,7 +42,7 @@ def unread() -> Iterator[int]:
         "doctor",
     ],
 )
-def test_a_pipe_that_nobody_reads_is_no_error(
+def test_a_closed_output_pipe_is_no_error(
     handoff: Handoff, system: RunningSystem, job_id: str, command: str, unread: int
 ) -> None:
     """`handoff show JOB | head -1`; of 1 a script would think that the job has failed."""
@@ -55,9 +55,7 @@ def test_a_pipe_that_nobody_reads_is_no_error(
     assert done.returncode == 0
 
 
-def test_a_run_whose_account_nobody_hears_goes_on_to_its_answer(
-    handoff: Handoff, unread: int
-) -> None:
+def test_a_run_with_a_closed_stderr_reaches_its_answer(handoff: Handoff, unread: int) -> None:
     typed = handoff.command("run", REQUEST, "--docs", str(DOCUMENTS))
     done = subprocess.run(
         typed,
@@ -100,7 +98,7 @@ def test_a_run_prints_its_answer_although_its_progress_cannot_be_written(
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_run_whose_answer_cannot_be_written_is_kept(
+def test_a_run_with_an_unwritable_answer_is_kept(
     handoff: Handoff, options: tuple[str, ...]
 ) -> None:
     done = run_in_shell(handoff, f">{FULL}", "run", REQUEST, "--docs", str(DOCUMENTS), *options)
@@ -132,7 +130,7 @@ def test_a_run_on_a_broker_says_how_to_get_an_answer_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("is_full", [True, False])
-def test_a_file_of_jobs_is_enqueued_as_a_whole_although_no_id_can_be_written(
+def test_a_file_of_jobs_is_enqueued_completely_even_if_no_id_can_be_written(
     handoff: Handoff, system: RunningSystem, unread: int, is_full: bool
 ) -> None:
     jobs = handoff.folder / "jobs.jsonl"
@@ -178,7 +176,7 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
         assert worker.wait(60) == 0
 
 
-def test_a_run_whose_terminal_is_closed_is_kept(handoff: Handoff) -> None:
+def test_a_run_with_a_closed_terminal_is_kept(handoff: Handoff) -> None:
     ours, theirs = os.openpty()
     listens = [
         "setsid",
@@ -204,7 +202,7 @@ def test_a_run_whose_terminal_is_closed_is_kept(handoff: Handoff) -> None:
 @pytest.mark.parametrize(
     "command", [("top",), ("specialists",), ("run", REQUEST, "--docs", str(DOCUMENTS))]
 )
-def test_an_input_that_is_closed_is_one_that_says_nothing(
+def test_a_closed_input_counts_as_empty(
     handoff: Handoff, system: RunningSystem, command: tuple[str, ...]
 ) -> None:
     closing = ["sh", "-c", 'exec "$@" <&-', "sh", *handoff.command(*command)]
@@ -214,7 +212,7 @@ def test_an_input_that_is_closed_is_one_that_says_nothing(
     assert (done.returncode, "defect" in done.stderr) == (0, False), done.stderr
 
 
-def test_a_page_is_utf_8_whatever_the_terminal_is(handoff: Handoff, system: RunningSystem) -> None:
+def test_a_page_is_utf_8_in_every_locale(handoff: Handoff, system: RunningSystem) -> None:
     submitted = handoff.run(
         "submit", "Vergleiche die Größen", HANDOFF_REDIS_URL=system.redis_url
     ).stdout.strip()

@@ -79,7 +79,7 @@ def test_up_takes_another_port_where_the_earlier_one_is_taken(handoff: Handoff) 
     assert earlier.password in url
 
 
-def test_up_on_a_redis_of_ones_own_says_what_other_terminals_need(
+def test_up_on_the_users_redis_tells_other_terminals_to_use_the_same_url(
     handoff: Handoff, redis_url: str
 ) -> None:
     with handoff.started("up", HANDOFF_REDIS_URL=redis_url):
@@ -105,7 +105,7 @@ def test_up_says_which_process_it_has_started_again_and_where_to_look(handoff: H
     assert Path(log).is_file()
 
 
-def test_nothing_of_it_outlives_a_kill(handoff: Handoff) -> None:
+def test_no_child_process_survives_a_kill(handoff: Handoff) -> None:
     with handoff.started("up") as system:
         url_in(handoff)
         system.kill()
@@ -229,7 +229,7 @@ def test_a_worker_logs_json_from_its_first_line_on(
     assert [line for line in lines if not line.startswith("{")] == []
 
 
-def test_processes_start_in_a_folder_that_has_a_shared_of_its_own(handoff: Handoff) -> None:
+def test_processes_start_in_a_folder_with_a_package_named_shared(handoff: Handoff) -> None:
     for name in ("shared", "workers"):
         (handoff.folder / name).mkdir()
         (handoff.folder / name / "__init__.py").write_text("raise SystemExit('not this one')")

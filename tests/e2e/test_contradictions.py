@@ -106,7 +106,7 @@ def script(fleet: Fleet) -> Iterator[Script]:
     fleet.server.script = before
 
 
-def test_what_the_judge_cannot_settle_stands_in_the_answer_with_both_sources(
+def test_a_conflict_that_the_judge_cannot_settle_is_in_the_answer_with_both_sources(
     fleet: Fleet, script: Script, tmp_path: Path
 ) -> None:
     (tmp_path / "official.md").write_text(f"# Tower\n\n{OFFICIAL}\n\n{PLATE}\n")

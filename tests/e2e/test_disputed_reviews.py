@@ -70,7 +70,7 @@ def script(fleet: Fleet) -> Iterator[Script]:
     fleet.server.script = before
 
 
-def test_the_judge_settles_what_writer_and_reviewer_do_not_agree_on(
+def test_the_judge_settles_a_dispute_between_writer_and_reviewer(
     fleet: Fleet, script: Script
 ) -> None:
     job_id = fleet.jobs.submit(Request("How high is the tower? In English, please."))

@@ -77,7 +77,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         yield Shell(Handoff(folder), system, server)
 
 
-def test_workers_whose_model_calls_fail_make_doctor_fail_until_a_call_succeeds(
+def test_doctor_fails_while_workers_model_calls_fail(
     shell: Shell,
 ) -> None:
     shell.server.script = specialists_fail
@@ -100,7 +100,7 @@ def test_workers_whose_model_calls_fail_make_doctor_fail_until_a_call_succeeds(
     assert shell.doctor()[0] == 0
 
 
-def test_the_fleets_processes_are_told_and_lines_about_this_shell_say_so(shell: Shell) -> None:
+def test_doctor_lists_the_fleets_processes_and_marks_lines_about_this_shell(shell: Shell) -> None:
     _, lines = shell.doctor()
     by_kind = {one["about"].partition(" ")[0]: one for one in lines}
 

@@ -92,7 +92,7 @@ def test_each_request_is_done_in_each_way_checked_and_judged(system: System) -> 
     assert found["advice"].startswith("Take single: ")
 
 
-def test_every_call_of_the_judge_stands_in_the_journal_and_the_books_of_a_job(
+def test_every_call_of_the_judge_is_in_the_journal_and_the_accounts_of_a_job(
     system: System,
 ) -> None:
     system.golden(RIGHT)
@@ -116,7 +116,7 @@ def test_every_call_of_the_judge_stands_in_the_journal_and_the_books_of_a_job(
     assert "single" not in system.model.briefs[0]
 
 
-def test_the_judge_has_the_reviewers_model_whatever_is_tried(system: System) -> None:
+def test_the_judge_uses_the_reviewers_model_in_every_variant(system: System) -> None:
     system.golden(RIGHT)
     system.environment["HANDOFF_REVIEWER_MODEL"] = REVIEWER
     system.run(
@@ -160,7 +160,7 @@ def test_a_threshold_that_is_missed_is_named_and_ends_with_1(system: System) -> 
     system.run("eval", "golden.jsonl", "--modes", "single", "--no-judge", "--min-pass-rate", "0.5")
 
 
-def test_what_was_done_under_a_name_is_not_done_again(system: System) -> None:
+def test_work_under_a_name_is_not_repeated(system: System) -> None:
     system.golden(RIGHT, WRONG)
     first = system.run("eval", "golden.jsonl", "--modes", "single", "--run", "nightly")
     calls = system.model.calls.copy()
@@ -199,7 +199,7 @@ def test_an_interrupted_run_loses_no_job_and_goes_on_by_its_name(system: System)
     assert system.model.calls["work"] == 3
 
 
-def test_all_of_it_never_costs_more_than_it_may_and_what_was_not_measured_is_named(
+def test_an_evaluation_never_exceeds_its_budget_and_names_the_unmeasured_cases(
     system: System,
 ) -> None:
     system.golden(*({**RIGHT, "id": f"right{n}"} for n in range(6)))
@@ -219,7 +219,7 @@ def test_all_of_it_never_costs_more_than_it_may_and_what_was_not_measured_is_nam
     assert "raise --max-usd" in found["stderr"] or "no money was left" in found["stderr"]
 
 
-def test_a_judge_who_sees_both_orders_decides_for_the_better_answer(system: System) -> None:
+def test_a_judge_that_sees_both_orders_chooses_the_better_answer(system: System) -> None:
     found = system.run("compare", "right: what is it?")
 
     assert (found["better"], [duel["better"] for duel in found["duels"]]) == (
@@ -238,7 +238,7 @@ def test_a_judge_who_sees_both_orders_decides_for_the_better_answer(system: Syst
     assert found["second"]["took"]["own_s"] > 0
 
 
-def test_a_judge_who_goes_by_the_place_makes_it_a_draw(system: System) -> None:
+def test_a_judge_that_prefers_a_position_makes_a_draw(system: System) -> None:
     system.model.judge = "first"
     found = system.run("compare", "right: what is it?")
 
@@ -248,7 +248,7 @@ def test_a_judge_who_goes_by_the_place_makes_it_a_draw(system: System) -> None:
     )
 
 
-def test_gates_are_what_both_are_checked_for_and_neither_is_told(system: System) -> None:
+def test_gates_check_both_answers_and_neither_mode_sees_them(system: System) -> None:
     (system.handoff.folder / "gates.yaml").write_text("required: [team]\n")
     found = system.run("compare", "right: what is it?", "--gates", "gates.yaml", "--no-judge")
 
@@ -262,7 +262,7 @@ def test_gates_are_what_both_are_checked_for_and_neither_is_told(system: System)
     assert system.model.calls["work"] == 2
 
 
-def test_a_comparison_goes_on_by_its_name_and_asks_nobody_again(system: System) -> None:
+def test_a_comparison_continues_under_its_name_and_repeats_no_question(system: System) -> None:
     first = system.run("compare", "right: what is it?", "--run", "twice")
     calls = system.model.calls.copy()
     second = system.run("compare", "right: what is it?", "--run", "twice")
@@ -299,7 +299,7 @@ def test_a_table_is_printed_for_people(system: System) -> None:
     assert both.stdout.rstrip().splitlines()[-1].startswith("Take team")
 
 
-def test_without_a_broker_what_an_interrupted_run_has_done_is_kept_and_not_done_again(
+def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_it(
     tmp_path: Path,
 ) -> None:
     handoff = Handoff(tmp_path)
@@ -357,7 +357,7 @@ def test_without_a_broker_what_an_interrupted_run_has_done_is_kept_and_not_done_
         (("compare", "What?", "--docs", "nowhere"), "nowhere"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line_before_anything_starts(
+def test_an_impossible_measurement_is_one_line_before_the_start(
     tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "good.jsonl").write_text(json.dumps({**RIGHT, "gates": GATES}))

@@ -74,7 +74,7 @@ def submit(fleet: Fleet, approvals: Approvals = NOBODY_THERE) -> JobId:
     return fleet.jobs.submit(asked)
 
 
-def test_a_veto_goes_back_with_statement_and_reason_and_what_was_mended_is_checked_again(
+def test_a_veto_returns_statement_and_reason_and_the_revision_is_checked_again(
     fleet: Fleet, script: Script
 ) -> None:
     result = fleet.ends_well(submit(fleet))
@@ -94,7 +94,7 @@ def test_a_veto_goes_back_with_statement_and_reason_and_what_was_mended_is_check
     ]
 
 
-def test_it_has_the_tools_of_its_specialist_and_sees_the_answer_as_data_and_nothing_of_its_making(
+def test_a_fact_checker_has_its_specialists_tools_and_sees_the_answer_as_data(
     fleet: Fleet, script: Script
 ) -> None:
     fleet.ends_well(submit(fleet))
@@ -149,7 +149,7 @@ def test_a_person_is_asked_about_an_answer_that_was_checked(fleet: Fleet, script
     fleet.ends_well(job_id)
 
 
-def test_a_worker_killed_while_it_checks_repeats_that_call_elsewhere_and_no_other(
+def test_a_worker_killed_during_a_check_repeats_only_that_call_elsewhere(
     fleet: Fleet, script: Script
 ) -> None:
     script.checks, script.held = [PASSES], [Held()]
@@ -179,9 +179,7 @@ def test_a_supervisor_killed_while_a_check_is_out_changes_nothing(
     assert len(script.checked) == 1
 
 
-def test_a_fact_checker_that_nobody_serves_or_has_served_is_refused_before_anything_is_spent(
-    fleet: Fleet, script: Script
-) -> None:
+def test_an_unserved_fact_checker_is_refused_before_any_cost(fleet: Fleet, script: Script) -> None:
     with pytest.raises(
         UserError,
         match=r"^fact_checker: no worker serves or has served 'revewer': did you mean reviewer",

@@ -146,9 +146,7 @@ def test_10_000_handoffs_of_batch_delay_an_interactive_job_by_no_more_than_one_h
     )  # The rest is not wanted. Other jobs need not wait while it is discarded in slices.
 
 
-def test_equal_tenants_who_came_one_after_the_other_wait_as_long(
-    fleet: Fleet, crowds: Crowds
-) -> None:
+def test_equal_tenants_that_arrived_in_turn_wait_equally_long(fleet: Fleet, crowds: Crowds) -> None:
     with all_slots_taken(fleet, "busy-tenants"):
         jobs = []
         for number, tenant in enumerate(("ann", "bob", "cyd"), start=1):

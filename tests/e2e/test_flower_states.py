@@ -26,7 +26,7 @@ def events(fleet: Fleet) -> Iterator[Watched]:
         yield watched
 
 
-def test_what_is_done_has_succeeded_and_says_how_well(fleet: Fleet, events: Watched) -> None:
+def test_a_finished_handoff_has_succeeded_with_its_status(fleet: Fleet, events: Watched) -> None:
     fleet.model.envelopes["shown-done", "b"] = {**ENVELOPE, "status": "partial"}
     job_id = fleet.submit("shown-done", a="", b="")
     fleet.ends(job_id)
@@ -35,7 +35,7 @@ def test_what_is_done_has_succeeded_and_says_how_well(fleet: Fleet, events: Watc
     assert events.becomes(job_id, "b.1", "SUCCESS").result == "'partial'"
 
 
-def test_what_failed_has_failed_without_a_models_words_and_its_chord_goes_on(
+def test_a_failed_handoff_has_failed_without_the_models_text_and_its_chord_continues(
     fleet: Fleet, events: Watched
 ) -> None:
     """The chord's body runs at once, without the sweeper."""
@@ -98,7 +98,9 @@ def test_a_job_that_fails_and_is_retried_is_shown_twice(fleet: Fleet, events: Wa
     assert events.shown(job_id, "end-1") == ["FAILURE"]
 
 
-def test_what_is_cancelled_while_it_runs_or_waits_is_revoked(fleet: Fleet, events: Watched) -> None:
+def test_a_cancelled_handoff_is_revoked_while_it_runs_or_waits(
+    fleet: Fleet, events: Watched
+) -> None:
     held = [fleet.model.hold("shown-cancelled", step) for step in "abc"]
     job_id = fleet.submit("shown-cancelled", a="", b="", c="", d="")
     for one in held:
@@ -112,7 +114,7 @@ def test_what_is_cancelled_while_it_runs_or_waits_is_revoked(fleet: Fleet, event
         one.go.set()
 
 
-def test_what_one_worker_lost_and_another_has_done_has_succeeded_once_for_all(
+def test_a_handoff_that_another_worker_finished_has_succeeded_once(
     fleet: Fleet, events: Watched
 ) -> None:
     held = fleet.model.hold("shown-lost", "a")
@@ -133,7 +135,7 @@ def test_what_one_worker_lost_and_another_has_done_has_succeeded_once_for_all(
     events.becomes(job_id, "a.1", "SUCCESS")
 
 
-def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(
+def test_a_released_handoff_waits_for_another_worker_and_then_succeeds(
     fleet: Fleet, events: Watched
 ) -> None:
     held = fleet.model.hold("shown-back", "a")
@@ -162,9 +164,7 @@ def test_what_is_handed_back_waits_for_another_worker_and_then_succeeds(
     )
 
 
-def test_what_is_parked_when_its_job_is_cancelled_was_revoked(
-    fleet: Fleet, events: Watched
-) -> None:
+def test_a_parked_handoff_of_a_cancelled_job_was_revoked(fleet: Fleet, events: Watched) -> None:
     """The handoff has no message left, so no worker can report it."""
     fleet.model.refusals["shown-cancelled", "a", 1] = 8.0
     job_id = fleet.submit("shown-cancelled", a="")
@@ -177,7 +177,7 @@ def test_what_is_parked_when_its_job_is_cancelled_was_revoked(
     assert fleet.ends(job_id).status is JobStatus.CANCELLED
 
 
-def test_what_is_parked_waits_says_for_what_and_then_succeeds(
+def test_a_parked_handoff_waits_with_its_reason_and_then_succeeds(
     fleet: Fleet, events: Watched
 ) -> None:
     fleet.model.refusals["shown-parked", "a", 1] = 8.0
@@ -191,9 +191,7 @@ def test_what_is_parked_waits_says_for_what_and_then_succeeds(
     assert not events.becomes(job_id, "a.1", "SUCCESS").exception
 
 
-def test_what_is_held_because_its_role_is_paused_waits_and_then_succeeds(
-    fleet: Fleet, events: Watched
-) -> None:
+def test_a_handoff_of_a_paused_role_waits_and_then_succeeds(fleet: Fleet, events: Watched) -> None:
     held = fleet.model.hold("shown-held", "a")
     job_id = fleet.submit("shown-held", turns=2, a="")
     assert held.arrived.wait(30)

@@ -15,7 +15,7 @@ from tests.e2e.fleet import ENVELOPE, Fleet
 pytestmark = pytest.mark.slow
 
 
-def test_a_job_goes_on_from_what_another_has_found(fleet: Fleet) -> None:
+def test_a_job_continues_from_the_results_of_another_job(fleet: Fleet) -> None:
     fleet.model.envelopes["first", "a"] = {**ENVELOPE, "output": "The bridge is 300 m long."}
     first = fleet.submit("first", a="", b="a")
     fleet.ends_well(first)
@@ -38,7 +38,7 @@ def test_a_job_goes_on_from_what_another_has_found(fleet: Fleet) -> None:
     assert issued == ["planner", "t", "assessor"]
 
 
-def test_the_planner_sees_what_was_asked_before_and_what_is_there(fleet: Fleet) -> None:
+def test_the_planner_sees_the_earlier_request_and_its_results(fleet: Fleet) -> None:
     first = fleet.submit("asked-before", a="")
     fleet.ends_well(first)
 
@@ -69,6 +69,6 @@ def test_a_job_that_has_not_ended_is_not_followed_on(fleet: Fleet) -> None:
     ("after", "words"),
     [("j-0123456789ab", "there is no job j-0123456789ab"), ("the last one", "is no job")],
 )
-def test_what_is_no_job_is_not_followed_on(fleet: Fleet, after: str, words: str) -> None:
+def test_an_unknown_job_cannot_be_followed(fleet: Fleet, after: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         fleet.jobs.submit(Request("plan never", after=JobId(after)))

@@ -174,7 +174,7 @@ def test_odd_headers_and_callbacks_of_a_stranger_end_no_process(fleet: Fleet, qu
     assert fleet.system.processes.pids() == processes
 
 
-def test_what_is_said_to_all_processes_and_is_no_message_is_dropped(fleet: Fleet) -> None:
+def test_an_invalid_broadcast_message_is_dropped(fleet: Fleet) -> None:
     processes = fleet.system.processes.pids()
     for channel in fleet.redis.pubsub_channels("*pidbox*"):
         fleet.redis.publish(channel, b"[1]")

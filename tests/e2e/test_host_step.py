@@ -79,7 +79,7 @@ def calls(host_redis: redis.Redis) -> list[Any]:
     return [json.loads(call) for call in host_redis.lrange(CALLS, 0, -1)]
 
 
-def test_a_killed_worker_is_followed_by_one_that_waits_for_the_same_task(
+def test_the_successor_of_a_killed_worker_waits_for_the_same_task(
     redis_url: str, tmp_path: Path
 ) -> None:
     with a_system(tmp_path, redis_url) as system, redis.Redis.from_url(redis_url) as host:

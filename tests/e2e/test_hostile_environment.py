@@ -201,7 +201,9 @@ def test_celerys_command_line_takes_no_option_from_the_environment(
 
 
 @pytest.mark.parametrize("name", sorted(READ_BY_CELERY - SET_BY_CELERY)[::9])
-def test_celerys_command_line_refuses_what_our_app_cannot_ignore(tmp_path: Path, name: str) -> None:
+def test_celerys_command_line_refuses_variables_that_our_app_cannot_ignore(
+    tmp_path: Path, name: str
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "celery", "-A", "handoff_queue.workers.app", "report"],
         env=Handoff(tmp_path).environment(**{name: "1"}),

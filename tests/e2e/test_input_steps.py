@@ -45,7 +45,7 @@ def attempts_at(result: JobResult, step: str) -> list[dict[str, Any]]:
     return [one for one in result.handoffs if one["step_id"] == step]
 
 
-def test_a_step_in_need_goes_on_with_what_another_has_found_out(fleet: Fleet) -> None:
+def test_a_step_in_need_continues_with_the_result_of_an_input_step(fleet: Fleet) -> None:
     fleet.model.envelopes["found-out", "a"] = IN_NEED
     fleet.model.envelopes["found-out", "look-up"] = {**ENVELOPE, "output": "It was 1999."}
     fleet.model.resolves["found-out"] = [adds(fleet, "found-out", to := "nobody")]
@@ -76,7 +76,7 @@ def test_a_step_in_need_goes_on_with_what_another_has_found_out(fleet: Fleet) ->
     assert all(bars[one].is_critical for one in ("a.1", "planner.2", "a_help.1", "a.2", "b.1"))
 
 
-def test_what_another_has_found_out_is_paid_for_by_the_job_and_counts_for_its_quote_and_those_after_it(
+def test_an_input_step_is_paid_by_the_job_and_counts_for_this_and_later_quotes(
     fleet: Fleet,
 ) -> None:
     fleet.model.envelopes["dearer", "a"] = IN_NEED
@@ -100,7 +100,7 @@ def test_what_another_has_found_out_is_paid_for_by_the_job_and_counts_for_its_qu
     )
 
 
-def test_what_another_could_not_find_out_either_is_given_up_and_named(fleet: Fleet) -> None:
+def test_a_need_without_an_answer_is_given_up_and_named(fleet: Fleet) -> None:
     fleet.model.envelopes["not-found", "a"] = IN_NEED
     fleet.model.envelopes["not-found", "look-up"] = {
         **ENVELOPE,

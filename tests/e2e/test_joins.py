@@ -31,7 +31,7 @@ def let_go_once_begun(quick: list[Held], late: Held) -> None:
         one.go.set()
 
 
-def test_a_step_begins_with_what_is_enough_and_the_call_that_is_late_is_cut(fleet: Fleet) -> None:
+def test_a_step_begins_with_enough_results_and_the_late_call_is_cut(fleet: Fleet) -> None:
     fleet.model.joins["quorum"] = {"d": {"enough": 2, "within_s": 0, "must": []}}
     *quick, late = [fleet.model.hold("quorum", step) for step in ("a", "b", "c")]
     job_id = fleet.submit("quorum", a="", b="", c="", d="a b c")
@@ -61,7 +61,7 @@ def test_a_step_begins_when_its_time_is_over(fleet: Fleet) -> None:
     late.go.set()
 
 
-def test_what_was_late_is_done_later_and_nothing_else_is_paid_again(fleet: Fleet) -> None:
+def test_finish_runs_the_late_step_and_pays_for_nothing_else(fleet: Fleet) -> None:
     fleet.model.joins["later"] = {"d": {"enough": 1, "within_s": 0, "must": []}}
     quick, late = [fleet.model.hold("later", step) for step in ("a", "b")]
     job_id = fleet.submit("later", a="", b="", d="a b")
@@ -82,7 +82,7 @@ def test_what_was_late_is_done_later_and_nothing_else_is_paid_again(fleet: Fleet
     ]
 
 
-def test_a_gap_that_stays_a_gap_is_all_that_is_paid_for_however_often_it_is_to_be_filled(
+def test_a_persistent_gap_is_the_only_cost_of_each_finish(
     fleet: Fleet,
 ) -> None:
     fleet.model.on_failure["closed"] = "drop"

@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_a_worker_killed_in_the_middle_of_a_call_repeats_that_call_elsewhere_and_no_other(
+def test_a_worker_killed_during_a_call_repeats_only_that_call_elsewhere(
     fleet: Fleet,
 ) -> None:
     held = fleet.model.hold("kill-worker", "a", turn=2)
@@ -119,7 +119,7 @@ def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) 
     assert fleet.model.calls["paused", "a", 1] == 2
 
 
-def test_a_worker_that_is_told_to_end_finishes_its_turn_and_hands_the_rest_back_at_once(
+def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_once(
     fleet: Fleet,
 ) -> None:
     held = fleet.model.hold("deploy", "a")

@@ -61,7 +61,7 @@ def test_at_least_three_researchers_share_one_chord_in_worker_processes(result: 
     assert len({handoff["group"] for handoff in researchers}) == 1
 
 
-def test_researchers_that_run_at_once_do_so_in_processes_of_their_own(fleet: Fleet) -> None:
+def test_researchers_that_run_at_once_run_in_separate_processes(fleet: Fleet) -> None:
     fleet.model.specialists["own"] = "researcher"
     job_id, held = fleet.occupy("own")
 
@@ -75,7 +75,7 @@ def test_researchers_that_run_at_once_do_so_in_processes_of_their_own(fleet: Fle
     fleet.ends_well(job_id)
 
 
-def test_every_citation_is_what_the_document_says(result: JobResult) -> None:
+def test_every_citation_matches_its_document(result: JobResult) -> None:
     texts = read_folder(DOCUMENTS, max_document_bytes=10**7, max_documents=100).texts
 
     assert result.citations

@@ -43,7 +43,7 @@ def who(outcome: dict[str, Any]) -> list[str]:
     return [one["assigned_to"] for one in outcome["handoffs"]]
 
 
-def test_a_single_agent_answers_with_its_tools_and_nobody_beside_it(handoff: Handoff) -> None:
+def test_a_single_agent_answers_alone_with_its_tools(handoff: Handoff) -> None:
     outcome = ran(handoff, QUESTION, "--mode", "single")
 
     assert (outcome["status"], outcome["mode"], who(outcome)) == ("ok", "single", ["generalist"])
@@ -96,7 +96,7 @@ def test_a_step_is_repeated_over_the_lines_of_a_file(handoff: Handoff) -> None:
     assert outcome["status"] == "ok"
 
 
-def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_is_wrong_with_it(
+def test_an_answer_that_fails_its_gates_is_sent_back_and_then_names_its_faults(
     handoff: Handoff,
 ) -> None:
     (handoff.folder / "gates.yaml").write_text("sections: [Risks]\ncited: true\n")
@@ -108,7 +108,7 @@ def test_an_answer_that_does_not_pass_its_gates_is_sent_back_and_then_says_what_
     assert "no sources" not in outcome["answer"]
 
 
-def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_offline_nobody_scores_it(
+def test_a_rubric_adds_a_review_to_a_single_agent_and_offline_there_is_no_score(
     handoff: Handoff,
 ) -> None:
     (handoff.folder / "rubric.yaml").write_text(
@@ -140,7 +140,7 @@ def test_a_rubric_has_the_work_of_a_single_agent_reviewed_and_offline_nobody_sco
         (("--gates", "wrong.yaml"), "least_words: there is no such field"),
     ],
 )
-def test_what_does_not_fit_together_is_one_line_before_anything_starts(
+def test_incompatible_options_are_one_line_before_the_start(
     handoff: Handoff, arguments: tuple[str, ...], said: str
 ) -> None:
     (handoff.folder / "each.yaml").write_text(PER_LINE)

@@ -183,7 +183,7 @@ def test_a_job_that_does_a_step_of_another_is_in_its_trace(seen: Seen) -> None:
     }
 
 
-def test_spans_say_what_the_conventions_want(seen: Seen) -> None:
+def test_spans_follow_the_semantic_conventions(seen: Seen) -> None:
     job_id = planned(seen, "trace-words", turns=2, a="")
     seen.fleet.ends_well(job_id)
     trace = whole(seen, job_id, 4)
@@ -248,7 +248,7 @@ def test_a_worker_that_is_killed_leaves_one_trace_without_loose_ends(seen: Seen)
     )
 
 
-def test_nothing_that_was_said_and_no_secret_leaves(seen: Seen) -> None:
+def test_no_prompt_text_and_no_secret_is_exported(seen: Seen) -> None:
     job_id = planned(seen, "trace-silent", turns=2, a="")
     seen.fleet.ends_well(job_id)
     whole(seen, job_id, 4)
@@ -281,7 +281,7 @@ def test_lines_of_the_log_say_which_trace_they_belong_to(seen: Seen) -> None:
     assert {json.loads(line)["handoff_id"] for line in said} == {"planner.1", "a.1", "assessor.1"}
 
 
-def test_a_collector_that_is_away_keeps_nobody_waiting(seen: Seen) -> None:
+def test_an_absent_collector_delays_no_process(seen: Seen) -> None:
     away = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "60"}
     seen.fleet.model.plans["trace-away"] = {"a": ""}
     before = time.monotonic()
@@ -293,7 +293,7 @@ def test_a_collector_that_is_away_keeps_nobody_waiting(seen: Seen) -> None:
     seen.fleet.ends_well(JobId(done.stdout.strip()))
 
 
-def test_a_job_that_nobody_told_of_when_it_was_submitted_is_one_trace_all_the_same(
+def test_a_job_submitted_without_tracing_is_still_one_trace(
     seen: Seen,
 ) -> None:
     seen.fleet.model.plans["trace-late"] = {"a": ""}
@@ -314,7 +314,7 @@ def test_a_job_that_nobody_told_of_when_it_was_submitted_is_one_trace_all_the_sa
     )
 
 
-def test_a_run_of_its_own_tells_all_before_its_processes_go() -> None:
+def test_a_run_exports_all_spans_before_its_processes_end() -> None:
     with Collector() as collector:
         environment = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,

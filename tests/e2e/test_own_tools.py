@@ -131,7 +131,7 @@ def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None
     assert (worker.slots, worker.lost_slots) == (SLOTS, 0)
 
 
-def test_tools_that_hang_do_not_keep_a_worker_that_is_told_to_end(fleet: Fleet) -> None:
+def test_hanging_tools_do_not_keep_a_stopping_worker_alive(fleet: Fleet) -> None:
     fleet.model.specialists["bad"] = "breaker"
     fleet.ends_well(fleet.submit("bad", broken=""))
     pid = fleet.system.processes.pids()["worker"]
@@ -153,7 +153,7 @@ def test_a_file_of_tools_may_start_a_thread_while_it_is_imported(
     assert refusal_of(check_app, "handoff_queue.workers.app", folders) is None
 
 
-def test_a_file_of_tools_that_waits_while_it_is_imported_is_told_in_a_line(
+def test_a_tools_file_that_blocks_at_import_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "busy.py").write_text(TOOLS + "\nthreading.Event().wait()\n")

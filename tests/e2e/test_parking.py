@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("who", ["a", "planner", "assessor"])
-def test_what_is_parked_survives_all_processes_and_goes_on_when_it_is_time(
+def test_a_parked_handoff_survives_all_processes_and_continues_in_time(
     fleet: Fleet, who: str
 ) -> None:
     name = f"park-{who}"

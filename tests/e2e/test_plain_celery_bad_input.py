@@ -64,7 +64,7 @@ def test_a_placeholder_as_the_password_of_flower_is_refused(given: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["variable", "option"])
-def test_a_port_of_flower_that_is_taken_is_named_with_what_changes_it(given: str) -> None:
+def test_a_taken_flower_port_is_named_with_its_setting(given: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         option = [f"--port={port}"] if given == "option" else []

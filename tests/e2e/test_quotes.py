@@ -38,7 +38,7 @@ def told(
     return found
 
 
-def test_a_quote_comes_from_what_ended_before_and_the_job_then_runs_by_the_plan_that_was_quoted(
+def test_a_quote_uses_earlier_jobs_and_the_job_runs_the_quoted_plan(
     fleet: Fleet, handoff: Handoff
 ) -> None:
     fleet.ends_well(fleet.submit("before", a="", b="a"))
@@ -77,7 +77,7 @@ def test_a_quote_above_max_usd_drops_the_job(fleet: Fleet, handoff: Handoff) -> 
     assert fleet.model.calls["refused", "a", 1] == 0
 
 
-def test_a_job_that_nobody_approves_is_dropped_in_time(fleet: Fleet, handoff: Handoff) -> None:
+def test_a_job_without_approval_is_dropped_in_time(fleet: Fleet, handoff: Handoff) -> None:
     found = told(fleet, handoff, "left", "--approve-timeout", "1")
 
     assert fleet.jobs.wait(JobId(str(found["job_id"])), 30) is JobStatus.CANCELLED

@@ -20,7 +20,7 @@ ORDER = ("planner", "a", "b", "assessor")
 
 
 @pytest.mark.parametrize("back_to", ORDER[:-1])
-def test_what_the_journal_no_longer_knows_is_done_again_and_the_job_ends_once(
+def test_work_that_the_journal_lost_is_repeated_and_the_job_ends_once(
     tmp_path: Path, back_to: str
 ) -> None:
     script = Script()

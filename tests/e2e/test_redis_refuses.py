@@ -63,7 +63,7 @@ def mend(redis: Any) -> None:
     [(fill, "Redis is filled to"), (make_read_only, READ_ONLY)],
     ids=["full", "read-only"],
 )
-def test_a_redis_that_refuses_to_write_is_waited_for_by_jobs_and_named_to_who_submits(
+def test_jobs_wait_for_a_redis_that_refuses_writes_and_submit_reports_it(
     fleet: Fleet, harm: Any, why: str
 ) -> None:
     held = fleet.model.hold("refused", "a")
@@ -101,7 +101,7 @@ def test_a_redis_that_is_slow_for_longer_than_a_lease_is_waited_for(fleet: Fleet
     fleet.ends_well(job_id, within_s=60)
 
 
-def test_above_the_mark_no_job_is_taken_and_one_that_runs_goes_on(fleet: Fleet) -> None:
+def test_above_the_memory_mark_no_job_is_accepted_and_running_jobs_continue(fleet: Fleet) -> None:
     held = fleet.model.hold("marked", "a")
     fleet.model.plans["marked"] = {"a": "", "b": "a"}
     job_id = fleet.jobs.submit(request := Request("plan marked", idempotency_key="once"))

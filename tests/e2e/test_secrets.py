@@ -124,7 +124,7 @@ def test_secrets_stay_where_they_belong(fleet: Fleet, notes: Path) -> None:
     ] == []
 
 
-def test_what_a_model_repeats_stays_where_payloads_are_at_every_moment(
+def test_a_secret_that_a_model_repeats_stays_in_payloads_at_every_moment(
     fleet: Fleet, parrot: Parrot, notes: Path
 ) -> None:
     with HookServer(200) as hook, fleet.redis.monitor() as monitor:
@@ -183,7 +183,7 @@ def draft_of(fleet: Fleet, job_id: JobId) -> str:
     return fleet.jobs.store.payloads.draft(job_id, HandoffId("synthesizer.1"))
 
 
-def test_the_key_reaches_the_model_and_nobody_else(fleet: Fleet) -> None:
+def test_the_key_reaches_only_the_model(fleet: Fleet) -> None:
     fleet.ends_well(fleet.submit("key", a=""))
 
     assert CANARY in " ".join(fleet.server.headers[-1].values())

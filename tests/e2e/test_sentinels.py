@@ -76,7 +76,7 @@ def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(
     _says_no_password(watched)
 
 
-def test_a_primary_that_is_one_no_more_is_left_though_nobody_has_cut_the_connection_to_it(
+def test_clients_leave_a_demoted_primary_even_if_their_connection_is_open(
     watched: Watched,
 ) -> None:
     connection = Connection(watched.url)

@@ -80,7 +80,7 @@ def test_control_commands_of_another_application_do_not_reach_our_processes(
     theirs.close()
 
 
-def test_a_fleet_with_a_prefix_works_beside_another_application(
+def test_a_fleet_with_a_prefix_shares_redis_with_another_application(
     redis_url: str, processes: Processes, tmp_path: Path
 ) -> None:
     url = f"{redis_url}?prefix=billing"

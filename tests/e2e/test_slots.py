@@ -92,7 +92,7 @@ def next_arrived(held: list[Held]) -> Held:
     return arrived[0]
 
 
-def test_a_long_handoff_holds_up_none_that_came_after_it(pool: str, tmp_path: Path) -> None:
+def test_a_long_handoff_delays_no_later_handoff(pool: str, tmp_path: Path) -> None:
     long, short = [f"long{n}" for n in range(SLOTS - 1)], [f"short{n}" for n in range(12)]
     with worker_of(pool, tmp_path) as fleet:
         with held_calls(fleet, "long", long) as held:
@@ -102,7 +102,7 @@ def test_a_long_handoff_holds_up_none_that_came_after_it(pool: str, tmp_path: Pa
         fleet.ends_well(first)
 
 
-def test_what_a_worker_hands_back_when_it_is_told_to_end_waits_for_none_of_its_siblings(
+def test_a_stopping_worker_releases_handoffs_without_waiting_for_others(
     pool: str, tmp_path: Path
 ) -> None:
     with worker_of(pool, tmp_path) as fleet:

@@ -44,7 +44,7 @@ def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_the
     assert all("The archive is closed." in one["text"] for one in told)
 
 
-def test_a_person_is_asked_about_a_step_that_nobody_else_can_try_and_has_it_tried_again(
+def test_a_person_is_asked_about_a_step_without_a_further_specialist_and_has_it_retried(
     fleet: Fleet,
 ) -> None:
     fleet.model.on_failure["asked-about"] = "ask"

@@ -59,7 +59,7 @@ def test_a_gap_two_teams_below_is_all_that_is_done_again(fleet: Fleet) -> None:
     assert last.usage["turns"] == sum(calls(fleet, *names).values())
 
 
-def test_what_a_slice_was_too_small_for_is_done_with_another_one(fleet: Fleet) -> None:
+def test_a_step_that_exceeded_its_share_succeeds_with_a_larger_share(fleet: Fleet) -> None:
     names = [
         "tight",
         a_team(fleet, "tight", "x", a="", b="", c="", d="", e="", f="", g="", h="", i=""),

@@ -111,7 +111,7 @@ def test_a_tree_makes_as_many_calls_as_its_root_may_and_not_one_more(fleet: Flee
     assert result.usage["turns"] == 10
 
 
-def test_a_slice_that_is_too_small_for_a_team_is_told_with_the_bill_and_then_the_generalist_takes_the_step(
+def test_a_share_too_small_for_a_team_is_reported_with_the_bill_and_the_generalist_takes_the_step(
     fleet: Fleet,
 ) -> None:
     a_team(fleet, "small", "x", a="", b="")
@@ -153,7 +153,7 @@ def test_a_cancel_cuts_the_call_of_a_child(fleet: Fleet) -> None:
     held.go.set()
 
 
-def test_a_worker_of_a_child_that_dies_costs_what_it_would_cost_anywhere(fleet: Fleet) -> None:
+def test_a_dead_worker_of_a_child_costs_no_more_than_elsewhere(fleet: Fleet) -> None:
     names = ["loss", a_team(fleet, "loss", "x", a="", turns=2)]
     fleet.model.plans["loss"] = {"x": ""}
     held = fleet.model.hold("loss-x", "a", 2)

@@ -118,7 +118,7 @@ def wait_until_noted(fleet: Fleet, child: JobId, times: int) -> None:
     )
 
 
-def test_whoever_is_killed_when_a_child_begins_and_when_it_ends_nothing_is_done_twice(
+def test_a_kill_at_the_begin_or_the_end_of_a_child_repeats_no_work(
     mortal: Fleet, tmp_path: Path
 ) -> None:
     names = ["kill", a_team(mortal, "kill", "x", a="")]
@@ -147,7 +147,7 @@ def test_whoever_is_killed_when_a_child_begins_and_when_it_ends_nothing_is_done_
     assert result.usage["turns"] == sum(calls(mortal, *names).values())
 
 
-def test_whoever_is_killed_when_a_team_goes_on_and_when_it_ends_again_its_gap_is_paid_once(
+def test_a_kill_while_a_team_continues_or_ends_pays_for_its_gap_once(
     mortal: Fleet, tmp_path: Path
 ) -> None:
     names, points = ["mend", a_team(mortal, "mend", "x", a="", b="")], tmp_path / "points"

@@ -113,7 +113,7 @@ def test_a_job_ends_well_over_tls(processes: Processes, url_with: UrlWith, tmp_p
         ({"scheme": "redis"}, "cannot be reached"),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(
+def test_wrong_tls_settings_are_one_line(
     url_with: UrlWith, wrong: dict[str, str], said: str
 ) -> None:
     with pytest.raises(HandoffError, match=said) as raised:
@@ -122,6 +122,6 @@ def test_what_does_not_fit_is_said_in_one_line(
     assert "HANDOFF_REDIS_URL" in str(raised.value)
 
 
-def test_a_redis_without_tls_is_told_from_one_that_is_gone(redis_url: str) -> None:
+def test_a_redis_without_tls_differs_from_an_absent_redis(redis_url: str) -> None:
     with pytest.raises(HandoffError, match="speaks no TLS"):
         Connection(redis_url.replace("redis://", "rediss://"), timeout_s=0.5).now()

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_what_works_and_what_waits_is_told_while_it_does(fleet: Fleet, tmp_path: Path) -> None:
+def test_top_shows_running_and_waiting_work_live(fleet: Fleet, tmp_path: Path) -> None:
     wait_until(
         lambda: len(fleet.jobs.store.presence.announcements()) == 3,
         what="the end of what tests before have killed",
@@ -73,7 +73,7 @@ def test_a_digit_opens_a_job_escape_leads_back_and_q_ends_it(fleet: Fleet, tmp_p
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
-def test_told_to_end_it_leaves_the_terminal_as_it_was(
+def test_top_restores_the_terminal_when_it_is_stopped(
     fleet: Fleet, tmp_path: Path, told: signal.Signals
 ) -> None:
     handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
@@ -101,7 +101,7 @@ def test_told_to_end_it_leaves_the_terminal_as_it_was(
         os.close(theirs)
 
 
-def test_a_terminal_that_cannot_be_drawn_on_is_told_what_to_use(tmp_path: Path) -> None:
+def test_a_terminal_without_drawing_gets_an_alternative(tmp_path: Path) -> None:
     handoff, (ours, theirs) = Handoff(tmp_path), os.openpty()
     environment = handoff.environment(TERM="dumb")
     done = subprocess.run(

@@ -66,7 +66,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fle
 
 
 @pytest.mark.parametrize("where", POINTS)
-def test_a_handoff_whose_worker_and_then_whose_finder_are_killed_runs_elsewhere_within_lease_and_5_s(
+def test_a_handoff_recovers_within_lease_and_5_s_after_kills_of_its_worker_and_its_finder(
     fleet: Fleet, armed: Path, where: str
 ) -> None:
     wait_until(fleet.is_whole, timeout_s=60, what="the fleet")

@@ -100,7 +100,7 @@ def test_a_message_of_the_next_version_is_taken_by_the_worker_that_knows_it_and_
         fleet.ends_well(busy)
 
 
-def test_one_that_nobody_here_knows_is_no_dead_letter_yet_and_is_published_again_while_others_go_on(
+def test_a_message_of_an_unknown_version_is_republished_while_other_jobs_go_on(
     fleet: Fleet,
 ) -> None:
     busy, held = fleet.occupy("busy-left")
@@ -118,7 +118,7 @@ def test_one_that_nobody_here_knows_is_no_dead_letter_yet_and_is_published_again
     assert fleet.model.calls["left", "a", 1] == 1
 
 
-def test_one_that_nobody_has_taken_for_a_minute_is_a_dead_letter_that_is_tried_again_by_command(
+def test_a_message_untaken_for_a_minute_is_a_dead_letter_that_a_command_retries(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     command = Handoff(tmp_path)

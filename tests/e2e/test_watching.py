@@ -78,7 +78,7 @@ def slow_job(fleet: Fleet, name: str) -> Watched:
     return Watched(fleet, job_id, held)
 
 
-def test_every_running_handoff_gives_a_sign_of_life_within_5_s_whatever_its_model_and_its_lease(
+def test_every_running_handoff_gives_a_sign_of_life_within_5_s_for_any_model_and_lease(
     fleet: Fleet,
 ) -> None:
     job, ages = slow_job(fleet, "silent"), list[float]()
@@ -95,7 +95,7 @@ def test_every_running_handoff_gives_a_sign_of_life_within_5_s_whatever_its_mode
     job.ends()
 
 
-def test_a_log_is_told_within_5_s_that_it_is_still_at_work_and_on_what(
+def test_a_log_shows_within_5_s_that_the_job_is_at_work_and_on_which_handoff(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     job, handoff = slow_job(fleet, "in-a-log"), Handoff(tmp_path)
@@ -115,9 +115,7 @@ def test_a_log_is_told_within_5_s_that_it_is_still_at_work_and_on_what(
     assert "no sign of life" not in handoff.read("err")
 
 
-def test_a_redis_that_was_away_costs_no_line_and_none_is_said_twice(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_an_outage_of_redis_loses_and_repeats_no_line(fleet: Fleet, tmp_path: Path) -> None:
     job, handoff = slow_job(fleet, "away"), Handoff(tmp_path)
 
     with handoff.started("watch", job.job_id, HANDOFF_REDIS_URL=fleet.system.redis_url) as process:
@@ -136,7 +134,7 @@ def test_a_redis_that_was_away_costs_no_line_and_none_is_said_twice(
     ]
 
 
-def test_who_waits_for_the_answer_has_it_though_redis_was_away_meanwhile(
+def test_a_waiting_client_gets_the_answer_after_an_outage_of_redis(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     job, handoff = slow_job(fleet, "waited-for"), Handoff(tmp_path)
@@ -159,7 +157,7 @@ def _somebody_waits(fleet: Fleet) -> bool:
     )
 
 
-def test_a_terminal_shows_the_tree_live_and_what_waits_for_what(
+def test_a_terminal_shows_the_tree_live_with_the_cause_of_each_wait(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     job, handoff, (ours, theirs) = slow_job(fleet, "on-a-terminal"), Handoff(tmp_path), os.openpty()

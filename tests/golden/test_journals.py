@@ -118,14 +118,14 @@ def facts(state: JobState) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
-def test_a_journal_of_an_older_version_still_tells_the_same(path: Path) -> None:
+def test_a_journal_of_an_older_version_has_the_same_facts(path: Path) -> None:
     state = fold(JobId(JOB), None, read(path))
 
     assert state is not None
     assert facts(state) == json.loads(path.with_suffix(".json").read_text())
 
 
-def test_no_journal_nor_what_it_tells_is_ever_changed() -> None:
+def test_no_golden_journal_and_no_fact_changes() -> None:
     """Add another one, and its line here."""
     assert {
         path.name: sha256(path.read_bytes()).hexdigest()
@@ -179,7 +179,7 @@ def holds(value: Any, said: Any) -> bool:
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
-def test_what_an_older_version_wrote_is_read_as_it_was_meant(path: Path) -> None:
+def test_an_older_versions_records_keep_their_meaning(path: Path) -> None:
     """A field that is newer than the journal has its default. The recorded fields keep their
     values.
     """

@@ -72,7 +72,7 @@ def test_a_value_that_no_setting_can_have_is_refused_in_one_line_that_names_the_
 
 @pytest.mark.parametrize("kind", BAD_VALUES)
 @pytest.mark.parametrize("variable", [*FIELDS, *BESIDE])
-def test_no_part_of_a_refused_value_is_in_the_error_or_in_what_it_was_raised_from(
+def test_the_error_and_its_cause_contain_no_part_of_a_refused_value(
     monkeypatch: pytest.MonkeyPatch, variable: str, kind: str
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-a-test")
@@ -122,7 +122,7 @@ def test_a_secret_is_not_in_the_text_of_the_settings(
         f"redis://:pw@{'h' * 300}/0",
     ],
 )
-def test_a_url_whose_host_cannot_exist_or_whose_password_would_be_cut_is_refused(
+def test_a_url_with_an_impossible_host_or_a_truncated_password_is_refused(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", value)

@@ -10,7 +10,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.assembly import QUEUES, _Once
 
 
-def test_a_signal_that_comes_while_the_supervisor_is_built_is_heeded_when_it_is(
+def test_a_signal_during_the_build_of_the_supervisor_takes_effect_afterwards(
     redis_url: str,
 ) -> None:
     """The handler runs on the thread that builds, which holds the lock."""

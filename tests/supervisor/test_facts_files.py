@@ -83,7 +83,7 @@ cells = st.text(
 
 @given(st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_whatever_stands_in_a_cell_of_sqlite_comes_out_as_it_is(
+def test_every_cell_of_sqlite_is_read_unchanged(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]
 ) -> None:
     file = a_database(
@@ -96,7 +96,7 @@ def test_whatever_stands_in_a_cell_of_sqlite_comes_out_as_it_is(
     ] == rows
 
 
-def test_everything_that_is_wrong_with_cells_is_told_a_line_each_with_file_row_and_column(
+def test_every_error_in_cells_is_one_line_with_file_row_and_column(
     tmp_path: Path,
 ) -> None:
     file = written(
@@ -119,7 +119,7 @@ def test_everything_that_is_wrong_with_cells_is_told_a_line_each_with_file_row_a
     assert "column 'value' has 501 characters" in lines[3]
 
 
-def test_of_many_problems_the_first_are_told_and_the_others_counted(tmp_path: Path) -> None:
+def test_the_first_of_many_errors_are_reported_and_the_others_counted(tmp_path: Path) -> None:
     lines = refusal(written(tmp_path, CSV + "a,b,,,,\n" * (MOST_PROBLEMS + 3))).splitlines()
 
     assert len(lines) == MOST_PROBLEMS + 1
@@ -137,7 +137,7 @@ def test_of_many_problems_the_first_are_told_and_the_others_counted(tmp_path: Pa
         ("x" * (MOST_BYTES + 1), "larger than"),
     ],
 )
-def test_what_is_no_table_of_facts_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_table_of_facts_is_refused(tmp_path: Path, text: str, said: str) -> None:
     assert said in refusal(written(tmp_path, text))
 
 
@@ -218,11 +218,11 @@ def test_a_table_of_more_rows_than_are_taken_is_not_read_to_its_end(tmp_path: Pa
     )
 
 
-def test_the_header_of_the_tests_is_that_of_a_fact() -> None:
+def test_the_header_of_the_tests_matches_the_fields_of_a_fact() -> None:
     assert {*HEADER} == {*KnownFact.model_fields}
 
 
-def test_a_pipe_holds_no_facts_and_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_a_pipe_holds_no_facts_and_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "facts.csv")
 
     with pytest.raises(UserError, match="are no regular file"):

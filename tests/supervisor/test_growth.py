@@ -82,7 +82,7 @@ def look(shell: Shell, job_id: JobId) -> tuple[int, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
-def test_a_row_of_200_costs_what_a_row_of_20_costs(
+def test_a_row_of_200_costs_the_same_as_a_row_of_20(
     shell: Shell, tmp_path: Path, steps: str
 ) -> None:
     asked = workflow(tmp_path, steps, UNREVIEWED)
@@ -120,7 +120,7 @@ def calls_of_looks(shell: Shell, asked: Workflow, count: int) -> int:
 
 
 @pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
-def test_a_look_after_one_result_does_with_200_rows_what_it_does_with_20(
+def test_an_evaluation_after_one_result_does_the_same_work_with_200_rows_as_with_20(
     shell: Shell, tmp_path: Path, steps: str
 ) -> None:
     """A loop over all steps, or over all open steps, would call a function for each step in every

@@ -53,7 +53,7 @@ def handed_out(shell: Shell, job_id: JobId) -> int:
     return shell.kinds(job_id).count("handoff_issued")
 
 
-def test_one_look_hands_out_a_slice_and_leaves_the_rest_to_a_wake_up_behind_those_of_others(
+def test_one_evaluation_issues_a_slice_and_leaves_the_rest_to_a_later_wake_up(
     shell: Shell, job_id: JobId
 ) -> None:
     redis = shell.store.connection.redis
@@ -79,7 +79,7 @@ def test_should_that_wake_up_be_lost_the_job_is_due_soon(shell: Shell, job_id: J
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) / 1000 > now + 60
 
 
-def test_many_who_look_at_once_hand_each_step_out_once(shell: Shell, job_id: JobId) -> None:
+def test_concurrent_evaluations_issue_each_step_once(shell: Shell, job_id: JobId) -> None:
     others = [shell.another() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda one: one.advance(job_id), others))
@@ -92,7 +92,7 @@ def test_many_who_look_at_once_hand_each_step_out_once(shell: Shell, job_id: Job
     assert shell.store.connection.redis.llen("researcher") == MOST_IN_A_SLICE + MORE
 
 
-def test_a_supervisor_that_reads_thousands_of_results_reads_none_of_them_twice(
+def test_a_supervisor_that_reads_thousands_of_results_reads_each_only_once(
     shell: Shell, job_id: JobId
 ) -> None:
     """Each evaluation reads only the new events."""

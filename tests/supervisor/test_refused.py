@@ -22,7 +22,7 @@ def test_a_tenant_that_no_list_could_show_is_refused(jobs: Client, tenant: str) 
         jobs.submit(Request("Compare.", tenant=tenant))
 
 
-def test_a_job_that_redis_refuses_to_write_was_not_enqueued_and_nobody_is_left_to_wonder(
+def test_a_job_that_redis_refuses_was_not_enqueued_and_its_user_knows(
     jobs: Client,
 ) -> None:
     redis = jobs.store.connection.redis

@@ -30,7 +30,7 @@ def by_job(told: Told) -> dict[JobId, ReadableSpan]:
     }
 
 
-def test_each_lasts_from_before_its_commit_until_after_it_and_is_a_root_of_its_own(
+def test_each_span_lasts_from_before_to_after_its_commit_and_is_a_root(
     jobs: Client, told: Told
 ) -> None:
     found = list(jobs.submit_each(MANY))
@@ -50,7 +50,7 @@ def test_each_lasts_from_before_its_commit_until_after_it_and_is_a_root_of_its_o
         assert f"{span.context.trace_id:032x}" in str(jobs.store.traces.kept(job_id))
 
 
-def test_those_whose_commit_was_refused_are_errors(jobs: Client, told: Told) -> None:
+def test_spans_of_refused_commits_are_errors(jobs: Client, told: Told) -> None:
     redis = jobs.store.connection.redis
     redis.execute_command("REPLICAOF", "127.0.0.1", "1")
     try:
@@ -64,7 +64,7 @@ def test_those_whose_commit_was_refused_are_errors(jobs: Client, told: Told) -> 
     assert {(span.attributes or {})["error.type"] for span in spans} == {"StoreRefusesWrites"}
 
 
-def test_those_that_are_there_already_because_the_answer_was_lost_were_not_refused(
+def test_jobs_that_exist_because_a_reply_was_lost_were_not_refused(
     jobs: Client, told: Told, armed: Path
 ) -> None:
     (armed / "script.commit.after").write_text("drop")

@@ -53,7 +53,7 @@ def a_team_that_lacks_a_part(shell: Shell, folder: Path) -> tuple[JobId, JobId, 
     return job_id, child, run_but_one(shell, job_id, child)
 
 
-def test_the_gap_of_a_team_names_what_the_team_lacks(shell: Shell, tmp_path: Path) -> None:
+def test_the_gap_of_a_team_names_the_teams_gaps(shell: Shell, tmp_path: Path) -> None:
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
 
     (gap,) = shell.jobs.result(job_id).gaps
@@ -64,9 +64,7 @@ def handed_over(shell: Shell, job_id: JobId) -> list[str]:
     return [event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
 
 
-def test_who_finishes_a_job_has_its_team_do_what_it_lacks_and_nothing_else(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_finish_lets_the_team_fill_its_gaps_and_nothing_else(shell: Shell, tmp_path: Path) -> None:
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
     before, turns = handed_over(shell, child), shell.jobs.standing(child).turns
 
@@ -139,7 +137,7 @@ def test_a_team_that_was_let_go_is_finished_from_where_it_stood(
     assert "planner.2" not in again
 
 
-def test_who_dies_before_a_team_goes_on_is_followed_by_another(
+def test_another_supervisor_takes_over_after_a_crash_before_a_team_continues(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
@@ -156,7 +154,7 @@ def test_who_dies_before_a_team_goes_on_is_followed_by_another(
     assert shell.kinds(child).count("retry_requested") == 1
 
 
-def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(
+def test_a_report_of_an_earlier_end_hides_no_later_end_from_the_parent(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
@@ -176,7 +174,7 @@ def test_who_tells_of_an_earlier_end_keeps_no_later_one_from_the_parent(
     assert shell.kinds(child).count("parent_told") == 2
 
 
-def test_what_a_team_lacks_is_done_by_a_new_one_where_nothing_of_the_first_is_kept(
+def test_a_new_team_fills_the_gaps_if_nothing_of_the_first_is_kept(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, child, _ = a_team_that_lacks_a_part(shell, tmp_path)
@@ -189,7 +187,7 @@ def test_what_a_team_lacks_is_done_by_a_new_one_where_nothing_of_the_first_is_ke
     assert len({*children(shell, job_id)}) == 2
 
 
-def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_and_says_what_it_lacked(
+def test_a_repeated_team_step_gives_a_new_team_the_earlier_results_and_gaps(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, first, (failed, *went_well) = a_team_that_lacks_a_part(shell, tmp_path)
@@ -209,7 +207,7 @@ def test_who_has_a_team_do_its_step_again_gives_a_new_one_what_that_has_found_an
     assert first != second
 
 
-def test_what_two_teams_have_found_is_there_for_a_third(shell: Shell, tmp_path: Path) -> None:
+def test_a_third_team_gets_the_results_of_two_earlier_teams(shell: Shell, tmp_path: Path) -> None:
     job_id, _, (_, *went_well) = a_team_that_lacks_a_part(shell, tmp_path)
     for _ in range(2):
         shell.jobs.retry(job_id, "team")
@@ -228,7 +226,7 @@ def seen_on(shell: Shell, view: JobView) -> tuple[JobView, News]:
     return look_below(shell.jobs, look(shell.jobs, heard(shell.jobs, view, events)))
 
 
-def test_who_watches_a_job_sees_its_team_go_on(shell: Shell, tmp_path: Path) -> None:
+def test_a_watcher_sees_the_team_continue(shell: Shell, tmp_path: Path) -> None:
     job_id, child, (failed, *_) = a_team_that_lacks_a_part(shell, tmp_path)
     before, _ = seen_on(shell, JobView(job_id))
     shell.jobs.retry(job_id, whole=True)

@@ -85,7 +85,7 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_use(
 
 
 @pytest.mark.parametrize("room", ["supervisor", "workers"])
-def test_a_process_imports_the_models_sdk_when_it_starts_to_be_a_worker_and_an_app_that_is_only_looked_at_does_not(
+def test_a_process_imports_the_sdk_when_it_becomes_a_worker_and_not_when_an_app_is_inspected(
     room: str,
 ) -> None:
     """`celery inspect`, Flower and the check of a user's files import the app too."""
@@ -100,7 +100,7 @@ def test_a_process_imports_the_models_sdk_when_it_starts_to_be_a_worker_and_an_a
 
 
 @pytest.mark.parametrize("room", ["supervisor", "workers"])
-def test_a_worker_with_models_of_its_own_never_imports_the_sdk(room: str) -> None:
+def test_a_worker_with_custom_models_never_imports_the_sdk(room: str) -> None:
     _, started = lines_of(STARTED.format(app=OWN_MODELS.format(room=room)), HANDOFF_OFFLINE="false")
 
     assert started & SDK == set()

@@ -53,7 +53,7 @@ def consumer(once: _Once) -> SimpleNamespace:
     )
 
 
-def test_a_signal_that_comes_while_the_worker_is_built_is_heeded_when_it_is(once: _Once) -> None:
+def test_a_signal_during_the_build_of_the_worker_takes_effect_afterwards(once: _Once) -> None:
     """The handler runs on the thread that builds, which holds the lock."""
 
     def interrupted_while_building() -> None:
@@ -85,7 +85,7 @@ def test_the_garbage_collector_of_a_worker_looks_seldom(once: _Once) -> None:
     assert gc.get_threshold() == GENERATIONS
 
 
-def test_a_worker_withdraws_what_it_announced(once: _Once, store: Store) -> None:
+def test_a_worker_withdraws_its_announcement(once: _Once, store: Store) -> None:
     once.started(consumer(once))
     wait_until(store.presence.announcements, what="the announcement")
 
@@ -123,7 +123,7 @@ def test_nothing_that_is_raised_ends_the_announcements(
     wait_until(store.presence.announcements, what="the announcement")
 
 
-def test_what_goes_wrong_once_is_announced_later(
+def test_a_failed_announcement_is_repeated(
     once: _Once, store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)

@@ -115,7 +115,7 @@ def test_the_task_gets_the_step_and_the_results_that_it_depends_on(
         ({}, {"type": "object"}, {}),
     ],
 )
-def test_what_the_task_returns_is_the_output(
+def test_the_tasks_return_value_is_the_output(
     redis_url: str, queues: Any, value: Any, schema: Any, output: Any
 ) -> None:
     result = result_of(redis_url, value, schema=schema)
@@ -187,7 +187,7 @@ def crash_while_waiting(doing: str) -> None:
         raise LeaseLost("a crash")
 
 
-def test_a_worker_that_follows_one_that_has_sent_the_task_only_waits_for_its_end(
+def test_the_successor_of_a_worker_that_sent_the_task_only_waits_for_its_end(
     redis_url: str, queues: Any
 ) -> None:
     step, turns = a_step(redis_url), MemoryCheckpoints()
@@ -217,9 +217,7 @@ def sent_with_a_crash(url: str, queues: Any, step: HostTaskRunner) -> list[str]:
     return sent
 
 
-def test_a_send_that_was_not_noted_is_repeated_with_the_same_id(
-    redis_url: str, queues: Any
-) -> None:
+def test_an_unrecorded_send_is_repeated_with_the_same_id(redis_url: str, queues: Any) -> None:
     step = a_step(redis_url)
 
     assert sent_with_a_crash(redis_url, queues, step) == [step.task_id] * 2
@@ -231,7 +229,7 @@ def test_a_task_that_is_not_safe_to_repeat_is_never_sent_twice(redis_url: str, q
     assert sent_with_a_crash(redis_url, queues, step) == [step.task_id]
 
 
-def test_a_task_that_is_not_safe_to_repeat_is_noted_before_it_is_sent(redis_url: str) -> None:
+def test_a_task_that_is_not_safe_to_repeat_is_recorded_before_it_is_sent(redis_url: str) -> None:
     step, turns = a_step(redis_url, a_task_spec(repeatable=False)), MemoryCheckpoints()
     turns.on_beat = crash_while_sending
     with pytest.raises(LeaseLost):
@@ -289,7 +287,7 @@ def test_a_result_backend_that_is_away_is_asked_again_until_the_time_is_over(
         ({"host_result_url": f"gopher://:{PASSWORD}@h/0"}, "HANDOFF_HOST_RESULT_URL: no result"),
     ],
 )
-def test_a_worker_without_a_usable_host_is_told_the_setting_and_not_its_value(
+def test_a_worker_without_a_usable_host_names_the_setting_and_not_its_value(
     redis_url: str, urls: dict[str, str | None], words: str
 ) -> None:
     with pytest.raises(UserError, match=words) as caught:
@@ -299,7 +297,7 @@ def test_a_worker_without_a_usable_host_is_told_the_setting_and_not_its_value(
     assert "\n" not in str(caught.value)
 
 
-def test_the_task_is_that_of_the_workers_own_file() -> None:
+def test_the_task_comes_from_the_workers_own_file() -> None:
     """A job planned with another file, or by an intruder in Redis, cannot choose the task."""
     pinned = a_spec().model_copy(update={"celery_task": "shop.refund_all", "celery_queue": "money"})
     own = a_task_spec(repeatable=False)

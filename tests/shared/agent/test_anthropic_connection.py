@@ -107,7 +107,7 @@ def test_the_rest_of_a_reply_that_was_left_is_not_waited_for() -> None:
         assert server.accepted == 2
 
 
-def test_who_leaves_before_there_is_any_answer_takes_the_connection_along_at_once() -> None:
+def test_a_caller_that_leaves_before_any_answer_closes_the_connection_at_once() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         if not conversation.connection.recv(1):
@@ -122,7 +122,7 @@ def test_who_leaves_before_there_is_any_answer_takes_the_connection_along_at_onc
         assert server.left.wait(10), "long before its time-out"
 
 
-def test_a_model_that_is_closed_leaves_nobody_waiting_for_its_reply() -> None:
+def test_a_closed_model_leaves_no_caller_waiting() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         conversation.say(HEADERS + chunk(START))

@@ -91,7 +91,7 @@ def test_a_slow_reply_that_makes_progress_is_waited_for() -> None:
         model.reply(CALL, enough)
 
 
-def test_who_leaves_a_silent_reply_takes_the_connection_along_at_once() -> None:
+def test_a_caller_that_leaves_a_silent_reply_closes_the_connection_at_once() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         conversation.say(HEADERS + chunk(START))
@@ -126,7 +126,7 @@ def test_a_connection_that_died_without_a_word_costs_one_silence_and_is_not_used
         assert server.accepted == 2
 
 
-def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used_again() -> None:
+def test_a_connection_that_the_server_closed_is_not_reused() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         conversation.say(REPLY)
@@ -154,7 +154,7 @@ def test_a_connection_that_is_reset_in_the_middle_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize("linger_s", [1, None], ids=["reset", "closed"])
-def test_a_request_that_nobody_answers_may_have_been_paid(linger_s: int | None) -> None:
+def test_an_unanswered_request_may_have_been_paid(linger_s: int | None) -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         if linger_s is not None:
@@ -181,7 +181,7 @@ def test_an_answer_that_is_no_http_is_unreachable() -> None:
         model.reply(CALL, ignore)
 
 
-def test_a_reply_that_is_whole_is_taken_from_a_caller_who_wants_to_leave() -> None:
+def test_a_complete_reply_is_returned_even_if_the_caller_wants_to_leave() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         conversation.say(HEADERS + chunk(START + STOP))

@@ -132,7 +132,7 @@ def test_a_value_that_is_too_costly_to_check_does_not_match(value: Any, schema: 
     assert time.thread_time() - before < MOST_S
 
 
-def test_messages_with_the_whole_value_do_not_fill_the_memory() -> None:
+def test_messages_that_contain_the_whole_value_do_not_fill_the_memory() -> None:
     schema = {"anyOf": [{"type": "integer"}] * 200}
     tracemalloc.start()
     try:

@@ -73,7 +73,7 @@ def test_rendering_changes_nothing(items: list[Checkpoint]) -> None:
 
 
 @given(st.lists(checkpoints, max_size=12), st.integers(0, 12))
-def test_what_was_said_never_changes_as_the_conversation_grows(
+def test_earlier_messages_never_change_as_the_conversation_grows(
     items: list[Checkpoint], cut: int
 ) -> None:
     only_replies = [item for item in items if isinstance(item, ModelReplied | AgentPrompted)]
@@ -95,7 +95,7 @@ def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
     ]
 
 
-def test_a_reply_is_open_until_something_is_made_of_it() -> None:
+def test_a_reply_is_open_until_it_is_processed() -> None:
     answer = replied(text("x"))
     assert TALK.plus(answer).open_reply == answer
     assert TALK.plus(answer, AgentPrompted(text=UNUSABLE)).open_reply is None
@@ -121,7 +121,7 @@ def test_failed_calls_are_turns_too() -> None:
     assert (talk.turns, talk.failures_in_a_row, talk.usage.total_tokens) == (3, 2, 6)
 
 
-def test_arguments_that_were_cut_are_sent_back_as_none() -> None:
+def test_truncated_arguments_are_sent_back_as_empty() -> None:
     assert TALK.plus(replied(call("a", '{"q": "ha'))).messages[1]["content"][0]["input"] == {}
 
 

@@ -69,7 +69,7 @@ def test_an_answer_in_words_is_one_too() -> None:
     assert deciding(says_json({"choose": "nothing"})).go().output == '{"choose": "nothing"}'
 
 
-def test_what_is_wrong_with_the_calls_is_told_once_and_every_call_has_a_result() -> None:
+def test_an_error_in_the_calls_is_reported_once_and_every_call_has_a_result() -> None:
     run = deciding(choosing("a", "wrong"), choosing("b"))
     result = run.go()
 
@@ -129,7 +129,7 @@ def test_on_its_last_turn_it_can_still_call() -> None:
     assert run.calls[0].may_call_tools
 
 
-def test_a_decision_that_was_paid_for_is_read_by_who_goes_on_with_it() -> None:
+def test_a_paid_decision_is_read_by_the_next_claim() -> None:
     turns = MemoryCheckpoints()
     deciding(choosing("a"), turns=turns).go()
     again = deciding(turns=turns)

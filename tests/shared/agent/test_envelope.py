@@ -114,7 +114,7 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
         (envelope(claims=[{**a_claim("Rust"), "text": "x" * 100_001}]), "longer than 100000"),
     ],
 )
-def test_what_is_to_be_mended_is_said(value: dict[str, Any], said: str) -> None:
+def test_the_required_repair_is_named(value: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidAnswer) as caught:
         read(value)
     assert said in str(caught.value)
@@ -124,7 +124,7 @@ def test_what_is_to_be_mended_is_said(value: dict[str, Any], said: str) -> None:
     "value",
     [envelope(claims=[a_claim("written in Go")]), envelope("Rust [c7].", claims=[])],
 )
-def test_on_the_last_try_what_is_unproven_is_dropped_and_the_result_is_partial(
+def test_on_the_last_try_unproven_claims_are_dropped_and_the_result_is_partial(
     value: dict[str, Any],
 ) -> None:
     found = read(value, last_try=True)
@@ -137,7 +137,7 @@ def test_on_the_last_try_what_is_unproven_is_dropped_and_the_result_is_partial(
     )
 
 
-def test_one_proven_claim_among_unproven_ones_is_enough_to_be_ok() -> None:
+def test_one_proven_claim_among_unproven_claims_is_enough_to_be_ok() -> None:
     value = envelope(
         claims=[a_claim("It is written in Rust."), a_claim("written in Go", claim_id="c2")]
     )
@@ -151,7 +151,7 @@ def test_an_answer_that_never_meant_to_cite_is_ok_without_sources() -> None:
 
 
 @pytest.mark.parametrize("said", [{"needs": "the prices"}, {"problem": "the prices"}])
-def test_a_result_that_is_ok_and_says_what_is_missing_is_partial_in_the_end(
+def test_a_result_that_is_ok_with_missing_parts_becomes_partial(
     said: dict[str, str],
 ) -> None:
     found = read(envelope(**said), last_try=True)
@@ -160,7 +160,7 @@ def test_a_result_that_is_ok_and_says_what_is_missing_is_partial_in_the_end(
 
 
 @pytest.mark.parametrize("nothing", ["", " ", "none", "None.", "N/A", "null", "-"])
-def test_needs_and_problems_that_say_none_are_none(nothing: str) -> None:
+def test_needs_and_problems_with_the_text_none_count_as_none(nothing: str) -> None:
     found = read(envelope(needs=nothing, problem=nothing))
     assert (found.status, found.needs, found.error) == (ResultStatus.OK, None, None)
 
@@ -208,7 +208,7 @@ def test_the_parts_of_a_claim_are_compared_in_one_normal_form() -> None:
     assert read(envelope(claims=[claim])).claims[0].subject == "Caf\u00e9 Central"
 
 
-def test_pages_fetched_meanwhile_can_be_cited() -> None:
+def test_pages_that_were_fetched_during_the_handoff_can_be_cited() -> None:
     page = Document(
         path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7
     )
@@ -232,7 +232,7 @@ def test_a_bare_output_is_taken_on_the_last_try() -> None:
     assert reading.read('{"n": 1}', last_try=True).output == {"n": 1}
 
 
-def test_a_cut_envelope_is_salvaged_with_the_claims_that_are_whole() -> None:
+def test_a_truncated_envelope_is_salvaged_with_its_complete_claims() -> None:
     text = json.dumps(
         envelope(claims=[a_claim("It is written in Rust."), a_claim("x", claim_id="c2")])
     )
@@ -287,7 +287,7 @@ json_values = st.recursive(
     ),
     st.booleans(),
 )
-def test_whatever_a_model_answers_is_read_or_told_what_to_mend(
+def test_every_answer_is_read_or_gets_a_repair_instruction(
     value: dict[str, Any], last_try: bool
 ) -> None:
     with suppress(InvalidAnswer):
@@ -301,7 +301,7 @@ def test_any_text_can_be_salvaged_or_not(text: str) -> None:
     assert salvaged is None or salvaged.status is ResultStatus.PARTIAL
 
 
-def test_a_claim_says_in_parts_what_of_what_is_how_much() -> None:
+def test_a_claim_has_a_subject_an_attribute_and_a_value() -> None:
     parts = {"subject": "Qdrant", "attribute": "age", "value": 5, "unit": "years", "date": None}
     (claim,) = read(envelope(claims=[a_claim("It is written in Rust.") | parts])).claims
 
@@ -316,7 +316,7 @@ def test_a_claim_says_in_parts_what_of_what_is_how_much() -> None:
 
 
 @pytest.mark.parametrize("strange", [None, "", "n/a", [], {"a": 1}, "x" * 501])
-def test_parts_that_are_none_cost_no_turn(strange: object) -> None:
+def test_invalid_claim_parts_cost_no_turn(strange: object) -> None:
     (claim,) = read(
         envelope(claims=[a_claim("It is written in Rust.") | {"subject": strange, "value": True}])
     ).claims
@@ -324,7 +324,7 @@ def test_parts_that_are_none_cost_no_turn(strange: object) -> None:
     assert (claim.subject, claim.value, claim.is_comparable) == (None, "yes", False)
 
 
-def test_a_partial_result_has_to_say_what_is_missing() -> None:
+def test_a_partial_result_must_name_missing_parts() -> None:
     silent = {**envelope(), "status": "partial"}
 
     with pytest.raises(InvalidAnswer, match="must name the missing part"):

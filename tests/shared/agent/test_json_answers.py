@@ -43,7 +43,7 @@ def test_the_largest_object_amid_prose_is_taken() -> None:
 @pytest.mark.parametrize(
     "text", ["", "no json", "[1, 2]", "{", '{"a": NaN}', "{" * 100_000, '{"a":' * 50_000]
 )
-def test_what_is_no_object_is_none(text: str) -> None:
+def test_a_text_without_an_object_is_none(text: str) -> None:
     assert json_object_in(text) is None
 
 
@@ -67,14 +67,14 @@ def test_the_draft_of_a_cut_envelope_is_a_beginning_of_its_output(output: str, c
     assert output.startswith(draft)
 
 
-def test_a_cut_object_keeps_what_there_is() -> None:
+def test_a_truncated_object_keeps_its_complete_parts() -> None:
     assert partial_object_in('{"status": "ok", "output": "It is') == {
         "status": "ok",
         "output": "It is",
     }
 
 
-def test_what_stands_inside_an_object_that_was_cut_off_is_not_the_answer() -> None:
+def test_an_object_inside_a_truncated_object_is_not_the_answer() -> None:
     assert json_object_in('{"output": "x", "claims": [{"id": "c1"}, {"id": ') is None
     assert json_object_in('```json\n{"output": "x", "claims": [{"id": "c1"}') is None
 
@@ -99,7 +99,7 @@ def test_what_stands_inside_an_object_that_was_cut_off_is_not_the_answer() -> No
         ),
     ],
 )
-def test_what_came_instead_of_an_object_is_named_and_not_quoted(text: str, said: str) -> None:
+def test_a_value_in_place_of_an_object_is_named_and_not_quoted(text: str, said: str) -> None:
     assert what_came(text) == said
 
 

@@ -48,7 +48,7 @@ def last_message(run: Run) -> list[dict[str, Any]]:
     return content
 
 
-def test_on_the_last_turn_no_tool_can_be_called_and_the_model_is_told() -> None:
+def test_on_the_last_turn_tools_are_disabled_and_the_model_knows() -> None:
     run = running(
         calls(("look", {"q": "a"})), answers(), tools=(LOOK,), handoff=limited(max_turns=2)
     )
@@ -149,7 +149,7 @@ def test_the_token_limit_leaves_the_work_so_far() -> None:
     assert result.output == "So far: Rust."
 
 
-def test_the_deadline_cuts_the_call_and_keeps_what_it_wrote() -> None:
+def test_the_deadline_cuts_the_call_and_keeps_its_text() -> None:
     run = running(answers(), handoff=limited(deadline=1_010.0))
     beats = 0
 
@@ -212,7 +212,7 @@ def test_the_budget_of_the_job_leaves_the_work_so_far() -> None:
     assert result.error == "max_turns: the job's budget does not allow another model call"
 
 
-def test_what_is_reserved_covers_the_request_and_the_reply() -> None:
+def test_the_reservation_covers_the_request_and_the_reply() -> None:
     run = running(answers())
     run.go()
     worst = run.turns.reserved[0]
@@ -236,7 +236,7 @@ def test_the_result_carries_usage_and_money_of_every_turn() -> None:
         {"input_tokens": "9", "output_tokens": True},
     ],
 )
-def test_a_reply_that_does_not_say_what_it_has_used_is_booked_at_the_most(
+def test_a_reply_without_usage_is_booked_at_the_maximum(
     usage: dict[str, Any],
 ) -> None:
     turns = MemoryCheckpoints()
@@ -322,9 +322,7 @@ class CutModel:
 
 
 @given(st.integers(0, 100), st.booleans())
-def test_a_cut_stream_is_settled_at_what_was_reported_at_its_end_and_never_below_before(
-    output: int, is_final: bool
-) -> None:
+def test_a_cut_stream_is_settled_at_its_last_reported_usage(output: int, is_final: bool) -> None:
     pulse = Pulse("text", Usage(input_tokens=100, output_tokens=output), is_usage_final=is_final)
     run = running(answers(), model=CutModel(pulse), handoff=limited(max_turns=1))
     result = run.go()
@@ -389,6 +387,6 @@ def test_an_interruption_passes_through_a_running_tool() -> None:
     never.set()
 
 
-def test_one_script_for_ever_never_outlives_its_turns() -> None:
+def test_an_endless_script_never_exceeds_its_turns() -> None:
     run = Run(one_by_one(says("")), handoff=limited(max_turns=6))
     assert run.go().turns <= 6

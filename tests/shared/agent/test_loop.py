@@ -58,9 +58,7 @@ def test_a_short_last_reply_may_wait_for_its_result() -> None:
     ],
     ids=["it calls a tool", "it quotes, and quotes are looked up", "it is long"],
 )
-def test_no_other_reply_waits_for_what_may_take_a_while(
-    reply: Reply, tools: tuple[Tool, ...]
-) -> None:
+def test_no_other_reply_waits_for_slow_work(reply: Reply, tools: tuple[Tool, ...]) -> None:
     run = running(reply, answers(), tools=tools)
     run.go()
     assert run.turns.waiting == []
@@ -87,7 +85,7 @@ def test_several_calls_of_one_reply_run_at_the_same_time() -> None:
     assert [block["content"] for block in last_message(run)] == ["met a", "met b"]
 
 
-def test_results_keep_the_order_of_their_calls_whichever_is_faster() -> None:
+def test_results_keep_the_order_of_their_calls_at_any_speed() -> None:
     second_is_done = threading.Event()
 
     def slow_first(arguments: dict[str, Any]) -> str:
@@ -121,7 +119,7 @@ def test_results_keep_the_order_of_their_calls_whichever_is_faster() -> None:
         (("fails", {"q": "x"}), "no such page; try another"),
     ],
 )
-def test_what_is_wrong_with_a_call_is_an_observation_of_one_line(
+def test_an_invalid_call_is_an_observation_of_one_line(
     call: tuple[str, dict[str, Any]], said: str
 ) -> None:
     def breaks(_arguments: dict[str, Any]) -> str:
@@ -186,7 +184,7 @@ def test_an_answer_that_only_says_it_is_done_fails_after_one_repair() -> None:
     )
 
 
-def test_an_output_of_the_wrong_shape_is_told_where() -> None:
+def test_an_output_of_the_wrong_shape_gets_the_place_of_its_error() -> None:
     wants = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     run = running(
         answers({"n": "one"}), answers({"n": 1}), handoff=a_handoff(expected_output_format=wants)

@@ -173,7 +173,7 @@ def test_a_stream_without_event_lines_is_read() -> None:
     ],
 )
 @pytest.mark.parametrize("as_json", [True, False])
-def test_an_error_with_status_200_is_told_and_costs_nothing(
+def test_an_error_with_status_200_is_reported_and_costs_nothing(
     error: dict[str, object], as_json: bool
 ) -> None:
     as_event = Reply(raw_events=(f"data: {json.dumps(error)}\n\n",), cut_after_events=0)
@@ -203,7 +203,7 @@ def test_an_error_with_status_200_that_may_pass_costs_one_turn(kind: str) -> Non
         ("application/problem+json", ""),
     ],
 )
-def test_an_error_is_told_whatever_the_type_of_its_body(kind: str, start: str) -> None:
+def test_an_error_is_reported_for_every_content_type(kind: str, start: str) -> None:
     body = start + json.dumps({"error": {"message": "model not loaded"}})
     result, _, server = served(in_turn(Reply(body=body, headers={"content-type": kind})))
     assert "model not loaded" in (result.error or "")

@@ -64,7 +64,7 @@ def test_a_surcharge_is_added() -> None:
     read=st.floats(0, 1),
     model=st.sampled_from(["claude-opus-5-5", "claude-haiku-5-5"]),
 )
-def test_the_worst_case_is_never_below_what_a_call_within_it_costs(
+def test_the_worst_case_is_at_least_the_cost_of_a_call(
     input_tokens: int, output_tokens: int, read: float, model: str
 ) -> None:
     worst = PRICES.worst(a_call(model), input_tokens)

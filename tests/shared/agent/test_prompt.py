@@ -52,7 +52,7 @@ def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> No
     assert one.system.startswith(a_spec().instructions)
 
 
-def test_roles_are_not_told_of_the_envelope() -> None:
+def test_a_roles_prompt_does_not_mention_the_envelope() -> None:
     assert (
         "claims" not in opening_of(a_handoff(), a_spec(), LoadedPayloads(), answer_rules="").system
     )
@@ -96,7 +96,7 @@ def test_no_data_can_end_its_own_quotation(output: str) -> None:
     assert json.loads(shown.group(1))["output"] == "x</data>" + output
 
 
-def test_feedback_comes_with_what_it_speaks_of() -> None:
+def test_feedback_comes_with_the_text_it_refers_to() -> None:
     previous = a_result("find", "A first try.")
     digest = digest_of(previous.to_json())
     feedback = Feedback(
@@ -187,9 +187,7 @@ def test_many_results_share_the_room() -> None:
 
 
 @pytest.mark.slow
-def test_of_thousands_of_results_those_that_fit_are_shown_and_the_rest_is_named_and_can_be_read() -> (
-    None
-):
+def test_of_thousands_of_results_the_prompt_shows_a_part_and_names_the_rest_as_readable() -> None:
     results = [a_result(f"s{n}", "x" * 100_000) for n in range(3_000)]
     results[2_999] = a_result("s2999", "half of it", status=ResultStatus.PARTIAL)
     opening = opening_of(

@@ -24,7 +24,7 @@ def quoted(quote: str, text: str) -> str | None:
 
 
 @given(words, words, words, spaces, spaces)
-def test_a_quote_is_found_whatever_the_white_space(
+def test_a_quote_is_found_with_any_white_space(
     before: list[str], quote: list[str], after: list[str], one: str, other: str
 ) -> None:
     text = one.join([*before, *quote, *after])
@@ -77,7 +77,7 @@ def test_a_quote_is_found_in_every_normal_form(
         ("zero width", "ze\u200bro\ufeff width", None),
     ],
 )
-def test_a_quote_is_found_however_the_document_spells_its_characters(
+def test_a_quote_is_found_in_any_spelling_of_its_characters(
     quote: str, text: str, span: str | None
 ) -> None:
     assert quoted(quote, text) == (text if span is None else span)
@@ -137,7 +137,7 @@ def test_a_span_has_the_letters_and_digits_of_the_quote(text: str, quote: str) -
 
 
 @given(st.lists(noise, max_size=30).map("".join), st.data())
-def test_what_is_copied_verbatim_is_found(text: str, data: st.DataObject) -> None:
+def test_a_verbatim_copy_is_found(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     quote = text[start : data.draw(st.integers(start, len(text)))].strip()
     has_words = len(letters(quote)) > 3

@@ -57,7 +57,7 @@ def test_headers_that_make_no_sense_say_nothing(wrong: dict[str, str]) -> None:
     )
 
 
-def test_what_the_server_says_of_its_limits_is_told() -> None:
+def test_the_servers_rate_limits_are_reported() -> None:
     run = paced(answers())
     with (
         MessagesServer(in_turn(replace(answers(), headers=HEADERS))) as server,
@@ -78,7 +78,7 @@ def test_a_refusal_over_http_holds_back_the_lane_for_as_long_as_the_server_says(
     assert sum(run.clock.waited) == pytest.approx(7, abs=0.5)
 
 
-def test_what_the_server_says_of_its_limits_when_it_refuses_is_told() -> None:
+def test_the_rate_limits_in_a_refusal_are_reported() -> None:
     run = paced(answers())
     refusal = fails(429, retry_after="7")
     with (
@@ -119,7 +119,7 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
         run.go()
 
 
-def test_a_refused_schema_holds_nobody_back() -> None:
+def test_a_refused_schema_delays_no_other_call() -> None:
     run = paced(
         SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answers()
     )
@@ -127,13 +127,13 @@ def test_a_refused_schema_holds_nobody_back() -> None:
     assert run.turns.pace.strikes == 0
 
 
-def test_a_rejected_call_holds_nobody_back() -> None:
+def test_a_rejected_call_delays_no_other_call() -> None:
     run = paced(ModelRejected("the key was refused (401)", status=401))
     run.go()
     assert run.turns.pace.strikes == 0
 
 
-def test_who_must_wait_long_is_parked_and_is_back_a_little_early() -> None:
+def test_a_handoff_with_a_long_wait_is_parked_and_returns_slightly_early() -> None:
     run = paced(answers(), held_s=100)
     with pytest.raises(Deferred) as parked:
         run.go()
@@ -142,7 +142,7 @@ def test_who_must_wait_long_is_parked_and_is_back_a_little_early() -> None:
     assert run.clock.waited == []
 
 
-def test_nobody_is_parked_for_longer_than_its_time_or_two_minutes() -> None:
+def test_a_handoff_is_parked_for_at_most_its_time_or_two_minutes() -> None:
     for deadline, seconds in ((1_040.0, 40), (None, 120)):
         run = paced(
             answers(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline))

@@ -84,7 +84,7 @@ def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
         assert resumed.calls[-1].messages == whole.calls[-1].messages
 
 
-def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_is_told() -> None:
+def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_knows() -> None:
     turns = MemoryCheckpoints()
     call = {"type": "tool_use", "id": "t1", "name": "once", "input": {"q": "b"}}
     turns.checkpoint(

@@ -31,7 +31,7 @@ def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
 
 
 @given(tries=st.integers(1, MOST_TRIES - 1), dice=dice, after=st.floats(0, LONGEST_RETRY_AFTER_S))
-def test_the_server_is_never_asked_again_sooner_than_it_said(
+def test_the_server_is_never_called_again_before_its_retry_after(
     tries: int, dice: float, after: float
 ) -> None:
     delay = delay_s(ModelBusy("x", retry_after_s=after), tries, dice)
@@ -44,7 +44,7 @@ def test_it_gives_up(tries: int, dice: float) -> None:
     assert delay_s(ModelUnreachable("x"), tries, dice) is None
 
 
-def test_what_would_fail_again_is_not_tried_again() -> None:
+def test_a_permanent_error_is_not_retried() -> None:
     assert delay_s(ModelRejected("x"), 1, 0.5) is None
     assert delay_s(ModelRefused("x"), 1, 0.5) is None
 

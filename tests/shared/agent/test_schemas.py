@@ -168,7 +168,7 @@ def test_a_property_may_have_the_name_of_a_refused_keyword() -> None:
     assert refusal_of(check_schema, schema) is None
 
 
-def test_what_only_looks_like_a_pattern_is_none() -> None:
+def test_a_property_named_pattern_is_not_a_pattern() -> None:
     schema = {
         "properties": {
             "pattern": {"type": "string"},
@@ -218,7 +218,7 @@ def test_the_schema_that_is_given_stays_as_it_is() -> None:
     assert schema == {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
 
 
-def test_a_schema_that_is_nested_too_deeply_is_told_so() -> None:
+def test_a_schema_that_is_nested_too_deeply_is_refused_with_that_reason() -> None:
     schema: dict[str, Any] = {}
     for _ in range(300):
         schema = {"properties": {"a": schema}}

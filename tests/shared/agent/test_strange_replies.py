@@ -57,7 +57,7 @@ def test_arguments_that_no_json_can_hold_stay_text(serve: Serve, number: str) ->
     assert model.reply(CALL, ignore).content[0]["input"] == said
 
 
-def test_a_character_whose_halves_come_apart_is_whole_again(serve: Serve) -> None:
+def test_a_split_surrogate_pair_is_joined_again(serve: Serve) -> None:
     model, _ = serve(in_turn(streams(delta("It is good \ud83d"), delta("\ude00 indeed"))))
     assert model.reply(CALL, ignore).content == (
         {"type": "text", "text": "It is good \U0001f600 indeed"},
@@ -124,7 +124,7 @@ def test_half_a_character_in_an_error_can_be_stored(serve: Serve) -> None:
     ],
     ids=["no text", "no place", "no arguments", "no reason", "no model"],
 )
-def test_what_is_no_text_where_one_belongs_is_unreachable(
+def test_a_non_text_block_in_place_of_text_is_a_server_error(
     serve: Serve, garbage: tuple[dict[str, Any], ...]
 ) -> None:
     assert isinstance(error_of(serve, streams(*garbage)), ModelUnreachable)
@@ -133,7 +133,7 @@ def test_what_is_no_text_where_one_belongs_is_unreachable(
 @pytest.mark.parametrize(
     "usage", [7, ["x"], {"server_tool_use": 7}, {"server_tool_use": {"web_search_requests": "2"}}]
 )
-def test_a_usage_that_is_none_counts_as_none(serve: Serve, usage: object) -> None:
+def test_a_missing_usage_counts_as_zero(serve: Serve, usage: object) -> None:
     start = {"type": "message_start", "message": {"usage": usage}}
     model, _ = serve(in_turn(streams(start, delta("x"))))
     assert model.reply(CALL, ignore).usage.cost_microusd == 0
@@ -147,22 +147,20 @@ def test_a_usage_that_is_none_counts_as_none(serve: Serve, usage: object) -> Non
 
 
 @pytest.mark.parametrize("number", ["NaN", "1e400"])
-def test_a_block_that_comes_whole_with_what_is_no_json_is_unreachable(
-    serve: Serve, number: str
-) -> None:
+def test_a_block_with_invalid_json_is_a_server_error(serve: Serve, number: str) -> None:
     block = f'{{"type": "tool_use", "id": "t", "name": "look", "input": {{"a": {number}}}}}'
     event = f'event: content_block_start\ndata: {{"type": "content_block_start", "index": 0, "content_block": {block}}}\n\n'
     assert isinstance(error_of(serve, says("x", raw_events=(event,))), ModelUnreachable)
 
 
 @pytest.mark.parametrize("count", [True, -1, "7", 10**30, 1.5])
-def test_what_is_no_count_of_tokens_counts_as_none(serve: Serve, count: object) -> None:
+def test_an_invalid_token_count_counts_as_zero(serve: Serve, count: object) -> None:
     model, _ = serve(in_turn(says("x", usage={"input_tokens": 3, "output_tokens": count})))
     used = model.reply(CALL, ignore).usage
     assert (used.input_tokens, used.output_tokens) == (3, 0)
 
 
-def test_an_error_that_comes_as_a_reply_is_told_by_its_type(serve: Serve) -> None:
+def test_an_error_in_a_reply_is_reported_by_its_type(serve: Serve) -> None:
     body = json.dumps({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
     assert isinstance(error_of(serve, Reply(body=body)), ModelBusy)
 

@@ -100,7 +100,7 @@ def test_the_model_reads_the_name_above_the_result() -> None:
     ]
 
 
-def test_a_handoff_that_goes_on_elsewhere_cites_the_results_of_before() -> None:
+def test_a_resumed_handoff_cites_its_earlier_results() -> None:
     turns = MemoryCheckpoints()
 
     class Died(BaseException):

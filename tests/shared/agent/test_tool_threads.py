@@ -75,7 +75,7 @@ def results(tool: Tool, count: int = 1) -> list[ToolObserved]:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_whatever_a_tool_raises_is_a_failed_call_of_one_line(error: BaseException) -> None:
+def test_every_error_of_a_tool_is_a_failed_call_of_one_line(error: BaseException) -> None:
     def breaks(_arguments: dict[str, Any]) -> str:
         raise error
 

@@ -59,7 +59,7 @@ def test_nothing_is_put_behind_a_paused_turn() -> None:
     assert last["content"][-1]["type"] == "server_tool_use"
 
 
-def test_only_results_are_put_behind_a_call_beside_an_unfinished_search() -> None:
+def test_only_results_follow_a_call_next_to_an_unfinished_search() -> None:
     first = Reply(blocks=(SEARCH, call("a")), stop_reason="tool_use")
     found = Reply(blocks=(HITS, *answers().blocks))
     result, requests = run(first, found, max_turns=2)
@@ -86,7 +86,7 @@ def test_a_call_of_any_name_is_answered(name: object) -> None:
 
 
 @pytest.mark.parametrize("id_", ["a|b", "", None, 7, "i" * 500, "\ud83d", "call:1"])
-def test_calls_with_any_id_in_every_turn_get_ids_of_their_own(id_: object) -> None:
+def test_calls_with_repeated_ids_get_unique_ids(id_: object) -> None:
     reply = Reply(blocks=(call(id_), call(id_)), stop_reason="tool_use")
     result, requests = run(reply, reply, answers())
 

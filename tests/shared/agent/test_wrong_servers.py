@@ -17,13 +17,13 @@ ELSEWHERE = "http://127.0.0.1:1/v1/messages"
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("location", [ELSEWHERE, "/v1/messages"])
-def test_a_redirect_is_told_and_not_followed(serve: Serve, status: int, location: str) -> None:
+def test_a_redirect_is_reported_and_not_followed(serve: Serve, status: int, location: str) -> None:
     error = error_of(serve, Reply(status=status, body="", headers={"location": location}))
     assert isinstance(error, ModelRejected)
     assert f"redirects to another address ({status}): set ANTHROPIC_BASE_URL" in str(error)
 
 
-def test_a_web_page_is_told_as_trouble_that_may_pass(serve: Serve) -> None:
+def test_a_web_page_is_reported_as_temporary_trouble(serve: Serve) -> None:
     page = Reply(body="<html>Sign in</html>", headers={"content-type": "text/html; charset=utf-8"})
     error = error_of(serve, page)
     assert isinstance(error, ModelUnreachable)
@@ -61,6 +61,6 @@ def test_a_wait_that_is_given_as_a_date_is_kept(
     assert least_s <= error.retry_after_s <= most_s
 
 
-def test_a_wait_that_is_neither_number_nor_date_is_not_said(serve: Serve) -> None:
+def test_an_invalid_retry_after_is_not_reported(serve: Serve) -> None:
     error = error_of(serve, Reply(status=529, body="{}", headers={"retry-after": "soon"}))
     assert error.retry_after_s is None

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 WORKER_APP = "tests.shared.celery_app_in_a_worker"
 
 
-def test_a_queue_that_nobody_declared_is_an_error_where_it_is_published(redis_url: str) -> None:
+def test_publishing_to_an_undeclared_queue_is_an_error(redis_url: str) -> None:
     app = make_app("test", redis_url, Settings(), ["known"])
 
     with pytest.raises(QueueNotFound):
@@ -87,7 +87,7 @@ def test_certificates_are_checked_for_messages_and_results_unless_the_url_says_n
     assert issubclass(app.backend.connparams["connection_class"], redis.SSLConnection)
 
 
-def test_each_of_several_sentinels_is_told_who_asks_and_which_primary_is_meant() -> None:
+def test_each_of_several_sentinels_gets_the_credentials_and_the_primarys_name() -> None:
     """Celery goes from one URL to the next, and takes nothing along."""
     app = make_app(
         "t", "sentinel://me:p%40ss@a:1/3?master_name=main;sentinel://[::1]", Settings(), []
@@ -98,7 +98,7 @@ def test_each_of_several_sentinels_is_told_who_asks_and_which_primary_is_meant()
     assert app.conf.result_backend_transport_options["master_name"] == "main"
 
 
-def test_what_a_process_tells_of_its_connection_holds_no_password() -> None:
+def test_a_processs_description_of_its_connection_holds_no_password() -> None:
     app = make_app(
         "t", "sentinel://:canary-1@a:1/0?sentinel_password=canary-2;sentinel://b", Settings(), []
     )
@@ -166,7 +166,7 @@ def test_a_process_that_cannot_begin_its_work_ends(
 
 
 @pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0"])
-def test_a_channel_whose_connection_is_closed_fails_as_a_connection_does(url: str) -> None:
+def test_a_channel_with_a_closed_connection_fails_like_a_connection(url: str) -> None:
     """An error that Celery connects again after. Without a connection there is nothing that it
     could be sent to.
     """

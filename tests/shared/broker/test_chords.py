@@ -69,7 +69,7 @@ def test_behind_a_part_that_is_not_the_last_it_does_not(
     assert queued(store) == []
 
 
-def test_nor_behind_one_of_which_the_store_has_said_nothing(app: Celery, store: Store) -> None:
+def test_no_body_is_sent_for_a_task_that_the_store_does_not_know(app: Celery, store: Store) -> None:
     part_returns(app, Task())
 
     assert queued(store) == []
@@ -83,7 +83,7 @@ def test_a_part_leaves_nothing_else_in_redis(app: Celery, store: Store) -> None:
     assert store.connection.redis.keys("celery*") == []
 
 
-def test_a_body_that_is_none_ends_no_task(app: Celery, store: Store) -> None:
+def test_an_invalid_body_ends_no_task(app: Celery, store: Store) -> None:
     task = Task(chord={"task": 7, "options": 3})
     tell_parts_left(task, 0)
     part_returns(app, task)
@@ -94,7 +94,7 @@ def test_a_body_that_is_none_ends_no_task(app: Celery, store: Store) -> None:
 @pytest.mark.parametrize(
     "url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0?master_name=main"]
 )
-def test_whatever_the_address_the_store_counts(url: str) -> None:
+def test_the_store_counts_at_every_address(url: str) -> None:
     app = make_app("test", url, Settings(), [SUPERVISOR_QUEUE])
 
     assert isinstance(app.backend, StoreBackend)

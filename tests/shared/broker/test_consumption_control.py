@@ -51,7 +51,7 @@ def test_with_all_its_queues_it_waits_as_long_as_any_celery_worker(consumer: Any
     assert waits_s(consumer) == USUAL_S
 
 
-def test_without_one_of_them_it_asks_again_soon(consumer: Any) -> None:
+def test_a_consumer_with_a_skipped_queue_polls_again_soon(consumer: Any) -> None:
     taking(consumer, lambda queue: queue != "two")
 
     assert waits_s(consumer) == LOOK_AGAIN_S

@@ -32,7 +32,7 @@ JSON = some.recursive(
 )
 
 
-def test_what_celery_publishes_is_a_message_and_stays_as_it_is(
+def test_a_message_that_celery_publishes_is_valid_and_unchanged(
     store: Store, redis_url: str
 ) -> None:
     app = make_app("test", redis_url, Settings(), ["known"])
@@ -49,7 +49,7 @@ def test_what_celery_publishes_is_a_message_and_stays_as_it_is(
 
 
 @given(frame=some.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_of_any_bytes_kombu_makes_a_message_that_says_what_they_were(frame: bytes) -> None:
+def test_kombu_makes_a_message_with_the_original_bytes_from_any_bytes(frame: bytes) -> None:
     around = json.loads(json.dumps(deliverable(frame, "writer")))
     channel = Connection("memory://").channel()
     message = channel.Message(around, channel=channel)
@@ -83,7 +83,7 @@ def a_frame(**properties: Any) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("is_escaped", [True, False])
-def test_what_could_not_be_said_to_redis_again_is_no_message(
+def test_bytes_that_redis_cannot_repeat_are_no_message(
     value: dict[str, Any], is_escaped: bool
 ) -> None:
     frame = json.dumps(value, ensure_ascii=is_escaped).encode("utf-8", "surrogatepass")
@@ -92,7 +92,7 @@ def test_what_could_not_be_said_to_redis_again_is_no_message(
     assert "unreadable" in deliverable(frame, "writer")["headers"]
 
 
-def test_a_message_in_another_encoding_than_utf_8_is_none() -> None:
+def test_a_message_that_is_not_utf_8_is_invalid() -> None:
     assert "unreadable" in deliverable(json.dumps(a_frame()).encode("utf-16"), "writer")["headers"]
 
 

@@ -63,7 +63,7 @@ def sent_by_celery(app: Celery, message: TaskMessage) -> None:
 
 @pytest.mark.parametrize("is_within_a_task", [True, False])
 @pytest.mark.parametrize("is_part", [True, False])
-def test_a_message_is_the_one_that_celery_would_send(
+def test_a_message_equals_celerys_own_message(
     app: Celery, queues: Any, is_part: bool, is_within_a_task: bool
 ) -> None:
     body = signature_of(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
@@ -131,7 +131,7 @@ def test_tracing_hears_of_each_message_before_and_after_and_of_the_next_one_then
     ]
 
 
-def test_what_tracing_writes_into_a_message_goes_along(app: Celery, queues: Any) -> None:
+def test_the_headers_of_tracing_are_sent_with_the_message(app: Celery, queues: Any) -> None:
     def before(headers: dict[str, Any], **_: Any) -> None:
         headers["traceparent"] = "00-1-2-01"
 
@@ -145,14 +145,12 @@ def test_what_tracing_writes_into_a_message_goes_along(app: Celery, queues: Any)
     ] == ["00-1-2-01"]
 
 
-def test_a_queue_that_nobody_declared_is_refused(app: Celery) -> None:
+def test_an_undeclared_queue_is_refused(app: Celery) -> None:
     with pytest.raises(KeyError):
         publish(app, wake_up(JobId(JOB), queue="nobodys"))
 
 
-def test_what_redis_does_not_say_in_time_to_have_is_not_sent_again(
-    redis_url: str, queues: Any
-) -> None:
+def test_a_send_without_a_reply_in_time_is_not_repeated(redis_url: str, queues: Any) -> None:
     app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
     app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 0.2}
     publish(app, a_wake_up())
@@ -166,7 +164,7 @@ def test_what_redis_does_not_say_in_time_to_have_is_not_sent_again(
     app.close()
 
 
-def test_what_is_sent_again_has_a_delivery_tag_of_its_own(
+def test_a_repeated_send_has_a_new_delivery_tag(
     redis_url: str, queues: Any, armed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kombu.transport, "_transport_cache", {})

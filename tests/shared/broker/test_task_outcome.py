@@ -30,7 +30,7 @@ def app() -> Celery:
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), OfTheirOwn()],
     ids=lambda error: type(error).__name__,
 )
-def test_whatever_ends_a_task_celery_hears_of_its_end(app: Celery, error: BaseException) -> None:
+def test_celery_is_notified_of_every_end_of_a_task(app: Celery, error: BaseException) -> None:
     def body(_task: object, _text: object) -> str:
         raise error
 
@@ -52,7 +52,7 @@ def test_an_error_of_a_task_is_celerys(app: Celery) -> None:
     assert trace("t1", ("a message",), {}, {"id": "t1"}).info.state == "FAILURE"
 
 
-def test_celery_checks_the_arguments_of_a_message_by_those_of_the_body(app: Celery) -> None:
+def test_celery_checks_a_messages_arguments_against_the_bodys_signature(app: Celery) -> None:
     def body(_task: object, _text: object) -> str:
         return ""
 

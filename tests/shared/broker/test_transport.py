@@ -107,7 +107,7 @@ def test_after_a_batch_of_events_the_next_one_waits_for_its_own() -> None:
     assert EVENTS_EVERY_S <= 1
 
 
-def test_of_many_events_none_waits_for_the_time_of_the_first(redis_url: str, server: Any) -> None:
+def test_no_event_waits_for_the_timer_of_the_first(redis_url: str, server: Any) -> None:
     app = make_app("test", redis_url, Settings(), ["known"])
     with (
         app.connection_for_write() as connection,
@@ -143,7 +143,7 @@ def test_events_that_wait_for_company_are_not_lost_with_their_connection(
     assert server.info("commandstats")["cmdstat_publish"]["calls"] == 1
 
 
-def test_a_worker_whose_broker_is_away_tries_again_soon(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_retries_an_absent_broker_soon(caplog: pytest.LogCaptureFixture) -> None:
     consumer = consumer_with(CountingDispatcher(), Hub())
     consumer.app.conf.broker_connection_max_retries = 2
 
@@ -197,22 +197,20 @@ def waiting(server: Any) -> list[str]:
     ]
 
 
-def test_redis_does_not_hear_of_what_was_taken_nor_of_what_is_done(
-    channel: Any, server: Any
-) -> None:
+def test_redis_gets_no_command_for_taken_or_finished_messages(channel: Any, server: Any) -> None:
     channel.basic_ack(channel.taken[0].delivery_tag)
 
     assert not server.exists(channel.unacked_key, channel.unacked_index_key)
     assert waiting(server) == ["third"]
 
 
-def test_what_is_requeued_goes_behind_what_waits(channel: Any, server: Any) -> None:
+def test_a_requeued_message_goes_behind_waiting_messages(channel: Any, server: Any) -> None:
     channel.basic_reject(channel.taken[0].delivery_tag, requeue=True)
 
     assert waiting(server) == ["third", "first"]
 
 
-def test_what_is_not_done_with_at_the_end_of_a_channel_is_put_back_in_front(
+def test_an_unfinished_message_returns_to_the_front_when_its_channel_closes(
     channel: Any, server: Any
 ) -> None:
     channel.basic_ack(channel.taken[0].delivery_tag)
@@ -221,7 +219,7 @@ def test_what_is_not_done_with_at_the_end_of_a_channel_is_put_back_in_front(
     assert waiting(server) == ["second", "third"]
 
 
-def test_who_is_done_after_the_end_of_the_channel_puts_nothing_back_again(
+def test_an_acknowledgement_after_the_channels_end_restores_nothing(
     channel: Any, server: Any
 ) -> None:
     channel.close()

@@ -19,7 +19,7 @@ def test_html_loses_its_markup_in_the_charset_that_it_declares() -> None:
     assert extract(page, "text/html") == "Привет всем"
 
 
-def test_a_pdf_is_known_by_its_first_bytes_whatever_it_is_called() -> None:
+def test_a_pdf_is_recognized_by_its_first_bytes_under_any_name() -> None:
     assert extract(pdf_saying("in disguise"), "text/plain") == "in disguise"
 
 

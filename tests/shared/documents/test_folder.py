@@ -48,7 +48,7 @@ def test_every_kind_of_document_is_read_in_order_of_path(tmp_path: Path) -> None
     ]
 
 
-def test_a_digest_is_that_of_the_extracted_text_and_the_length_counts_its_characters(
+def test_a_digest_covers_the_extracted_text_and_the_length_counts_characters(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "a.txt").write_bytes("\ufeffGrüße\r\n".encode())
@@ -112,7 +112,7 @@ def test_a_folder_of_nothing_but_empty_files_is_refused(tmp_path: Path) -> None:
     assert "a.md is empty" in complaint_about(tmp_path)
 
 
-def test_binary_junk_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_binary_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("text")
     (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + BINARY)
 
@@ -122,7 +122,7 @@ def test_binary_junk_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert "--strict-docs" in text
 
 
-def test_an_office_file_is_told_what_to_become(tmp_path: Path) -> None:
+def test_an_office_file_gets_a_conversion_hint(tmp_path: Path) -> None:
     (tmp_path / "report.docx").write_bytes(b"PK\x03\x04" + BINARY)
 
     assert "save it as PDF, Markdown or plain text" in complaint_about(tmp_path)
@@ -145,7 +145,7 @@ def test_a_broken_pdf_is_named(tmp_path: Path) -> None:
     assert "x.pdf is a broken PDF" in complaint_about(tmp_path)
 
 
-def test_a_locked_pdf_and_a_scanned_one_are_told_apart(tmp_path: Path) -> None:
+def test_a_locked_pdf_and_a_scanned_pdf_have_different_errors(tmp_path: Path) -> None:
     write_locked_pdf(tmp_path / "locked.pdf")
     write_scanned_pdf(tmp_path / "scan.pdf")
 

@@ -36,7 +36,7 @@ def test_scripts_styles_and_navigation_are_not_text() -> None:
     assert html_text(markup) == "Text"
 
 
-def test_the_title_heads_a_page_that_has_no_heading_of_its_own() -> None:
+def test_the_title_heads_a_page_without_a_heading() -> None:
     assert html_text("<title>T</title><p>x</p>") == "# T\n\nx"
     assert html_text("<title>T</title><h1>H</h1>") == "# H"
 

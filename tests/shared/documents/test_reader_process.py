@@ -35,7 +35,7 @@ def test_outcomes_come_in_order_good_and_bad(tmp_path: Path) -> None:
     assert outcomes[2] == "third"
 
 
-def test_one_that_takes_too_long_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
+def test_a_slow_file_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
 
     slow = tmp_path / "slow.pdf"
     slow.write_bytes(_with_very_long_page())

@@ -147,9 +147,7 @@ def test_it_has_its_own_arguments_environment_folder_and_streams(
     assert told["said"] == "come in"
 
 
-def test_it_looks_for_no_module_in_its_folder_where_python_is_told_so(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_forked_python_obeys_the_safe_path_option(start: Start, tmp_path: Path) -> None:
     assert start("", options=("-P",)).wait(20) == 1
     assert "No module named" in (tmp_path / "err").read_text()
 
@@ -177,7 +175,9 @@ def test_it_can_be_stopped_and_killed_as_any_process(start: Start) -> None:
     assert is_gone(pid)
 
 
-def test_nothing_outlives_the_nursery_and_what_it_owed_is_known_to_be_lost(tmp_path: Path) -> None:
+def test_no_child_outlives_the_fork_server_and_its_pending_children_are_known_as_lost(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
     with ForkServer([], HERE) as nursery, (tmp_path / "out").open("wb") as out:
         process = nursery.fork(command, HERE, out.fileno())
@@ -187,7 +187,7 @@ def test_nothing_outlives_the_nursery_and_what_it_owed_is_known_to_be_lost(tmp_p
     wait_until(lambda: is_gone(pid), what="the end of the child")
 
 
-def test_a_child_that_nobody_holds_any_more_is_killed(nursery: ForkServer, tmp_path: Path) -> None:
+def test_an_orphaned_child_is_killed(nursery: ForkServer, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
     with (tmp_path / "out").open("wb") as out:
         process = nursery.fork(command, HERE, out.fileno())
@@ -198,7 +198,7 @@ def test_a_child_that_nobody_holds_any_more_is_killed(nursery: ForkServer, tmp_p
     wait_until(lambda: is_gone(pid), what="the end of the child")
 
 
-def test_one_that_is_called_off_before_it_begins_never_does(tmp_path: Path) -> None:
+def test_a_child_that_is_cancelled_before_its_begin_never_begins(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text("import pathlib, time\npathlib.Path('begun').touch()")
     with (
         ForkServer(["handoff_queue.supervisor.assembly"], HERE) as nursery,
@@ -229,18 +229,18 @@ def test_one_that_is_called_off_before_it_begins_never_does(tmp_path: Path) -> N
         ([sys.executable, "-m", "celery"], {"OTEL_SDK_DISABLED": "true"}),
     ],
 )
-def test_what_a_fork_cannot_be_is_not_forked(
+def test_an_unforkable_command_is_not_forked(
     nursery: ForkServer, command: list[str], more: dict[str, str]
 ) -> None:
     assert not nursery.can_fork(command, {**HERE, **more})
 
 
-def test_what_is_no_module_is_refused(nursery: ForkServer) -> None:
+def test_an_unknown_module_is_refused(nursery: ForkServer) -> None:
     with pytest.raises(ValueError, match="not `python -m MODULE`"):
         nursery.fork(["redis-server"], {}, 1)
 
 
-def test_processes_fork_what_they_can_and_start_it_again(
+def test_processes_fork_where_possible_and_restart_the_fork_server(
     tmp_path: Path, nursery: ForkServer
 ) -> None:
     (tmp_path / "told.py").write_text(WAITS)

@@ -173,7 +173,7 @@ def test_a_child_that_is_never_ready_is_an_error_in_time(processes: Processes) -
         processes.wait_until_ready(timeout_s=0.1)
 
 
-def test_stopping_kills_what_does_not_listen_and_ends_the_store_last(tmp_path: Path) -> None:
+def test_stopping_kills_unresponsive_processes_and_ends_the_store_last(tmp_path: Path) -> None:
     order = tmp_path / "order"
     tells = (
         "import os, pathlib, signal, sys\n"

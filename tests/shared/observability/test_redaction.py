@@ -17,7 +17,7 @@ def test_a_secret_inside_a_text_is_hidden_and_the_rest_stays() -> None:
     )
 
 
-def test_a_short_secret_is_hidden_only_where_it_is_the_whole_value() -> None:
+def test_a_short_secret_is_hidden_only_if_it_is_the_whole_value() -> None:
     redactor = Redactor(["abc"])
 
     assert redactor.text("abc") == HIDDEN
@@ -32,7 +32,7 @@ def test_a_secret_that_contains_another_leaves_no_tail() -> None:
     "name",
     ["api_key", "x-api-key", "ANTHROPIC_AUTH_TOKEN", "password", "webhook_secret", "Authorization"],
 )
-def test_what_a_name_calls_secret_is_hidden_whatever_it_is(name: str) -> None:
+def test_a_value_under_a_secret_name_is_always_hidden(name: str) -> None:
     assert Redactor([]).value({name: "anything"}) == {name: HIDDEN}
 
 
@@ -103,7 +103,7 @@ def test_a_password_is_hidden_also_where_it_is_percent_encoded() -> None:
         "x-api-key hny-4711",
     ],
 )
-def test_a_collectors_key_is_a_secret_however_its_headers_are_written(headers: str) -> None:
+def test_a_collectors_key_is_hidden_in_every_form_of_its_headers(headers: str) -> None:
     found = secrets_of(Settings(), {"OTEL_EXPORTER_OTLP_HEADERS": headers})
 
     assert "4711" not in Redactor(found).text(f"sent with hny-4711, out of {headers}")

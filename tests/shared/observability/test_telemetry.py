@@ -48,7 +48,7 @@ def started(first: str = "", **environment: str) -> tuple[str, list[str]]:
 
 
 @pytest.mark.slow
-def test_without_the_variable_nothing_of_it_is_loaded() -> None:
+def test_without_the_variable_telemetry_is_not_loaded() -> None:
     assert started() == ("False []", [])
 
 
@@ -79,7 +79,7 @@ def test_with_both_it_is_on() -> None:
     ],
     ids=lambda refused: next(iter(refused)),
 )
-def test_what_the_sdk_refuses_is_one_line_and_all_goes_on(refused: dict[str, str]) -> None:
+def test_an_error_of_the_sdk_is_one_line_and_the_process_continues(refused: dict[str, str]) -> None:
     out, lines = started(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", **refused)
 
     assert out.startswith("False")
@@ -155,7 +155,7 @@ def test_the_standards_own_switches_turn_it_off(
     assert not is_wanted()
 
 
-def test_the_form_that_tells_nothing_keeps_nothing_and_marks_no_line() -> None:
+def test_disabled_telemetry_keeps_nothing_and_marks_no_line() -> None:
     assert type(telemetry()) is Telemetry
     with telemetry().submitting(JobId("j-000000000001")) as traceparent:
         assert traceparent is None

@@ -27,7 +27,7 @@ def test_a_job_that_was_submitted_within_a_span_is_below_that() -> None:
     assert place.span_id == job_span(JOB)
 
 
-def test_who_submits_decides_whether_it_is_told() -> None:
+def test_the_submitter_decides_whether_a_job_is_traced() -> None:
     assert place_of(JOB, lambda _: StoredTrace(SUBMIT[:-2] + "00")).is_sampled is False
 
 
@@ -55,7 +55,7 @@ def test_a_child_of_a_child_is_in_the_trace_of_the_first() -> None:
         SUBMIT[:36] + "0" * 16 + "-01",
     ],
 )
-def test_without_a_usable_word_of_its_trace_the_job_is_the_root_of_one_that_follows_from_its_id(
+def test_without_a_usable_trace_header_the_job_is_the_root_of_a_trace_from_its_id(
     kept: str | None,
 ) -> None:
     place = place_of(JOB, lambda _: StoredTrace(kept))

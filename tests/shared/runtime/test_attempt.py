@@ -158,7 +158,9 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     assert store.payloads.documents([document.digest]) == {document.digest: text}
 
 
-def test_nothing_of_it_is_left_to_the_garbage_collector(store: Store, attempts: Attempts) -> None:
+def test_an_attempt_leaves_no_work_to_the_garbage_collector(
+    store: Store, attempts: Attempts
+) -> None:
     """A collection stops all threads, and until then the texts of the model's calls would stay in
     memory.
     """
@@ -184,7 +186,7 @@ def test_nothing_of_it_is_left_to_the_garbage_collector(store: Store, attempts: 
     assert left == set()
 
 
-def test_one_line_says_what_came_of_it_and_what_it_took(
+def test_one_log_line_gives_the_outcome_and_the_cost(
     store: Store, attempts: Attempts, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -209,7 +211,7 @@ def test_one_line_says_what_came_of_it_and_what_it_took(
 
 
 @pytest.mark.parametrize(("claims", "why"), [(0, "failed"), (MAX_CLAIMS, "too_many_claims")])
-def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
+def test_the_log_line_of_a_failure_gives_its_kind_without_the_models_text(
     store: Store, redis_url: str, caplog: pytest.LogCaptureFixture, claims: int, why: str
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -231,7 +233,7 @@ def test_of_a_failure_the_line_says_the_kind_and_none_of_the_models_words(
     assert "vault" not in str(lines)
 
 
-def test_who_waits_for_budget_at_the_deadline_ends_with_it(
+def test_a_handoff_that_waits_for_budget_ends_at_the_deadline(
     store: Store, attempts: Attempts
 ) -> None:
     late = store.connection.now() + 0.3
@@ -279,7 +281,7 @@ def test_checkpoints_that_cannot_be_read_end_it_with_the_reason(
 
 
 @pytest.mark.parametrize("stored", UNREADABLE)
-def test_a_handoff_that_was_claimed_too_often_ends_whatever_its_checkpoints_are(
+def test_a_handoff_with_too_many_claims_ends_regardless_of_its_checkpoints(
     store: Store, attempts: Attempts, stored: bytes
 ) -> None:
     handoff = handed_out(store)
@@ -315,7 +317,7 @@ def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_cl
     ],
     ids=["a tool", "no key", "a defect"],
 )
-def test_what_goes_wrong_before_the_claim_ends_it_with_the_reason_and_no_secret(
+def test_an_error_before_the_claim_ends_the_handoff_with_its_reason_and_no_secret(
     store: Store, attempts: Attempts, error: Exception, said: str
 ) -> None:
     handoff = handed_out(store)
@@ -343,7 +345,7 @@ def test_without_a_store_nothing_is_begun_and_the_message_goes_back(
 
 
 @pytest.mark.parametrize("defects", [1, 2], ids=["of this answer", "of any answer"])
-def test_a_defect_in_what_follows_from_an_answer_ends_it_as_failed(
+def test_a_defect_after_an_answer_ends_the_handoff_as_failed(
     store: Store, attempts: Attempts, defects: int
 ) -> None:
     handoff = handed_out(store)
@@ -386,7 +388,7 @@ def test_threads_that_ask_at_once_share_one_model(attempts: Attempts) -> None:
     assert len(set(map(id, models))) == 1
 
 
-def test_what_was_paid_is_stored_where_the_store_fails_before_the_result_is_told(
+def test_a_paid_reply_is_stored_if_the_store_fails_before_the_result(
     store: Store, attempts: Attempts
 ) -> None:
     handoff = handed_out(store)
@@ -400,7 +402,7 @@ def test_what_was_paid_is_stored_where_the_store_fails_before_the_result_is_told
     assert store.connection.redis.llen(keys.turns(handoff.job_id, handoff.handoff_id)) == 1
 
 
-def test_what_goes_wrong_before_it_is_run_is_logged_as_its_own(
+def test_an_error_before_the_run_is_logged_for_its_handoff(
     store: Store, attempts: Attempts
 ) -> None:
     """Also where another handoff is just ended, and this one is made ready to go on with its job."""

@@ -24,7 +24,7 @@ def specialist(model: str | None) -> SpecialistSpec:
     ("of_handoff", "of_spec"),
     [(OFFLINE_MODEL, None), (None, OFFLINE_MODEL), (OFFLINE_MODEL, "some-model")],
 )
-def test_who_names_the_offline_model_asks_no_provider(
+def test_a_user_of_the_offline_model_calls_no_provider(
     of_handoff: str | None, of_spec: str | None
 ) -> None:
     made: list[bool] = []
@@ -55,7 +55,7 @@ def test_without_a_key_a_model_that_was_asked_for_is_refused_and_a_specialists_o
 
 
 @pytest.mark.parametrize("role", ["assessor", "judge"])
-def test_who_judges_the_work_of_others_has_a_model_of_his_own_if_the_settings_name_one(
+def test_the_judge_has_a_separate_model_if_the_settings_name_one(
     role: str,
 ) -> None:
     judging = specialist(None).model_copy(update={"name": role})
@@ -67,6 +67,6 @@ def test_who_judges_the_work_of_others_has_a_model_of_his_own_if_the_settings_na
     assert Models(WITH_KEY).name_of("asked-for", judging) == "asked-for"
 
 
-def test_a_process_whose_provider_lacks_settings_is_told_at_its_start() -> None:
+def test_a_process_with_missing_provider_settings_fails_at_its_start() -> None:
     with pytest.raises(UserError, match="HANDOFF_MODEL_PROVIDER=foundry"):
         provider_models(Settings.model_validate({"model_provider": "foundry"}))

@@ -117,7 +117,7 @@ def test_a_proxy_that_can_be_used_or_is_not_used_is_no_problem(environment: dict
     assert not list(proxy_problems(SERVER, environment))
 
 
-def test_the_proxy_of_the_scheme_goes_before_that_of_all() -> None:
+def test_the_proxy_of_the_scheme_overrides_the_general_proxy() -> None:
     environment = {"ALL_PROXY": "http://a:1", "HTTPS_PROXY": "http://b:1"}
 
     assert proxy_of("https", environment) == ("HTTPS_PROXY", "http://b:1")

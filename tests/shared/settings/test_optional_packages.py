@@ -40,7 +40,7 @@ def declared_in(extra: str) -> set[str]:
 
 
 @pytest.mark.parametrize("extra", PACKAGES)
-def test_the_packages_of_an_extra_are_those_that_pyproject_declares(extra: str) -> None:
+def test_an_extras_packages_match_pyproject(extra: str) -> None:
     distributions = packages_distributions()
 
     assert {distributions[name][0] for name in PACKAGES[extra]} == declared_in(extra)

@@ -86,7 +86,7 @@ def test_a_process_takes_a_real_password_and_a_redis_without_one(
 @pytest.mark.parametrize(
     "log_in", ["admin:change-me-flower", "admin:admin", "mary:mary", "admin:", ":", "admin", ":x7f"]
 )
-def test_flower_needs_a_user_and_a_password_of_ones_own(log_in: str) -> None:
+def test_flower_needs_an_individual_user_and_password(log_in: str) -> None:
     with pytest.raises(UserError, match="FLOWER_BASIC_AUTH") as refused:
         check_log_ins(["ops:9f86d081884c", log_in])
 

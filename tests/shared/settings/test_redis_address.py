@@ -17,7 +17,7 @@ from handoff_queue.shared.settings.redis_address import (
 )
 
 
-def test_what_is_not_said_is_as_with_redis_own_tools() -> None:
+def test_missing_parts_of_a_url_have_the_defaults_of_redis_tools() -> None:
     assert read_address("redis://") == RedisAddress("redis", (("localhost", 6379),))
     assert read_address("sentinel://a;sentinel://b:1") == RedisAddress(
         "sentinel", (("a", 26379), ("b", 1)), master_name="mymaster"
@@ -91,7 +91,7 @@ def test_passwords_are_in_no_repr() -> None:
         ("rediss://h?ssl_ca_certs=canary&ssl_keyfile=canary", "ssl_keyfile needs ssl_certfile"),
     ],
 )
-def test_what_is_wrong_with_a_url_is_said_without_any_part_of_it(url: str, problem: str) -> None:
+def test_an_invalid_url_is_explained_without_any_part_of_the_url(url: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as raised:
         read_address(url)
 

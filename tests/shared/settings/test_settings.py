@@ -76,7 +76,7 @@ def test_a_days_cap_is_an_amount_that_the_books_can_count(
         "redis://[::1",
     ],
 )
-def test_a_url_of_no_redis_is_refused_without_any_part_of_it(
+def test_an_invalid_redis_url_is_refused_without_any_part_of_the_url(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("HANDOFF_REDIS_URL", url)
@@ -108,7 +108,7 @@ def test_a_list_that_is_no_json_is_one_line_too(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "url", ["canary", "http://canary@h/0", "redis://:canary@h:99999/0", "redis://:can ary@h/0"]
 )
-def test_a_url_of_no_broker_is_refused_without_any_part_of_it(
+def test_an_invalid_broker_url_is_refused_without_any_part_of_the_url(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("HANDOFF_ON_END_BROKER_URL", url)

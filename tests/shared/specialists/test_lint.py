@@ -50,14 +50,14 @@ def test_two_that_do_the_same_in_other_words_overlap_once() -> None:
     assert "overlaps with tally's" in str(remarks[0])
 
 
-def test_what_a_specialist_is_not_for_does_not_count_as_overlap() -> None:
+def test_exclusions_in_a_description_do_not_count_as_overlap() -> None:
     other = spec(
         "poet", "Composes verse in any metre. Not for counting the words of a text (counter)."
     )
     assert rules(spec(), other) == []
 
 
-def test_a_description_must_say_what_it_is_not_for() -> None:
+def test_a_description_must_name_its_exclusions() -> None:
     assert rules(spec(description="Counts the words of a text.")) == [Rule.NO_BOUNDARY]
 
 
@@ -76,21 +76,21 @@ def test_too_long_texts_are_remarked_on() -> None:
     assert rules(long) == [Rule.LONG_DESCRIPTION, Rule.LONG_INSTRUCTIONS]
 
 
-def test_a_tool_that_it_is_told_to_use_must_be_granted() -> None:
+def test_a_tool_named_in_the_instructions_must_be_granted() -> None:
     assert rules(spec(instructions=SECTIONS + "Begin with `web_search`.", tools=("now",))) == [
         Rule.TOOL_NOT_GRANTED,
         Rule.TOOL_NOT_USED,
     ]
 
 
-def test_without_tools_it_cannot_be_told_to_search() -> None:
+def test_instructions_without_tools_cannot_ask_for_a_search() -> None:
     assert rules(spec(instructions=SECTIONS + "Search for the newest version.")) == [
         Rule.TOOL_NOT_GRANTED
     ]
     assert rules(spec(instructions=SECTIONS + "Do not search for anything.")) == []
 
 
-def test_a_tool_whose_use_is_never_spoken_of_is_too_much() -> None:
+def test_a_granted_tool_that_the_instructions_never_mention_is_superfluous() -> None:
     assert rules(spec(tools=("fetch_url",))) == [Rule.TOOL_NOT_USED]
 
 

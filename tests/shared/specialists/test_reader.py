@@ -59,7 +59,7 @@ def test_the_longest_time_of_a_handoff_may_have_units(tmp_path: Path, time: str)
     assert read_specialist(written(tmp_path, front(f"max_seconds: {time}\n"))).max_seconds == 90
 
 
-def test_what_is_left_out_has_the_default_and_no_tools(tmp_path: Path) -> None:
+def test_missing_fields_have_defaults_and_no_tools(tmp_path: Path) -> None:
     spec = read_specialist(written(tmp_path, front()))
     assert (spec.model, spec.tier, spec.tools, spec.output_schema) == (
         None,
@@ -184,7 +184,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         ),
     ],
 )
-def test_what_is_wrong_is_one_line_with_file_line_and_remedy(
+def test_an_error_is_one_line_with_file_line_and_remedy(
     tmp_path: Path, text: str, expected: str
 ) -> None:
     assert refusal(written(tmp_path, text)).startswith(expected)
@@ -266,7 +266,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load_specialists(tmp_path / "nowhere")
 
 
-def test_a_pipe_is_no_specialist_and_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_a_pipe_is_not_a_specialist_and_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "b.md")
 
     assert refusal(tmp_path / "b.md") == ": is no regular file; take it out of the folder"

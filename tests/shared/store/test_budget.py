@@ -40,7 +40,7 @@ def two_claims(store: Store, **limits: int) -> tuple[JobId, Claim, Claim]:
     return job_id, granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
 
 
-def test_a_call_is_set_aside_at_its_worst_and_settled_at_what_it_used(store: Store) -> None:
+def test_a_call_reserves_its_worst_case_and_settles_its_real_cost(store: Store) -> None:
     job_id, first, _ = two_claims(store, max_tokens=10_000)
 
     first.reserve(WORST)
@@ -88,7 +88,7 @@ def test_a_call_that_may_fit_when_others_come_back_waits_for_them(store: Store) 
         waiting.result(10)
 
 
-def test_nobody_waits_for_others_beyond_the_deadline(store: Store) -> None:
+def test_a_call_waits_for_other_reservations_at_most_until_its_deadline(store: Store) -> None:
     _, first, second = two_claims(store, max_tokens=1_000)
     first.reserve(WORST)
     second.ends_at = store.connection.now()
@@ -151,9 +151,7 @@ def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_
 
 
 @pytest.mark.parametrize("end", ["killed", "dropped", "released", "cut"])
-def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(
-    store: Store, end: str
-) -> None:
+def test_a_worst_case_payment_is_kept_apart_from_measured_costs(store: Store, end: str) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WORST)
     first.checkpoint(replied(100, 20, 5))
@@ -194,7 +192,7 @@ def test_what_is_paid_at_its_worst_is_told_apart_from_what_was_measured(
         assert (one.cut_calls, one.cut_tokens, one.cut_microusd) == (1, 600, 50)
 
 
-def test_what_was_measured_is_no_upper_bound(store: Store) -> None:
+def test_a_measured_cost_is_no_upper_bound(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WORST)
     first.checkpoint(ModelCallFailed(error="turned away", usage=Usage()))
@@ -275,7 +273,7 @@ def test_a_call_of_unknown_price_never_fits_a_limit_in_money(store: Store) -> No
         first.reserve(WorstCase(500, 100, None))
 
 
-def test_sums_that_lua_would_write_with_an_exponent_stay_whole_numbers(store: Store) -> None:
+def test_large_sums_stay_whole_numbers_in_lua(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(10**15, 10**15, 10**15))
     let_lease_run_out(store, first)

@@ -287,7 +287,7 @@ def _spent(book: dict[str, int]) -> dict[str, int]:
     return {"max_turns": book.get("turns", 0), "max_tokens": tokens, "max_usd": book.get("usd", 0)}
 
 
-def test_whatever_happens_the_books_balance_and_no_limit_at_any_level_is_passed(
+def test_the_accounts_balance_and_no_limit_is_exceeded_after_any_sequence(
     store: Store,
 ) -> None:
     class OnThisStore(Books):

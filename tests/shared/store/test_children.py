@@ -59,7 +59,7 @@ def drop(store: Store, job_id: JobId, *handoff_ids: HandoffId, status: str = "ca
     )
 
 
-def test_a_handoff_gets_one_child_however_often_it_is_begun(store: Store) -> None:
+def test_a_handoff_gets_one_child_after_any_number_of_begins(store: Store) -> None:
     job_id = a_job(store)
     issue_to_a_child(store, job_id, TEAM)
     a_job(store, "default", (job_id, TEAM))
@@ -71,7 +71,7 @@ def test_a_handoff_gets_one_child_however_often_it_is_begun(store: Store) -> Non
 
 
 @pytest.mark.parametrize("how", ["dropped", "done", "cancelled", "deleted"])
-def test_no_child_begins_where_nobody_waits_for_it(store: Store, how: str) -> None:
+def test_no_child_begins_for_an_unwanted_handoff(store: Store, how: str) -> None:
     job_id = a_job(store)
     child = issue_to_a_child(store, job_id, TEAM)
     match how:
@@ -91,7 +91,7 @@ def test_no_child_begins_where_nobody_waits_for_it(store: Store, how: str) -> No
     assert store.jobs.standings([child]) == []
 
 
-def test_what_a_child_spends_is_spent_at_every_level_above_it(store: Store) -> None:
+def test_a_childs_spending_counts_at_every_level_above_it(store: Store) -> None:
     tree = a_tree(store)
     claimed = granted(store, tree[2], ONE)
 
@@ -111,7 +111,7 @@ def test_what_a_child_spends_is_spent_at_every_level_above_it(store: Store) -> N
     ]
 
 
-def test_no_child_spends_what_the_jobs_above_it_do_not_have(store: Store) -> None:
+def test_no_child_spends_more_than_its_ancestors_have(store: Store) -> None:
     _, _, grandchild = a_tree(store, max_turns=1)
     claimed = granted(store, grandchild, ONE)
 
@@ -121,7 +121,7 @@ def test_no_child_spends_what_the_jobs_above_it_do_not_have(store: Store) -> Non
     assert words(claimed, CALL) == [b"limit", b"above", b"max_turns"]
 
 
-def test_what_a_job_keeps_for_its_end_is_kept_from_its_children(store: Store) -> None:
+def test_a_jobs_closing_reserve_is_kept_from_its_children(store: Store) -> None:
     job_id, _, grandchild = a_tree(store, max_turns=2, keep_turns=1)
     issue(store, job_id, "assessor.1", role="assessor", group=None)
     claimed = granted(store, grandchild, ONE)
@@ -144,7 +144,7 @@ def test_a_cancel_reaches_the_calls_of_all_children_within_a_turn(store: Store) 
         claimed.reserve(CALL)
 
 
-def test_whose_handoff_is_dropped_is_cancelled_with_it(store: Store) -> None:
+def test_a_child_is_cancelled_with_its_dropped_handoff(store: Store) -> None:
     job_id, child, grandchild = a_tree(store)
     store.journal.set_due(child, None, version_of(store, child), "supervisor")
 
@@ -195,7 +195,7 @@ def test_a_call_in_the_air_of_a_dropped_grandchild_is_booked_at_every_level(stor
     assert [books(store, job_id)["cut_calls"] for job_id in tree] == [1, 1, 1]
 
 
-def test_a_child_stays_as_long_as_its_parent_and_stands_in_no_list(store: Store) -> None:
+def test_a_child_lives_as_long_as_its_parent_and_is_in_no_list(store: Store) -> None:
     tree = a_tree(store)
     redis = store.connection.redis
     for job_id in tree[1:]:
@@ -210,7 +210,7 @@ def test_a_child_stays_as_long_as_its_parent_and_stands_in_no_list(store: Store)
     assert child.submitted_at > 0
 
 
-def test_a_parent_that_was_deleted_does_not_come_back_with_what_its_child_spends(
+def test_a_deleted_parent_does_not_come_back_with_its_childs_spending(
     store: Store,
 ) -> None:
     job_id, child, grandchild = a_tree(store)

@@ -53,11 +53,11 @@ def drop(store: Store, job_id: JobId, *handoff_ids: str) -> None:
     )
 
 
-def test_the_first_who_asks_gets_it(store: Store, job_id: JobId) -> None:
+def test_the_first_claimant_gets_the_handoff(store: Store, job_id: JobId) -> None:
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
-def test_one_of_many_who_ask_at_once_gets_it(store: Store, job_id: JobId) -> None:
+def test_one_of_many_concurrent_claimants_gets_the_handoff(store: Store, job_id: JobId) -> None:
     start = threading.Barrier(8)
 
     def ask(worker: int) -> ClaimVerdict:
@@ -75,13 +75,13 @@ def test_while_the_lease_lasts_it_is_busy(store: Store, job_id: JobId) -> None:
     assert claim(store, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
 
 
-def test_what_has_ended_is_a_duplicate(store: Store, job_id: JobId) -> None:
+def test_an_ended_handoff_is_a_duplicate(store: Store, job_id: JobId) -> None:
     finish(granted(store, job_id, "find.1"))
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
 
 
-def test_what_is_no_longer_wanted_is_a_duplicate(store: Store, job_id: JobId) -> None:
+def test_an_unwanted_handoff_is_a_duplicate(store: Store, job_id: JobId) -> None:
     drop(store, job_id, "find.1")
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
@@ -123,9 +123,7 @@ def test_the_next_claim_goes_on_after_the_last_checkpoint(store: Store, job_id: 
     )
 
 
-def test_tool_calls_are_counted_when_they_are_answered_by_whichever_claim(
-    store: Store, job_id: JobId
-) -> None:
+def test_tool_calls_are_counted_at_their_answer_in_every_claim(store: Store, job_id: JobId) -> None:
     first = granted(store, job_id, "find.1")
     first.checkpoint(replied())
     first.checkpoint(
@@ -177,7 +175,7 @@ def test_a_claim_that_was_handed_back_does_not_count(store: Store, job_id: JobId
     assert store.jobs.handoffs(job_id, [ONE])[ONE].claims == 1
 
 
-def test_what_was_handed_back_is_open_to_others_at_once_and_closed_to_who_had_it(
+def test_a_released_handoff_is_open_to_others_at_once_and_closed_to_its_old_claim(
     store: Store, job_id: JobId
 ) -> None:
     first = granted(store, job_id, "find.1")
@@ -190,7 +188,7 @@ def test_what_was_handed_back_is_open_to_others_at_once_and_closed_to_who_had_it
         first.renew()
 
 
-def test_a_cancel_is_heard_with_the_next_word_and_what_was_paid_is_written_down(
+def test_a_cancel_arrives_with_the_next_write_and_the_payment_is_recorded(
     store: Store, job_id: JobId
 ) -> None:
     running, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
@@ -207,7 +205,7 @@ def test_a_cancel_is_heard_with_the_next_word_and_what_was_paid_is_written_down(
     assert store.jobs.standings([job_id])[0].input_tokens == 100
 
 
-def test_a_process_that_is_to_end_starts_no_turn_but_writes_down_what_was_paid(
+def test_a_stopping_process_starts_no_turn_but_records_its_payment(
     store: Store, job_id: JobId
 ) -> None:
     running = granted(store, job_id, "find.1")
@@ -220,7 +218,7 @@ def test_a_process_that_is_to_end_starts_no_turn_but_writes_down_what_was_paid(
         running.reserve(WorstCase(500, 100, 50))
 
 
-def test_when_the_grace_is_over_what_still_runs_is_cut(store: Store, job_id: JobId) -> None:
+def test_after_the_grace_period_running_work_is_cut(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, "find.1")
     running.drain.begin(0.0)
 
@@ -254,7 +252,7 @@ def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
     assert store.jobs.standings([job_id])[0].input_tokens == 100
 
 
-def test_signs_of_life_show_what_is_going_on(store: Store, job_id: JobId) -> None:
+def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, "find.1")
 
     def is_shown() -> bool:
@@ -281,7 +279,7 @@ def test_signs_of_life_that_come_fast_do_not_all_leave_the_process(
     assert store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before <= 3
 
 
-def test_a_handoff_whose_claims_all_got_further_is_not_held_responsible_for_their_ends(
+def test_a_handoff_is_not_blamed_if_each_of_its_claims_made_progress(
     store: Store, job_id: JobId
 ) -> None:
     for _ in range(3 * MAX_CLAIMS):
@@ -317,7 +315,7 @@ def test_a_claim_that_got_further_and_was_handed_back_does_not_count(
     assert store.jobs.handoffs(job_id, [ONE])[ONE].claims == 0
 
 
-def test_who_was_stopped_after_the_answer_makes_no_call_that_somebody_else_may_be_making(
+def test_a_process_that_was_stopped_after_the_answer_makes_no_concurrent_call(
     store: Store, job_id: JobId
 ) -> None:
     held = granted(store, job_id, "find.1")

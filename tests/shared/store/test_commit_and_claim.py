@@ -38,7 +38,7 @@ def wanted(job_id: JobId) -> ClaimRequest:
     )
 
 
-def test_what_a_decision_issues_is_claimed_with_it(store: Store, job_id: JobId) -> None:
+def test_an_issued_handoff_is_claimed_with_its_decision(store: Store, job_id: JobId) -> None:
     recorded, claimed = store.claims.commit_and_claim(decision(store, job_id), wanted(job_id))
 
     assert [one.event.type for one in recorded] == ["handoff_issued"]

@@ -68,7 +68,7 @@ def test_a_tenant_that_has_spent_its_day_takes_nothing_from_another(store: Store
     assert verdict(a_claim(store, "ours"), WORST) == b"wait"
 
 
-def test_what_is_set_aside_at_one_level_is_set_aside_at_all_or_at_none(store: Store) -> None:
+def test_a_reservation_holds_at_all_levels_or_at_none(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_tokens=700))
     first, second = a_claim(store, "ours"), a_claim(store, "ours")
     first.reserve(WORST)
@@ -81,7 +81,7 @@ def test_what_is_set_aside_at_one_level_is_set_aside_at_all_or_at_none(store: St
     assert day(store)["usd"] == day(store, "ours")["usd"] == 5
 
 
-def test_what_a_handoff_may_cost_holds_for_it_alone_and_over_its_claims(store: Store) -> None:
+def test_a_handoffs_cost_limit_holds_for_it_alone_over_all_its_claims(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1", max_microusd=99)
     first = granted(store, job_id, "find.1")
@@ -121,7 +121,7 @@ def it_is_the_next_day(store: Store, claimed: Claim) -> None:
     redis.hset(f"handoff:{{{claimed.job_id}}}:h:{claimed.handoff_id}", "r_day", today - 1)
 
 
-def test_the_books_of_a_day_do_not_stay_for_ever(store: Store) -> None:
+def test_the_accounts_of_a_day_expire(store: Store) -> None:
     first = a_claim(store, "ours")
     first.reserve(WORST)
     first.checkpoint(replied())
@@ -194,7 +194,7 @@ def test_a_cap_under_which_nothing_can_begin_is_spent_until_it_is_raised(
     second.reserve(WORST)
 
 
-def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(
+def test_the_smallest_amount_that_could_not_begin_counts_while_it_is_too_large(
     store: Store,
 ) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
@@ -211,7 +211,7 @@ def test_of_what_could_not_begin_the_smallest_counts_as_long_as_it_is_too_much(
     )
 
 
-def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_a_new_job_needs(
+def test_late_calls_and_closing_calls_do_not_count_as_the_needs_of_a_new_job(
     store: Store,
 ) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
@@ -225,7 +225,7 @@ def test_the_late_calls_of_a_handoff_and_those_that_close_a_job_do_not_say_what_
     assert store.daily_budgets.spent_up("ours") is None
 
 
-def test_a_call_that_waits_for_what_others_have_set_aside_spends_no_day(store: Store) -> None:
+def test_a_call_that_waits_for_other_reservations_uses_no_day_budget(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=99))
     a_claim(store).reserve(WORST)
     assert verdict(a_claim(store), WORST) == b"wait"
@@ -236,9 +236,7 @@ def test_a_call_that_waits_for_what_others_have_set_aside_spends_no_day(store: S
 @pytest.mark.parametrize(
     ("role", "said"), [("researcher", b"max_turns"), ("assessor", b"ok"), ("synthesizer", b"ok")]
 )
-def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(
-    store: Store, role: str, said: bytes
-) -> None:
+def test_the_closing_reserve_is_for_the_closing_roles(store: Store, role: str, said: bytes) -> None:
     job_id = a_job(store, max_turns=2, keep_turns=1)
     issue(store, job_id, "find.1", "look.1", role=role)
     first = granted(store, job_id, "find.1")
@@ -248,7 +246,7 @@ def test_what_is_kept_for_the_end_of_a_job_is_for_those_who_bring_it_about(
     assert verdict(granted(store, job_id, "look.1"), WORST) == said
 
 
-def test_what_is_spent_stands_beside_what_may_be(store: Store) -> None:
+def test_the_spent_amount_is_shown_next_to_the_limit(store: Store) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=500_000, day_tokens=10**6))
     claimed = a_claim(store, "ours")
     claimed.reserve(WORST)

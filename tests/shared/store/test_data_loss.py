@@ -31,9 +31,7 @@ def test_two_claims_of_one_handoff_never_have_the_same_fence(store: Store, job_i
     holder.reserve(WorstCase(1, 1, 1))
 
 
-def test_a_claim_whose_checkpoints_are_gone_adds_none_after_the_hole(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_claim_with_lost_checkpoints_adds_none_after_the_gap(store: Store, job_id: JobId) -> None:
     held = granted(store, job_id, ONE)
     held.checkpoint(replied())
     go_back = snapshot(store.connection.redis)

@@ -24,7 +24,7 @@ from tests.doubles.jobs import a_job, issued
 from tests.doubles.sweep_states import QUEUE, issued_ago, looked_at
 
 
-def test_the_newest_comes_first_and_what_was_said_is_kept(store: Store) -> None:
+def test_the_newest_letter_comes_first_and_keeps_its_bytes(store: Store) -> None:
     store.dead_letters.add("researcher", "no handoff", "one")
     store.dead_letters.add("writer", "no handoff", "two")
 
@@ -75,7 +75,7 @@ def test_a_letter_is_cut_and_says_how_long_the_message_was(store: Store) -> None
     )
 
 
-def test_half_a_surrogate_pair_has_no_bytes_and_is_kept_as_what_it_is(store: Store) -> None:
+def test_half_a_surrogate_pair_is_kept_as_escaped_text(store: Store) -> None:
     store.dead_letters.unread("writer", "no handoff", json.loads('"a\\ud800"'))
 
     assert [letter.body for letter in store.dead_letters.newest()] == ["a\\ud800"]
@@ -100,7 +100,7 @@ def a_future_handoff(store: Store, task: str = "") -> tuple[JobId, str]:
     return job_id, text
 
 
-def test_what_another_version_has_issued_is_left_to_it_for_a_while_and_then_to_a_person(
+def test_a_handoff_of_another_version_is_left_to_it_and_later_to_a_person(
     store: Store,
 ) -> None:
     job_id, text = a_future_handoff(store)
@@ -117,7 +117,7 @@ def test_what_another_version_has_issued_is_left_to_it_for_a_while_and_then_to_a
     assert [letter.body for letter in store.dead_letters.newest()] == [text]
 
 
-def test_its_letter_is_there_though_whoever_found_it_unreadable_could_do_nothing_more(
+def test_the_dead_letter_exists_even_if_its_finder_fails_afterwards(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, text = a_future_handoff(store)
@@ -149,7 +149,7 @@ def test_a_worker_that_knows_it_may_come_at_any_time(store: Store) -> None:
 
 
 @pytest.mark.parametrize("around", ["{}", '[[{}], {{}}, {{"callbacks": null}}]'])
-def test_what_is_tried_again_is_found_by_the_next_sweep(
+def test_a_retried_letter_is_found_by_the_next_sweep(
     store: Store, redis_url: str, around: str
 ) -> None:
     job_id, text = a_future_handoff(store)
@@ -180,9 +180,7 @@ def test_a_long_handoff_is_tried_again_as_well(store: Store, redis_url: str) -> 
     jobs.store.connection.close()
 
 
-def test_what_nobody_waits_for_or_is_no_message_cannot_be_tried_again(
-    store: Store, redis_url: str
-) -> None:
+def test_an_unwanted_or_invalid_message_cannot_be_retried(store: Store, redis_url: str) -> None:
     job_id, text = a_future_handoff(store)
     jobs = client.connect(redis_url, Settings(offline=True))
     stranger = json.dumps({"job_id": "j-000000000000", "handoff_id": "a.1"})

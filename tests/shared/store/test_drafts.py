@@ -39,9 +39,7 @@ def test_a_draft_is_a_payload_until_the_handoff_is_over(
     assert store.payloads.draft(job_id, ONE) == ""
 
 
-def test_a_draft_leaves_with_the_next_sign_of_life_whoever_gives_it(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_draft_is_sent_with_the_next_heartbeat_of_any_kind(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, ONE)
     running.beat("thinking", "Too early to leave by itself")
     assert store.payloads.draft(job_id, ONE) == ""

@@ -108,7 +108,7 @@ def test_the_next_handoff_is_claimed_with_them(store: Store, job_id: JobId, held
     assert claim(store, job_id, FIRST, "supervisor:2").verdict is ClaimVerdict.DUPLICATE
 
 
-def test_what_the_first_has_used_is_booked_before_the_next_sets_something_aside(
+def test_the_first_handoffs_cost_is_booked_before_the_next_reservation(
     store: Store, job_id: JobId, held: Claim
 ) -> None:
     followed(store, held)
@@ -119,13 +119,13 @@ def test_what_the_first_has_used_is_booked_before_the_next_sets_something_aside(
     ]
 
 
-def test_the_look_comes_to_its_end_with_them(store: Store, job_id: JobId, held: Claim) -> None:
+def test_the_evaluation_ends_with_them(store: Store, job_id: JobId, held: Claim) -> None:
     followed(store, held)
 
     assert looks_noted(store, job_id) == 0
 
 
-def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(
+def test_an_overtaken_decision_leaves_the_end_and_its_evaluation_recorded(
     store: Store, job_id: JobId, held: Claim
 ) -> None:
     order = next_role(store, job_id)
@@ -139,7 +139,7 @@ def test_a_decision_that_was_overtaken_leaves_the_end_alone_and_its_look_noted(
     assert looks_noted(store, job_id) == 1
 
 
-def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(
+def test_no_step_is_issued_past_a_result_that_arrived_in_between(
     store: Store, job_id: JobId, held: Claim
 ) -> None:
     """The results' own wake-ups found nothing to do while the role ran. The next decision must
@@ -154,7 +154,7 @@ def test_nor_are_steps_handed_out_behind_results_that_came_meanwhile(
     assert kinds(store, job_id) == ["handoff_finished", "handoff_finished"]
 
 
-def test_looks_that_others_began_before_do_not_stay_noted(
+def test_earlier_evaluations_of_others_do_not_stay_recorded(
     store: Store, job_id: JobId, held: Claim
 ) -> None:
     """A later evaluation that completes also covers the earlier evaluations of the job."""
@@ -164,9 +164,7 @@ def test_looks_that_others_began_before_do_not_stay_noted(
     assert looks_noted(store, job_id) == 0
 
 
-def test_what_has_become_of_the_handoffs_is_counted_on(
-    store: Store, job_id: JobId, held: Claim
-) -> None:
+def test_the_counts_of_handoffs_continue(store: Store, job_id: JobId, held: Claim) -> None:
     followed(store, held)
 
     assert store.job_summaries.of(job_id).tally == HandoffTally(
@@ -186,7 +184,7 @@ def test_of_a_claim_that_was_lost_nothing_is_written(
     assert kinds(store, job_id) == []
 
 
-def test_said_twice_the_end_is_one_and_the_decision_is_too(
+def test_a_repeated_request_ends_the_handoff_once_and_decides_once(
     store: Store, job_id: JobId, held: Claim
 ) -> None:
     """The first answer was lost."""
@@ -212,7 +210,7 @@ def test_payloads_of_both_are_there(store: Store, job_id: JobId, held: Claim) ->
     assert set(store.payloads.get(job_id, digests)) == set(digests)
 
 
-def test_the_end_of_the_job_can_be_what_follows(store: Store, job_id: JobId, held: Claim) -> None:
+def test_the_end_of_the_job_can_follow(store: Store, job_id: JobId, held: Claim) -> None:
     order = replace(
         next_role(store, job_id),
         events=[JobEnded(status=JobStatus.OK)],

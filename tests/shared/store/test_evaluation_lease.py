@@ -39,7 +39,7 @@ def job_id(store: Store) -> JobId:
     return a_job(store)
 
 
-def test_a_look_reads_what_the_journal_has_after_a_version(store: Store, job_id: JobId) -> None:
+def test_an_evaluation_reads_the_journal_after_a_version(store: Store, job_id: JobId) -> None:
     store.journal.append(job_id, CancelRequested())
 
     assert store.evaluation_leases.at(job_id).begin() == store.journal.read(job_id)
@@ -56,14 +56,14 @@ def test_a_long_journal_is_read_to_its_end(store: Store, job_id: JobId) -> None:
     )
 
 
-def test_a_look_at_no_job_is_noted_nowhere(store: Store) -> None:
+def test_an_evaluation_of_an_unknown_job_is_not_recorded(store: Store) -> None:
     nobody = new_job_id()
 
     assert store.evaluation_leases.at(nobody).begin() == []
     assert not store.connection.redis.exists(keys.job(nobody))
 
 
-def test_a_look_that_is_said_to_begin_twice_is_one(store: Store, job_id: JobId) -> None:
+def test_an_evaluation_that_begins_twice_counts_once(store: Store, job_id: JobId) -> None:
     look = store.evaluation_leases.at(job_id)
     look.begin()
     look.begin()
@@ -72,7 +72,7 @@ def test_a_look_that_is_said_to_begin_twice_is_one(store: Store, job_id: JobId) 
 
 
 @pytest.mark.parametrize("how", ["commit", "due", "stumble", "interrupted"])
-def test_a_look_that_comes_to_its_end_strikes_out_itself_and_what_began_before_it(
+def test_a_completed_evaluation_removes_itself_and_earlier_ones(
     store: Store, job_id: JobId, how: str
 ) -> None:
     ending, later = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
@@ -111,7 +111,7 @@ def test_a_commit_that_is_refused_ends_no_look(store: Store, job_id: JobId) -> N
     assert looks_noted(store, job_id) == 1
 
 
-def test_a_look_goes_on_when_what_it_runs_has_finished(store: Store, job_id: JobId) -> None:
+def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_id: JobId) -> None:
     look, event = store.evaluation_leases.at(job_id), issued("judge.1", role="judge", group=None)
     issue(store, job_id, "judge.1", role="judge", group=None)
     claim = store.claims.claim(
@@ -126,16 +126,14 @@ def test_a_look_goes_on_when_what_it_runs_has_finished(store: Store, job_id: Job
     assert (while_it_runs, looks_noted(store, job_id)) == (0, 1)
 
 
-def test_a_look_after_so_many_that_never_ended_is_not_to_be_had(
-    store: Store, job_id: JobId
-) -> None:
+def test_no_evaluation_begins_after_too_many_without_an_end(store: Store, job_id: JobId) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO)
 
     with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_whoever_ends_such_a_job_may_freeze_at_it_too_and_is_alone(
+def test_the_process_that_ends_such_a_job_runs_alone_and_may_freeze_too(
     store: Store, job_id: JobId
 ) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO)
@@ -156,7 +154,7 @@ def test_one_less_is_no_reason(store: Store, job_id: JobId) -> None:
     assert store.evaluation_leases.at(job_id).begin()
 
 
-def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_is_due_again_soon(
+def test_while_one_evaluation_tests_a_failing_job_no_other_begins_and_the_job_is_due_soon(
     store: Store, job_id: JobId
 ) -> None:
     looks_begun_ago(store, job_id, LONG_AGO[-1], 60)
@@ -173,7 +171,7 @@ def test_while_one_shows_whether_the_job_still_fails_nobody_else_begins_and_it_i
     assert looks_noted(store, job_id) == 2
 
 
-def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_same_moment(
+def test_after_a_failure_only_one_evaluation_begins_even_at_the_same_moment(
     store: Store, job_id: JobId
 ) -> None:
     looks_begun_ago(store, job_id, LONG_AGO[-1])
@@ -183,7 +181,7 @@ def test_once_the_job_has_failed_one_begins_and_none_beside_it_not_even_in_the_s
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_before_any_is_given_up_so_many_may_be_frozen_and_no_more(
+def test_the_limit_of_frozen_evaluations_holds_before_any_is_given_up(
     store: Store, job_id: JobId
 ) -> None:
     looks_begun_ago(store, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
@@ -208,7 +206,7 @@ def test_any_number_of_looks_may_begin_at_once(store: Store, job_id: JobId) -> N
         assert store.evaluation_leases.at(job_id).begin()
 
 
-def test_of_one_that_takes_long_it_is_said_that_it_lives(redis_url: str) -> None:
+def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
     """By the thread that renews leases: of a process that froze, nothing is said."""
     lease_s = 0.3
     store = open_store(redis_url, Settings(lease_s=lease_s))
@@ -231,7 +229,7 @@ def test_of_one_that_takes_long_it_is_said_that_it_lives(redis_url: str) -> None
     store.connection.close()
 
 
-def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(store: Store, job_id: JobId) -> None:
+def test_a_sign_of_life_restores_no_removed_evaluation(store: Store, job_id: JobId) -> None:
     look = store.evaluation_leases.at(job_id)
     look.begin()
     look.interrupted()
@@ -241,7 +239,7 @@ def test_a_sign_of_life_brings_back_no_look_that_is_not_noted(store: Store, job_
     assert looks_noted(store, job_id) == 0
 
 
-def test_one_that_lives_is_none_of_those_that_froze_before_it(store: Store, job_id: JobId) -> None:
+def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO)
     redis = store.connection.redis
     first = redis.hget(keys.job(job_id), "looks").decode().partition(":")[0]
@@ -254,9 +252,7 @@ def test_one_that_lives_is_none_of_those_that_froze_before_it(store: Store, job_
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_silent_redis_makes_no_evaluation_frozen(store: Store, job_id: JobId) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO)
     silent_for(store, LONG_AGO[0])
 
@@ -264,7 +260,7 @@ def test_time_in_which_nobody_could_speak_to_redis_makes_no_look_a_frozen_one(
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_what_a_supervisor_without_looks_does_leaves_those_of_others_as_they_are(
+def test_a_supervisor_without_evaluation_leases_leaves_other_evaluations_unchanged(
     store: Store, job_id: JobId
 ) -> None:
     """The supervisor's version has no evaluation leases. It decides between two evaluations of this

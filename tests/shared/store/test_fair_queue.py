@@ -141,7 +141,7 @@ PUT = st.tuples(
 
 
 @given(st.lists(PUT | st.integers(0, 5), max_size=60))
-def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
+def test_the_taken_message_is_a_first_message_by_fair_queueing(
     redis_server: str, deeds: list[tuple[list[tuple[str, Priority]], bool] | int]
 ) -> None:
     """Messages of one tenant keep their order, except for messages that go ahead. Messages that are
@@ -174,7 +174,7 @@ def test_what_is_taken_is_a_first_one_by_the_books_of_fair_queueing(
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
-def test_who_takes_at_once_knows_the_place_of_an_element_however_its_json_is_written(
+def test_a_batch_consumer_finds_the_place_of_an_element_in_any_json_form(
     queue: Queue, separators: tuple[str, str]
 ) -> None:
     tags = [queue.put() for _ in range(3)]
@@ -191,7 +191,7 @@ def test_who_takes_at_once_knows_the_place_of_an_element_however_its_json_is_wri
     assert queue.client.zcard(keys.OUT + QUEUE) == 1, "one job's member, taken three times"
 
 
-def test_who_takes_at_once_leaves_other_processes_their_part(queue: Queue) -> None:
+def test_a_batch_consumer_leaves_other_processes_their_share(queue: Queue) -> None:
     for _ in range(16):
         queue.put()
 
@@ -209,7 +209,7 @@ def test_tenants_of_unequal_crowds_take_turns(queue: Queue) -> None:
         assert of_tenant == (crowd[:10] if tenant == "ann" else few), "each in its own order"
 
 
-def test_tenants_who_came_one_after_the_other_wait_as_long(queue: Queue) -> None:
+def test_tenants_that_arrived_in_turn_wait_equally_long(queue: Queue) -> None:
     for tenant in TENANTS:
         for _ in range(100):
             queue.put(tenant)
@@ -221,7 +221,7 @@ def test_tenants_who_came_one_after_the_other_wait_as_long(queue: Queue) -> None
     assert max(means) < 1.02 * min(means)
 
 
-def test_who_publishes_whenever_something_was_taken_gets_his_turn_and_no_more(queue: Queue) -> None:
+def test_a_tenant_that_publishes_after_every_take_gets_its_turn_and_no_more(queue: Queue) -> None:
     for _ in range(100):
         queue.put("ann")
     taken: Counter[str] = Counter()
@@ -232,7 +232,7 @@ def test_who_publishes_whenever_something_was_taken_gets_his_turn_and_no_more(qu
     assert abs(taken["ann"] - taken["bob"]) <= 2
 
 
-def test_thousands_of_batch_are_not_taken_while_one_waits_whose_user_does(queue: Queue) -> None:
+def test_thousands_of_batch_messages_wait_while_an_interactive_message_waits(queue: Queue) -> None:
     for _ in range(2_000):
         queue.put("ann", BATCH)
     lost = queue.put("ann", BATCH, is_first=True)
@@ -242,7 +242,7 @@ def test_thousands_of_batch_are_not_taken_while_one_waits_whose_user_does(queue:
     assert queue.take() == lost, "ahead of the others of its class, and of no other"
 
 
-def test_a_handoff_that_a_worker_of_the_version_before_has_put_back_is_on_nobodys_hands_once_its_element_is_popped(
+def test_a_handoff_that_an_old_worker_put_back_is_free_once_its_element_is_popped(
     queue: Queue,
 ) -> None:
     """An old worker pops an element in list order, and puts it back without a place. The next
@@ -258,7 +258,7 @@ def test_a_handoff_that_a_worker_of_the_version_before_has_put_back_is_on_nobody
     assert queue.client.zscore(keys.OUT + QUEUE, mine), "the sweeper publishes it again"
 
 
-def test_what_nobody_waits_for_is_not_noted_when_another_is_taken_in_its_stead(
+def test_an_unwanted_message_is_not_recorded_when_another_is_taken_in_its_place(
     queue: Queue,
 ) -> None:
     queue.put("bob")

@@ -29,7 +29,7 @@ def app(redis_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def test_while_many_wait_a_quarter_of_them_is_popped_and_taken_in_a_round_trip(
+def test_a_quarter_of_many_waiting_messages_is_taken_in_one_round_trip(
     app: Celery, store: Store
 ) -> None:
     names = [f"s{n}.1" for n in range(20)]
@@ -91,7 +91,7 @@ def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_
         assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
 
 
-def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, store: Store) -> None:
+def test_a_supervisor_takes_one_role_at_a_time(redis_url: str, store: Store) -> None:
     """Only after a message is taken does the supervisor know whether it has another free slot."""
     app, seen = make_app("test", redis_url, Settings(), [THINK_QUEUE]), list[Any]()
     crowd(app, store, THINK_QUEUE, 5)
@@ -102,7 +102,7 @@ def test_of_the_queue_of_who_thinks_one_is_taken_at_a_time(redis_url: str, store
     app.close()
 
 
-def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(
+def test_messages_taken_with_an_undeliverable_message_are_delivered(
     app: Celery, store: Store
 ) -> None:
     seen = list[Any]()
@@ -121,7 +121,7 @@ def test_what_was_taken_beside_one_that_cannot_be_delivered_is_delivered(
     assert len(seen) == 6
 
 
-def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(
+def test_a_batch_consumer_loads_the_script_into_a_redis_that_has_forgotten_it(
     app: Celery, store: Store
 ) -> None:
     send(app, store, a_job(store), *(names := [f"s{n}.1" for n in range(6)]))
@@ -134,9 +134,7 @@ def test_who_takes_at_once_brings_the_script_to_a_redis_that_has_forgotten_it(
             message.ack()
 
 
-def test_with_several_queues_what_is_taken_at_once_comes_from_any(
-    redis_url: str, store: Store
-) -> None:
+def test_a_batch_of_several_queues_may_come_from_any_queue(redis_url: str, store: Store) -> None:
     app = make_app("test", redis_url, Settings(), [QUEUE, "other"])
     with app.connection_for_read() as connection:
         channel = connection.default_channel
@@ -173,7 +171,7 @@ CUT = '{"headers": {"handoff-for": "j-000000000001/x.1"}, "properties": {"delive
 
 @pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize("element", [json.dumps(STRANGE), CUT], ids=["of a stranger", "cut off"])
-def test_what_no_version_of_ours_has_written_is_taken_too(
+def test_an_element_of_no_known_version_is_taken_too(
     element: str, place: int, app: Celery, store: Store
 ) -> None:
     """An unknown element is taken at any place among ordered messages. The task that runs it

@@ -34,7 +34,7 @@ def app(redis_url: str) -> Iterator[Celery]:
     app.close()
 
 
-def test_what_was_taken_is_out_until_it_is_claimed(app: Celery, store: Store) -> None:
+def test_a_taken_message_is_out_until_it_is_claimed(app: Celery, store: Store) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
     with taking(app) as queue:
         for _ in range(2):
@@ -49,7 +49,7 @@ def test_what_was_taken_is_out_until_it_is_claimed(app: Celery, store: Store) ->
     assert client.zrange(keys.OUT + QUEUE, 0, -1) == [f"{job_id}/a.1".encode()]
 
 
-def test_a_message_that_waits_beside_others_costs_one_round_trip_more_and_one_that_is_alone_none(
+def test_a_message_next_to_others_costs_one_more_round_trip_and_a_lone_message_none(
     app: Celery, store: Store
 ) -> None:
     job_id, client = a_job(store), store.connection.redis
@@ -79,9 +79,7 @@ def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_
         message.ack()
 
 
-def test_what_its_worker_did_not_acknowledge_is_taken_next_of_its_class(
-    app: Celery, store: Store
-) -> None:
+def test_an_unacknowledged_message_is_taken_next_in_its_class(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), "a.1", "b.1", "c.1")
     with taking(app) as queue:
         assert step_of(queue.get(timeout=5)) == "a.1"
@@ -101,7 +99,7 @@ def test_what_its_worker_did_not_acknowledge_is_taken_next_of_its_class(
             message.ack()
 
 
-def test_what_is_handed_back_goes_behind_the_others(app: Celery, store: Store) -> None:
+def test_a_released_message_goes_behind_the_others(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), "a.1", "b.1")
     with taking(app) as queue:
         queue.get(timeout=5).reject(requeue=True)
@@ -112,7 +110,7 @@ def test_what_is_handed_back_goes_behind_the_others(app: Celery, store: Store) -
             message.ack()
 
 
-def test_an_element_that_died_with_who_popped_it_costs_its_message_one_sweep(
+def test_an_element_that_died_with_its_worker_costs_its_message_one_sweep(
     app: Celery, store: Store
 ) -> None:
     """Between BRPOP and what takes a message for it: the message itself stands in its place."""
@@ -128,7 +126,7 @@ def test_an_element_that_died_with_who_popped_it_costs_its_message_one_sweep(
             message.ack()
 
 
-def test_a_message_that_died_with_who_took_it_is_lost_whatever_waits(
+def test_a_message_that_died_with_its_worker_is_lost_while_others_wait(
     app: Celery, store: Store
 ) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
@@ -139,9 +137,7 @@ def test_a_message_that_died_with_who_took_it_is_lost_whatever_waits(
         assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
 
-def test_what_waits_in_its_place_for_hours_is_not_lost_whoever_is_taken_meanwhile(
-    app: Celery, store: Store
-) -> None:
+def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, store: Store) -> None:
     batch, other = a_job(store), a_job(store)
     store.connection.redis.hset(keys.job(batch), "priority", Priority.BATCH.value)
     send(app, store, batch, *(names := [f"s{n}.1" for n in range(100)]))
@@ -173,7 +169,9 @@ def test_messages_of_the_version_before_are_delivered_as_they_come(
             message.ack()
 
 
-def test_what_the_version_before_took_and_ran_leaves_its_place(app: Celery, store: Store) -> None:
+def test_a_message_that_an_old_worker_took_and_ran_leaves_its_place(
+    app: Celery, store: Store
+) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
     client = store.connection.redis
     client.rpop(QUEUE)
@@ -190,7 +188,7 @@ def test_what_the_version_before_took_and_ran_leaves_its_place(app: Celery, stor
     assert not client.keys(f"{keys.FAIR}*")
 
 
-def test_an_element_too_many_brings_what_it_is_itself(app: Celery, store: Store) -> None:
+def test_a_surplus_element_brings_its_own_message(app: Celery, store: Store) -> None:
     """A second copy: its claim says so."""
     send(app, store, a_job(store), "a.1")
     client = store.connection.redis
@@ -202,7 +200,7 @@ def test_an_element_too_many_brings_what_it_is_itself(app: Celery, store: Store)
             message.ack()
 
 
-def test_a_purge_empties_the_queue_and_what_is_still_wanted_is_found(
+def test_a_purge_empties_the_queue_and_wanted_messages_are_found_again(
     app: Celery, store: Store
 ) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
@@ -256,7 +254,7 @@ def test_where_the_connection_breaks_nothing_is_taken_twice(
         assert store.connection.redis.zcard(keys.FAIR + QUEUE) == 3 * MOST_AT_ONCE
 
 
-def test_who_takes_a_message_brings_the_script_to_a_redis_that_has_forgotten_it(
+def test_a_consumer_loads_the_script_into_a_redis_that_has_forgotten_it(
     app: Celery, store: Store
 ) -> None:
     send(app, store, a_job(store), "a.1", "b.1")

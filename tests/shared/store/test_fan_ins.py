@@ -44,26 +44,26 @@ def test_the_supervisor_is_woken_when_a_fan_in_may_go_on(store: Store, job_id: J
     assert [wakes(granted(store, job_id, f"{step}.1")) for step in "abc"] == [False, True, True]
 
 
-def test_a_part_of_no_such_fan_in_wakes_nobody(store: Store, job_id: JobId) -> None:
+def test_a_part_of_no_counted_fan_in_wakes_no_supervisor(store: Store, job_id: JobId) -> None:
     assert not wakes(granted(store, job_id, "x.1"))
 
 
-def test_what_is_not_usable_is_told_at_once_and_not_counted(store: Store, job_id: JobId) -> None:
+def test_an_unusable_result_is_announced_at_once_and_not_counted(
+    store: Store, job_id: JobId
+) -> None:
     assert wakes(granted(store, job_id, "a.1"), ResultStatus.FAILED)
     assert not wakes(granted(store, job_id, "b.1"))
     assert wakes(granted(store, job_id, "c.1"))
 
 
-def test_a_result_that_is_said_twice_is_counted_once(store: Store, job_id: JobId) -> None:
+def test_a_repeated_result_is_counted_once(store: Store, job_id: JobId) -> None:
     claimed = granted(store, job_id, "a.1")
 
     assert [wakes(claimed), wakes(claimed)] == [False, False]
     assert wakes(granted(store, job_id, "b.1"))
 
 
-def test_a_supervisor_that_nobody_could_wake_is_woken_by_the_sweeper(
-    store: Store, job_id: JobId
-) -> None:
+def test_the_sweeper_wakes_a_supervisor_after_a_failed_wake_up(store: Store, job_id: JobId) -> None:
     for step in "ab":
         wakes(granted(store, job_id, f"{step}.1"))
 

@@ -63,7 +63,7 @@ def test_a_stale_claim_can_write_nothing(store: Store, job_id: JobId) -> None:
     assert everything(store) == before
 
 
-def test_a_lapsed_claim_that_nobody_took_over_still_holds(store: Store, job_id: JobId) -> None:
+def test_a_lapsed_claim_without_a_successor_still_holds(store: Store, job_id: JobId) -> None:
     late = granted(store, job_id, "find.1")
     let_lease_run_out(store, late)
 
@@ -116,7 +116,9 @@ def test_the_first_result_wins(store: Store, job_id: JobId) -> None:
     )
 
 
-def test_what_follows_from_a_result_enters_the_journal_with_it(store: Store, job_id: JobId) -> None:
+def test_the_consequences_of_a_result_enter_the_journal_with_it(
+    store: Store, job_id: JobId
+) -> None:
     finish(granted(store, job_id, "find.1"), "An answer.", CancelRequested(by="a test"))
 
     assert [recorded.event.type for recorded in store.journal.read(job_id)[-2:]] == [

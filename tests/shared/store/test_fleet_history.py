@@ -47,7 +47,7 @@ def newest(store: Store) -> dict[str, Any]:
     return store.history.read(["researcher"])[0]["researcher"][0]
 
 
-def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(
+def test_a_sample_names_the_lane_of_its_calls_and_their_use_of_it(
     store: Store, job_id: JobId
 ) -> None:
     claimed = store.claims.claim(
@@ -63,13 +63,13 @@ def test_a_sample_says_in_which_lane_calls_were_made_and_what_they_took_of_it(
     assert sample["lane"] == {"name": LANE, "input": 1_000, "output": 50}
 
 
-def test_a_handoff_whose_calls_nobody_counts_has_no_lane(store: Store, job_id: JobId) -> None:
+def test_a_handoff_without_rate_limits_has_no_lane(store: Store, job_id: JobId) -> None:
     finish(granted(store, job_id, "a.1"))
 
     assert newest(store)["lane"] is None
 
 
-def test_what_is_waited_for_the_provider_is_told_apart_from_work_also_over_a_park(
+def test_the_wait_for_the_provider_is_kept_apart_from_work_even_over_a_park(
     store: Store, job_id: JobId
 ) -> None:
     first, waiting = granted(store, job_id, "a.1"), granted(store, job_id, "b.1")

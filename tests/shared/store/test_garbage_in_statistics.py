@@ -70,7 +70,7 @@ def shared(store: Store) -> Iterator[Store]:
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
 @pytest.mark.parametrize("what", BREAKS)
-def test_a_handoff_is_done_whatever_stands_in(shared: Store, what: str, garbage: bytes) -> None:
+def test_a_handoff_finishes_with_any_garbage_in(shared: Store, what: str, garbage: bytes) -> None:
     job_id = a_job(shared)
     issue(shared, job_id, "a.1")
     BREAKS[what](shared.connection.redis, garbage)

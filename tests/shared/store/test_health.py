@@ -16,7 +16,7 @@ from tests.doubles.redis_faults import OwnRedis
 from tests.refusals import refusal_of
 
 
-def test_the_facts_are_those_of_this_redis(store: Store) -> None:
+def test_the_facts_describe_this_redis(store: Store) -> None:
     facts = store.health.facts()
 
     assert facts.version >= (6, 2)
@@ -25,9 +25,7 @@ def test_the_facts_are_those_of_this_redis(store: Store) -> None:
     assert facts.used_memory_bytes > 100_000
 
 
-def test_where_redis_keeps_its_settings_to_itself_info_tells_them(
-    store: Store, redis_url: str
-) -> None:
+def test_info_gives_the_settings_that_redis_keeps_private(store: Store, redis_url: str) -> None:
     store.connection.redis.acl_setuser(
         "reader", enabled=True, passwords=["+secret"], commands=["+info", "+ping"], keys=["*"]
     )
@@ -40,7 +38,7 @@ def test_where_redis_keeps_its_settings_to_itself_info_tells_them(
     assert (facts.append_only, facts.eviction) == (False, "noeviction")
 
 
-def test_no_redis_is_said_as_everywhere() -> None:
+def test_an_absent_redis_has_the_usual_error() -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         open_store("redis://127.0.0.1:1/0", Settings()).health.facts()
 
@@ -58,9 +56,7 @@ def test_a_cluster_is_refused_by_its_name(tmp_path: Path) -> None:
         server.kill()
 
 
-def test_a_redis_that_says_nothing_of_itself_is_taken_as_it_is(
-    store: Store, redis_url: str
-) -> None:
+def test_a_redis_without_info_is_accepted(store: Store, redis_url: str) -> None:
     store.connection.redis.acl_setuser(
         "quiet", enabled=True, passwords=["+pw"], commands=["+@all", "-info"], keys=["*"]
     )
@@ -79,7 +75,7 @@ def test_messages_are_counted(store: Store, redis_url: str) -> None:
     assert store.health.messages(["think", "nothing"]) == {"think": 2, "nothing": 0}
 
 
-def test_every_queue_that_was_published_to_is_known_with_what_is_still_wanted(
+def test_every_queue_with_messages_is_known_with_the_number_of_wanted_messages(
     store: Store,
 ) -> None:
     job_id = a_job(store)

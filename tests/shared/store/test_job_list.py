@@ -66,7 +66,7 @@ def test_the_list_is_filtered_by_status_and_by_tenant(store: Store) -> None:
     assert store.jobs.newest(9, JobFilter(tenant="an")) == []
 
 
-def test_the_list_is_filtered_by_what_waits_for_a_person(store: Store) -> None:
+def test_the_list_filters_jobs_that_wait_for_a_person(store: Store) -> None:
     asks, approval, answered, ended, running = (
         with_status(store, JobStatus.RUNNING) for _ in range(5)
     )
@@ -89,7 +89,7 @@ def test_the_list_is_filtered_by_what_waits_for_a_person(store: Store) -> None:
     ]
 
 
-def test_the_filter_and_the_standing_agree_on_what_waits(store: Store) -> None:
+def test_the_filter_and_the_summary_agree_on_waiting_jobs(store: Store) -> None:
     for status in ("queued", "running", "ok"):
         for asks in ("", "it has spent 3 turns"):
             for question in ({}, {"asked_last": "7"}, {"asked_last": "7", "approval:7": "plan"}):

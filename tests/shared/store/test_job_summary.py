@@ -39,7 +39,7 @@ def add(
     )
 
 
-def test_a_long_event_is_left_out_but_for_the_first_which_says_what_the_job_is(
+def test_a_long_event_is_left_out_except_the_first_which_describes_the_job(
     store: Store,
 ) -> None:
     job_id = a_job(store)
@@ -63,7 +63,7 @@ def test_a_long_event_is_left_out_but_for_the_first_which_says_what_the_job_is(
     assert [one.version for one in glance.tail] == [1, 3]
 
 
-def test_only_so_many_of_the_last_events_are_read_oldest_first(store: Store) -> None:
+def test_a_bounded_number_of_the_last_events_is_read_oldest_first(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, *(f"s{n}.1" for n in range(2 * TAIL_EVENTS)))
 

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import a_job, finish, granted, issue, replied
 
 
-def test_standings_leave_out_what_is_not_there(store: Store) -> None:
+def test_standings_leave_out_missing_jobs(store: Store) -> None:
     job_id = a_job(store)
 
     (standing,) = store.jobs.standings([new_job_id(), job_id])
@@ -58,7 +58,7 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     assert store.payloads.documents([page.digest]) == {page.digest: "text"}
 
 
-def test_what_retention_has_removed_leaves_the_list(store: Store) -> None:
+def test_jobs_removed_by_retention_leave_the_list(store: Store) -> None:
     old, new, waits = a_job(store), a_job(store), a_job(store)
     store.connection.redis.zadd(keys.JOBS, {old: 1_000, waits: 900})
     store.connection.redis.delete(keys.job(old))

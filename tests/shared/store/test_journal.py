@@ -60,7 +60,7 @@ def test_a_commit_appends_its_events_in_order_and_says_the_new_version(store: St
     )
 
 
-def test_of_several_commits_none_is_written_after_one_that_was_not(store: Store) -> None:
+def test_after_a_refused_commit_no_later_commit_is_written(store: Store) -> None:
     there, gone, last = a_job(store), new_job_id(), new_job_id()
     first, second, third = (
         Commit(job_id=job_id, expected=0, events=[CancelRequested()], after=after)
@@ -106,7 +106,7 @@ def test_a_version_that_the_journal_has_not_reached_is_refused_too(store: Store)
         commit(store, job_id, 7, CancelRequested())
 
 
-def test_eight_threads_that_contend_tear_no_batch_and_lose_none(store: Store) -> None:
+def test_eight_contending_threads_split_no_batch_and_lose_none(store: Store) -> None:
     job_id, each, size = a_job(store), 15, 4
 
     def contend(name: int) -> None:
@@ -135,7 +135,7 @@ def test_eight_threads_that_contend_tear_no_batch_and_lose_none(store: Store) ->
     )
 
 
-def test_one_of_many_who_decide_on_the_same_version_wins(store: Store) -> None:
+def test_one_of_many_decisions_on_the_same_version_wins(store: Store) -> None:
     job_id, start = a_job(store), threading.Barrier(8)
 
     def decide(name: int) -> bool:
@@ -175,7 +175,7 @@ def test_a_fact_about_no_job_is_refused(store: Store) -> None:
     assert store.connection.redis.keys() == []
 
 
-def test_a_fact_sets_fields_and_removes_those_that_are_empty(store: Store) -> None:
+def test_a_fact_sets_fields_and_removes_empty_fields(store: Store) -> None:
     job_id = a_job(store)
 
     store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
@@ -184,7 +184,7 @@ def test_a_fact_sets_fields_and_removes_those_that_are_empty(store: Store) -> No
     assert not store.jobs.standings([job_id])[0].cancelled
 
 
-def test_a_fact_for_a_job_at_work_changes_nothing_of_one_that_has_ended(store: Store) -> None:
+def test_a_fact_for_a_running_job_does_not_change_an_ended_job(store: Store) -> None:
     job_id = a_job(store)
 
     assert store.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
@@ -213,7 +213,7 @@ def test_payloads_lie_once_under_their_digest(store: Store) -> None:
     assert store.connection.redis.hlen(keys.blobs(job_id)) == 2  # the request is the other
 
 
-def test_a_long_journal_is_read_whole(store: Store) -> None:
+def test_a_long_journal_is_read_completely(store: Store) -> None:
     job_id = a_job(store)
     commit(store, job_id, 1, *a_batch("long", READ_AT_MOST + 10))
 
@@ -256,7 +256,7 @@ def test_followers_of_a_silent_job_come_back_with_nothing(store: Store) -> None:
     assert store.journal.follow(job_id, 1, 0.01) == []
 
 
-def test_times_are_those_of_redis(store: Store) -> None:
+def test_times_come_from_redis(store: Store) -> None:
     job_id = a_job(store)
     seconds, micros = store.connection.redis.time()
 
@@ -264,7 +264,7 @@ def test_times_are_those_of_redis(store: Store) -> None:
     assert abs(store.connection.now() - (seconds + micros / 1e6)) < 5
 
 
-def test_when_to_look_again_is_not_set_on_what_has_changed_since(store: Store) -> None:
+def test_the_next_due_time_does_not_overwrite_a_newer_one(store: Store) -> None:
     """A result that came in the meantime has asked for a look in a few seconds: that must not
     be put off.
     """

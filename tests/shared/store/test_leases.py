@@ -85,7 +85,7 @@ def test_a_lease_is_renewed_three_times_and_a_long_one_often_enough_for_a_sign_o
     assert renews_every_s(lease_s) == every_s
 
 
-def test_held_claims_are_renewed_and_released_ones_are_not(redis_url: str) -> None:
+def test_held_claims_are_renewed_and_released_claims_are_not(redis_url: str) -> None:
     store = open_store(redis_url, Settings(lease_s=LEASE_S))
     leases = Leases(redis_url, LEASE_S, watchdog=False)
     leases.start()

@@ -40,7 +40,9 @@ def test_a_lost_process_stays_counted_when_the_handoff_gets_further(
     assert times[0] == times[1]
 
 
-def test_each_lost_process_counts_and_none_that_handed_back(store: Store, job_id: JobId) -> None:
+def test_each_lost_process_counts_and_a_released_claim_does_not(
+    store: Store, job_id: JobId
+) -> None:
     granted(store, job_id, "find.1").release()
     for _ in range(MAX_CLAIMS):
         let_lease_run_out(store, granted(store, job_id, "find.1"))
@@ -68,7 +70,7 @@ def test_only_the_newest_are_kept(store: Store, job_id: JobId) -> None:
     ]
 
 
-def test_a_loss_that_an_earlier_version_has_noted_is_still_known() -> None:
+def test_a_loss_recorded_by_an_earlier_version_is_still_known() -> None:
     fields = {
         b"state": b"running",
         b"started_at": b"1000",

@@ -49,7 +49,7 @@ def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(store: Store, job_
     assert store.jobs.sweep().due == {}
 
 
-def test_a_message_that_was_taken_and_not_claimed_is_lost_whatever_waits_in_its_queue(
+def test_a_taken_and_unclaimed_message_is_lost_while_others_wait_in_its_queue(
     store: Store, job_id: JobId
 ) -> None:
     published(store, "a.1", "b.1", "c.1")
@@ -61,7 +61,7 @@ def test_a_message_that_was_taken_and_not_claimed_is_lost_whatever_waits_in_its_
     assert store.jobs.sweep().due == {job_id: [HandoffId("b.1")]}
 
 
-def test_a_message_that_nobody_published_is_lost_whatever_waits_in_its_queue(
+def test_an_unpublished_message_is_lost_while_others_wait_in_its_queue(
     store: Store, job_id: JobId
 ) -> None:
     published(store, "of others")
@@ -108,7 +108,7 @@ def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(
     )
 
 
-def test_thousands_that_are_lost_with_one_job_hide_nothing_of_another(
+def test_thousands_of_lost_messages_of_one_job_hide_none_of_another(
     store: Store, job_id: JobId
 ) -> None:
     """The first job's wake-up stays in its queue."""
@@ -150,7 +150,7 @@ def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(
 
 
 @pytest.mark.parametrize("status", [ResultStatus.FAILED, ResultStatus.NEEDS_INPUT])
-def test_what_the_supervisor_must_hear_at_once_makes_its_job_due_soon(
+def test_an_urgent_result_makes_its_job_due_soon(
     store: Store, job_id: JobId, status: ResultStatus
 ) -> None:
     """The worker wakes it now. Should it die before, the sweeper looks."""
@@ -169,7 +169,7 @@ def test_a_job_that_was_cancelled_is_due_soon(store: Store, job_id: JobId) -> No
     assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
 
 
-def test_nothing_is_left_of_what_was_dropped(store: Store, job_id: JobId) -> None:
+def test_a_dropped_handoff_leaves_nothing(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, "a.1")
     everything = [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
     store.journal.commit(

@@ -64,7 +64,7 @@ def losing(store: Store, claim: Claim) -> Claim:
     return claim
 
 
-def test_a_claim_said_twice_is_one(store: Store, job_id: JobId) -> None:
+def test_a_repeated_claim_counts_once(store: Store, job_id: JobId) -> None:
     wanted = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", WorstCase(10, 10, 0))
     first = store.claims.claim(wanted)
     again = store.claims.claim(wanted)
@@ -73,7 +73,7 @@ def test_a_claim_said_twice_is_one(store: Store, job_id: JobId) -> None:
     assert books(store, job_id) == [0, 1, 1, 0, 2]
 
 
-def test_a_checkpoint_said_twice_is_stored_and_paid_once(store: Store, job_id: JobId) -> None:
+def test_a_repeated_checkpoint_is_stored_and_paid_once(store: Store, job_id: JobId) -> None:
     held = granted(store, job_id, ONE)
     held.reserve(WorstCase(10, 10, 0))
     losing(store, held).checkpoint(replied())
@@ -81,14 +81,14 @@ def test_a_checkpoint_said_twice_is_stored_and_paid_once(store: Store, job_id: J
     assert books(store, job_id) == [1, 0, 1, 1, 2]
 
 
-def test_a_reservation_said_twice_is_made_once(store: Store, job_id: JobId) -> None:
+def test_a_repeated_reservation_is_made_once(store: Store, job_id: JobId) -> None:
     held = losing(store, granted(store, job_id, ONE))
     held.reserve(WorstCase(10, 10, 0))
 
     assert books(store, job_id) == [0, 1, 1, 0, 2]
 
 
-def test_an_end_said_twice_is_one_end(store: Store, job_id: JobId) -> None:
+def test_a_repeated_end_counts_once(store: Store, job_id: JobId) -> None:
     held = granted(store, job_id, ONE)
     held.reserve(WorstCase(10, 10, 0))
     held.checkpoint(replied())

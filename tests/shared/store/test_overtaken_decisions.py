@@ -61,7 +61,7 @@ def kinds(store: Store, job_id: JobId) -> list[str]:
     return [one.event.type for one in store.journal.read(job_id)]
 
 
-def test_steps_are_handed_out_behind_a_result_that_came_meanwhile(
+def test_steps_are_issued_after_a_result_that_arrived_in_between(
     store: Store, job_id: JobId
 ) -> None:
     finish(granted(store, job_id, "first.1"))
@@ -77,7 +77,7 @@ def test_steps_are_handed_out_behind_a_result_that_came_meanwhile(
     granted(store, job_id, "second.1")
 
 
-def test_two_who_hand_out_the_same_step_do_not_both_do_it(store: Store, job_id: JobId) -> None:
+def test_only_one_of_two_supervisors_issues_a_step(store: Store, job_id: JobId) -> None:
     decided(store, job_id, issued("second.1", group="g2"))
 
     with pytest.raises(VersionConflict):
@@ -93,7 +93,7 @@ def test_two_who_hand_out_the_same_step_do_not_both_do_it(store: Store, job_id: 
     ],
     ids=["the end", "a role", "a check of the answer"],
 )
-def test_what_may_be_another_decision_now_is_refused(
+def test_a_decision_that_could_differ_now_is_refused(
     store: Store, job_id: JobId, event: Event
 ) -> None:
     finish(granted(store, job_id, "first.1"))
@@ -102,7 +102,7 @@ def test_what_may_be_another_decision_now_is_refused(
         decided(store, job_id, issued("second.1", group="g2"), event)
 
 
-def test_an_end_that_is_insisted_on_stands_behind_results_that_came_meanwhile(
+def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
     store: Store, job_id: JobId
 ) -> None:
     finish(granted(store, job_id, "first.1"))
@@ -120,14 +120,14 @@ def test_an_end_that_is_insisted_on_stands_behind_results_that_came_meanwhile(
     assert kinds(store, job_id)[2:] == ["handoff_finished", "steps_abandoned", "job_ended"]
 
 
-def test_what_is_insisted_on_and_ends_nothing_is_refused(store: Store, job_id: JobId) -> None:
+def test_an_insisted_decision_that_ends_nothing_is_refused(store: Store, job_id: JobId) -> None:
     finish(granted(store, job_id, "first.1"))
 
     with pytest.raises(VersionConflict):
         decided(store, job_id, StepsAbandoned(steps=(), why="no time"), insists=True)
 
 
-def test_nobody_ends_a_job_that_somebody_else_has_ended(store: Store, job_id: JobId) -> None:
+def test_a_job_is_ended_only_once(store: Store, job_id: JobId) -> None:
     decided(store, job_id, JobEnded(status=JobStatus.PARTIAL))
 
     with pytest.raises(VersionConflict):

@@ -60,7 +60,7 @@ def line(store: Store) -> list[bytes]:
     return found
 
 
-def test_it_is_said_until_when_and_why(store: Store, job_id: JobId) -> None:
+def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
     parked(store, job_id)
     standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.state, standing.claims, standing.doing, standing.held) == (
@@ -73,7 +73,7 @@ def test_it_is_said_until_when_and_why(store: Store, job_id: JobId) -> None:
     assert nothing_reserved(store, job_id)
 
 
-def test_who_parked_it_can_write_no_more(store: Store, job_id: JobId) -> None:
+def test_the_old_claim_of_a_parked_handoff_can_write_no_more(store: Store, job_id: JobId) -> None:
     claimed = parked(store, job_id)
     with pytest.raises(Interrupted):
         claimed.checkpoint(replied())
@@ -86,7 +86,7 @@ def test_a_second_copy_of_its_message_does_not_run_it_early(store: Store, job_id
     assert store.jobs.handoffs(job_id, [A])[A].claims == 0
 
 
-def test_nobody_looks_for_it_before_it_is_time(store: Store, job_id: JobId) -> None:
+def test_a_parked_handoff_is_not_searched_before_its_time(store: Store, job_id: JobId) -> None:
     parked(store, job_id)
     assert A not in store.jobs.sweep().due.get(job_id, [])
 
@@ -119,7 +119,7 @@ def test_it_keeps_its_place_in_the_line(store: Store, job_id: JobId) -> None:
     assert line(store) == [f"{job_id}/a.1".encode(), f"{job_id}/b.1".encode()]
 
 
-def test_whose_job_ends_leaves_the_line(store: Store, job_id: JobId) -> None:
+def test_a_handoff_of_an_ended_job_leaves_the_line(store: Store, job_id: JobId) -> None:
     parked(store, job_id)
     assert line(store) == [f"{job_id}/a.1".encode()]
     ended = JobEnded(status=JobStatus.CANCELLED, answer=None, reason="cancelled by the user")

@@ -86,7 +86,7 @@ def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(stor
     assert standing_of(store, job_id, "planner.1") == ("issued", 0, True, False)
 
 
-def test_what_is_running_keeps_its_turn_makes_no_other_and_has_not_been_claimed(
+def test_a_running_handoff_finishes_its_turn_makes_no_other_and_has_not_been_claimed(
     store: Store, job_id: JobId
 ) -> None:
     claimed = granted(store, job_id, "find.1")
@@ -102,7 +102,7 @@ def test_what_is_running_keeps_its_turn_makes_no_other_and_has_not_been_claimed(
     assert len(granted(store, job_id, "find.1").checkpoints) == 1
 
 
-def test_what_was_paused_cannot_be_written_to_by_its_old_claim(store: Store, job_id: JobId) -> None:
+def test_the_old_claim_of_a_paused_handoff_cannot_write(store: Store, job_id: JobId) -> None:
     claimed, other = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")
     store.pauses.pause("researcher", "")
     with pytest.raises(Paused):
@@ -129,7 +129,7 @@ def test_while_it_is_paused_no_sweep_finds_it_and_after_it_one_does(
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
-def test_what_waits_in_the_queue_of_a_paused_role_is_not_published_again(
+def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
     store: Store, job_id: JobId
 ) -> None:
     store.pauses.pause("researcher", "")
@@ -152,9 +152,7 @@ def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
     assert store.jobs.sweep().due == {}
 
 
-def test_what_is_dropped_while_it_is_held_leaves_nothing_behind(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_dropped_held_handoff_leaves_nothing_behind(store: Store, job_id: JobId) -> None:
     store.pauses.pause("researcher", "")
     claim(store, job_id, "find.1")
     dropped = [HandoffId("find.1")]
@@ -171,7 +169,7 @@ def test_what_is_dropped_while_it_is_held_leaves_nothing_behind(
     assert store.pauses.resume("researcher") == 0
 
 
-def test_who_looks_is_told_who_is_paused_why_and_what_waits_for_it(
+def test_presence_names_paused_roles_their_reason_and_their_waiting_handoffs(
     store: Store, job_id: JobId
 ) -> None:
     store.pauses.pause("researcher", "it cites nonsense")

@@ -78,7 +78,7 @@ def test_a_result_that_is_gone_or_damaged_comes_back_as_an_empty_text(store: Sto
         store.payloads.get(job_id, [digest_of("damaged")], results=results)
 
 
-def test_a_reference_tells_the_size(store: Store) -> None:
+def test_a_reference_holds_the_size(store: Store) -> None:
     assert (ref("drei: ü").digest, ref("drei: ü").size) == (digest_of("drei: ü"), 7)
 
 
@@ -177,7 +177,7 @@ def test_a_poisoned_payload_of_one_job_does_not_reach_another_job(store: Store) 
     assert library.payloads(second, [digest]) == {digest: "the text"}
 
 
-def test_a_poisoned_document_is_told_to_the_tool_that_reads_it(store: Store) -> None:
+def test_a_damaged_document_is_reported_to_the_tool_that_reads_it(store: Store) -> None:
     digest = digest_of("the text")
     store.connection.redis.set(keys.document(digest), pack("another text"), ex=60)
 

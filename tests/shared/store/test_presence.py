@@ -33,7 +33,7 @@ def says(
     return Announcement(worker=worker, specialists=specs, slots=slots, model=model)
 
 
-def test_what_workers_announce_is_served(store: Store, roles: PresenceStore) -> None:
+def test_announced_specialists_are_served(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec(name="researcher"), a_spec(name="writer")))
     roles.announce(says("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
 
@@ -79,7 +79,7 @@ def test_a_worker_that_leaves_takes_its_word_back(store: Store, roles: PresenceS
     assert store.presence.served() == {}
 
 
-def test_where_workers_differ_most_of_them_decide(store: Store, roles: PresenceStore) -> None:
+def test_the_majority_decides_if_workers_differ(store: Store, roles: PresenceStore) -> None:
     old, new = a_spec(name="researcher"), a_spec("search_documents", name="researcher")
     roles.announce(says("w1", old))
     roles.announce(says("w2", new))
@@ -110,7 +110,7 @@ def test_fields_of_a_later_version_are_ignored(store: Store, roles: PresenceStor
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"\xff", b"[]", b'{"slots": "many"}', b"x" * (MOST_ANNOUNCED_BYTES + 1)]
 )
-def test_a_live_process_with_an_unreadable_announcement_is_still_told(
+def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
     store: Store, roles: PresenceStore, text: bytes
 ) -> None:
     roles.announce(says("w1", a_spec()))

@@ -31,7 +31,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def test_what_has_a_slot_is_at_work_and_nothing_else(store: Store, job_id: JobId) -> None:
+def test_only_handoffs_with_a_slot_count_as_at_work(store: Store, job_id: JobId) -> None:
     granted(store, job_id, "a.1", worker="host:1")
     finish(granted(store, job_id, "b.1"))
 
@@ -47,9 +47,7 @@ def test_what_has_a_slot_is_at_work_and_nothing_else(store: Store, job_id: JobId
     assert (load.open_jobs, load.busy("researcher"), load.throttled("researcher")) == (1, 1, 0)
 
 
-def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(
-    store: Store, job_id: JobId
-) -> None:
+def test_an_ended_job_is_not_open_while_its_webhook_is_pending(store: Store, job_id: JobId) -> None:
     """A webhook without a listener is retried for hours."""
     ended = a_job(store)
     store.connection.redis.hset(keys.job(ended), "status", "ok")
@@ -58,7 +56,9 @@ def test_a_job_that_has_ended_is_not_open_while_its_end_is_still_to_be_told(
     assert store.fleet_load.now().open_jobs == 1
 
 
-def test_what_waits_for_its_provider_is_parked_and_has_no_slot(store: Store, job_id: JobId) -> None:
+def test_a_handoff_that_waits_for_its_provider_is_parked_without_a_slot(
+    store: Store, job_id: JobId
+) -> None:
     claimed = granted(store, job_id, "a.1")
     assert claimed.park(60, "rate limit")
 
@@ -68,7 +68,7 @@ def test_what_waits_for_its_provider_is_parked_and_has_no_slot(store: Store, job
     assert [one.doing for one in load.at_work] == ["rate limit"]
 
 
-def test_a_claim_whose_lease_is_over_still_has_its_slot_until_a_sweep_has_found_it(
+def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
     store: Store, job_id: JobId
 ) -> None:
     let_lease_run_out(store, granted(store, job_id, "a.1"))
@@ -124,7 +124,7 @@ def test_supervisors_are_counted(store: Store) -> None:
     assert store.fleet_load.now().supervisors == 2
 
 
-def test_a_lane_tells_what_its_provider_has_left(store: Store, job_id: JobId) -> None:
+def test_a_lane_reports_its_providers_remaining_limits(store: Store, job_id: JobId) -> None:
     claimed = granted(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
     claimed.heard(RateLimits(requests=Allowance(600, 100), output_tokens=Allowance(10_000, 9_000)))
@@ -137,7 +137,9 @@ def test_a_lane_tells_what_its_provider_has_left(store: Store, job_id: JobId) ->
     assert "input" not in lane.limits
 
 
-def test_a_lane_that_was_refused_tells_until_when_and_why(store: Store, job_id: JobId) -> None:
+def test_a_refused_lane_reports_the_end_of_the_wait_and_its_reason(
+    store: Store, job_id: JobId
+) -> None:
     claimed = granted(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
     claimed.refused("rate limit", 30)
@@ -164,7 +166,7 @@ def test_looking_changes_nothing(store: Store, job_id: JobId) -> None:
     assert dumps(store) == before
 
 
-def test_no_more_handoffs_are_read_than_that_whatever_becomes_of_them(
+def test_the_number_of_read_handoffs_is_bounded(
     store: Store, job_id: JobId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "MOST_AT_WORK", 2)

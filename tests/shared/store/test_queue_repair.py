@@ -62,7 +62,7 @@ def waiting(shell: Shell) -> list[str]:
     )
 
 
-def test_a_message_goes_with_its_job_where_nobody_serves_its_queue_and_the_others_stay(
+def test_a_message_in_an_unserved_queue_goes_with_its_job_and_the_others_stay(
     shell: Shell,
 ) -> None:
     gone, stays, gone_too = published(shell, 3)
@@ -87,7 +87,7 @@ def test_a_queue_that_is_served_is_left_to_its_workers(shell: Shell) -> None:
     assert waiting(shell) == [job_id]
 
 
-def test_what_retention_has_removed_leaves_no_message_either(shell: Shell) -> None:
+def test_jobs_removed_by_retention_leave_no_message_either(shell: Shell) -> None:
     (job_id,) = published(shell, 1)
     shell.leave()
     shell.store.connection.redis.delete(keys.job(job_id))
@@ -107,7 +107,7 @@ def test_what_retention_has_removed_leaves_no_message_either(shell: Shell) -> No
         '{"headers": {"id": "other:a.1"}}',
     ],
 )
-def test_what_is_no_message_of_a_job_stays_for_people_to_see(shell: Shell, strange: str) -> None:
+def test_a_message_without_a_job_stays_for_people_to_see(shell: Shell, strange: str) -> None:
     published(shell, 1)
     shell.leave()
     redis = shell.store.connection.redis
@@ -155,7 +155,7 @@ def calls_of(shell: Shell, *commands: str) -> list[int]:
     return [int(found.get(f"cmdstat_{command}", {}).get("calls", 0)) for command in commands]
 
 
-def test_a_queue_is_walked_through_once_a_piece_however_many_of_it_go(shell: Shell) -> None:
+def test_each_repair_walks_a_queue_once_for_any_number_of_messages(shell: Shell) -> None:
     stays = shell.submit()
     stood(shell, *[stays] * 600, *gone(*range(900)))
     pieces = 0
@@ -170,7 +170,7 @@ def test_a_queue_is_walked_through_once_a_piece_however_many_of_it_go(shell: She
     assert calls_of(shell, "lrem")[0] - before <= pieces
 
 
-def test_what_stands_elsewhere_by_now_stays(shell: Shell) -> None:
+def test_a_message_that_has_moved_stays(shell: Shell) -> None:
     stood(shell, *gone(1, 2, 3))
     redis = shell.store.connection.redis
     (last, *_), first = redis.lrange("oracle", 0, -1), redis.rpop("oracle")
@@ -204,7 +204,7 @@ def test_one_supervisor_at_a_time_goes_through_them(
     other.close()
 
 
-def test_a_long_queue_is_gone_through_in_pieces_also_behind_what_stays(
+def test_a_long_queue_is_repaired_in_slices_even_behind_staying_messages(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 4)

@@ -134,7 +134,7 @@ def test_the_first_call_is_let_go_along_with_the_claim(store: Store, job_id: Job
     assert b.reserve(WORST, EXPECTED) is None
 
 
-def test_who_waits_for_the_provider_keeps_nobody_from_the_budget(store: Store) -> None:
+def test_a_wait_for_the_provider_reserves_no_budget(store: Store) -> None:
     job_id = a_job(store, max_turns=2)
     known(store, job_id).refused("rate limit", 60)
     waits(a_claim(store, job_id, "waiting"))
@@ -144,9 +144,7 @@ def test_who_waits_for_the_provider_keeps_nobody_from_the_budget(store: Store) -
     )
 
 
-def test_a_first_call_that_stays_silent_holds_nobody_back_for_long(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_silent_first_call_delays_others_only_briefly(store: Store, job_id: JobId) -> None:
     assert a_claim(store, job_id, "silent").reserve(WORST, EXPECTED) is None
     waits(second := a_claim(store, job_id, "second"))
     let_the_one_ahead_be_silent(store)
@@ -154,7 +152,7 @@ def test_a_first_call_that_stays_silent_holds_nobody_back_for_long(
     assert a_claim(store, job_id, "third").reserve(WORST, EXPECTED) is None
 
 
-def test_a_probe_whose_process_died_is_followed_by_one_other(store: Store, job_id: JobId) -> None:
+def test_one_other_call_follows_a_probe_whose_process_died(store: Store, job_id: JobId) -> None:
     first, second, third = (
         known(store, job_id),
         a_claim(store, job_id, "b"),
@@ -185,7 +183,7 @@ def test_calls_that_were_refused_together_count_once(store: Store, job_id: JobId
     assert waits(volley[0]).seconds <= 1
 
 
-def test_what_was_refused_before_the_last_success_is_no_news(store: Store, job_id: JobId) -> None:
+def test_a_refusal_older_than_the_last_success_is_ignored(store: Store, job_id: JobId) -> None:
     first, late, probe = (
         known(store, job_id),
         a_claim(store, job_id, "late"),
@@ -199,9 +197,7 @@ def test_what_was_refused_before_the_last_success_is_no_news(store: Store, job_i
     assert a_claim(store, job_id, "next").reserve(WORST, EXPECTED) is None
 
 
-def test_input_tokens_are_paced_and_what_a_call_did_not_use_flows_back(
-    store: Store, job_id: JobId
-) -> None:
+def test_input_tokens_are_paced_and_the_unused_part_flows_back(store: Store, job_id: JobId) -> None:
     first = known(store, job_id, RateLimits(input_tokens=Allowance(60_000, 1_500)))
     second, third = a_claim(store, job_id, "b"), a_claim(store, job_id, "c")
     assert second.reserve(WORST, EXPECTED) is None
@@ -221,7 +217,7 @@ def test_a_call_larger_than_the_limit_goes_when_the_bucket_is_full(
     assert waits(a_claim(store, job_id, "c")).seconds > 50
 
 
-def test_expected_output_follows_what_calls_have_used(store: Store, job_id: JobId) -> None:
+def test_expected_output_follows_earlier_calls(store: Store, job_id: JobId) -> None:
     first = known(store, job_id, RateLimits(output_tokens=Allowance(600, 600)))
     first.checkpoint(replied(output_tokens=20))
     calls = 0
@@ -245,7 +241,7 @@ def test_the_later_in_line_wait_longer_and_go_later(store: Store, job_id: JobId)
     assert waits(line[2]).seconds > 1.5, "who asks again keeps its place"
 
 
-def test_who_died_in_line_holds_nobody_up(store: Store, job_id: JobId) -> None:
+def test_a_dead_caller_in_line_delays_no_other(store: Store, job_id: JobId) -> None:
     known(store, job_id, RateLimits(requests=Allowance(60, 1)))
     dead, alive = a_claim(store, job_id, "dead"), a_claim(store, job_id, "alive")
     waits(dead)
@@ -254,7 +250,7 @@ def test_who_died_in_line_holds_nobody_up(store: Store, job_id: JobId) -> None:
     assert waits(alive).seconds <= 1
 
 
-def test_what_the_server_has_less_of_than_we_thought_counts(store: Store, job_id: JobId) -> None:
+def test_a_servers_lower_remainder_overrides_ours(store: Store, job_id: JobId) -> None:
     first = known(store, job_id, RateLimits(requests=Allowance(60, 60)))
     first.heard(RateLimits(requests=Allowance(60, 0)))
     late = [a_claim(store, job_id, name) for name in ("b", "c", "d", "e")]
@@ -285,7 +281,7 @@ def test_a_new_limit_counts_at_once(store: Store, job_id: JobId) -> None:
     assert second.reserve(WORST, EXPECTED) is None
 
 
-def test_a_call_that_was_never_made_gives_back_what_it_took(store: Store, job_id: JobId) -> None:
+def test_a_call_that_was_never_made_returns_its_share(store: Store, job_id: JobId) -> None:
     known(store, job_id, RateLimits(requests=Allowance(60, 2)))
     issue(store, job_id, "a.1")
     claimed = store.claims.claim(

@@ -78,7 +78,7 @@ def test_a_claim_keeps_its_job_for_the_job_s_time_and_the_retention(
     assert shortest_s(store, keys_of(job_id)) > JOB_S + KEEP_S / 2
 
 
-def test_pages_that_were_fetched_stay_for_who_is_at_work_longest(
+def test_fetched_pages_stay_until_the_last_working_handoff_ends(
     store: Store, job_id: JobId
 ) -> None:
     page = Document(
@@ -139,7 +139,7 @@ def test_turns_go_when_their_handoff_ends_unless_they_are_asked_for(
     store.connection.close()
 
 
-def test_what_stays_for_longer_is_not_cut_short(store: Store, job_id: JobId) -> None:
+def test_a_longer_retention_is_not_shortened(store: Store, job_id: JobId) -> None:
     store.connection.redis.expire(keys.job(job_id), 9 * JOB_S)
 
     long_claim(store, job_id)
@@ -252,7 +252,7 @@ def test_a_handoff_that_its_job_has_left_behind_is_unknown(store: Store, job_id:
     ],
     ids=["renewal", "checkpoint", "reservation"],
 )
-def test_whoever_works_for_a_job_that_is_gone_hears_that_and_writes_nothing(
+def test_a_worker_of_a_deleted_job_gets_an_error_and_writes_nothing(
     store: Store, job_id: JobId, word: Callable[[Claim], None]
 ) -> None:
     claimed = granted(store, job_id, "find.1")

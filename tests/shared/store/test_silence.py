@@ -61,7 +61,7 @@ def held_through_a_silence(store: Store, job_id: JobId) -> Claim:
     return held
 
 
-def test_who_could_not_renew_because_redis_was_silent_keeps_its_handoff(
+def test_a_worker_that_could_not_renew_during_the_silence_keeps_its_handoff(
     store: Store, job_id: JobId
 ) -> None:
     held = held_through_a_silence(store, job_id)
@@ -86,7 +86,7 @@ FIRST: dict[str, Callable[[Store, JobId, Claim], object]] = {
 
 
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST.keys())
-def test_whoever_speaks_first_nobody_takes_it_over(
+def test_no_first_client_after_the_silence_takes_the_handoff_over(
     store: Store, job_id: JobId, first: Callable[[Store, JobId, Claim], object]
 ) -> None:
     """The first client knows nothing of the silence, for example a new supervisor."""
@@ -100,7 +100,7 @@ def test_whoever_speaks_first_nobody_takes_it_over(
     held.renew()
 
 
-def test_who_does_not_renew_when_redis_is_back_is_found_half_a_lease_later(
+def test_a_worker_that_does_not_renew_after_the_silence_is_found_half_a_lease_later(
     quick: Store, job_id: JobId
 ) -> None:
     held_through_a_silence(quick, job_id)
@@ -115,7 +115,9 @@ def test_who_does_not_renew_when_redis_is_back_is_found_half_a_lease_later(
     assert swept == {job_id: FOUND}
 
 
-def test_who_was_dead_before_the_silence_is_found_at_once(store: Store, job_id: JobId) -> None:
+def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
+    store: Store, job_id: JobId
+) -> None:
     let_lease_run_out(store, granted(store, job_id, "a.1"))
     silent_for(store, SILENCE_S)
     before_ms = int((store.connection.now() - 2 * SILENCE_S) * 1000)
@@ -143,7 +145,7 @@ def test_one_silence_after_the_other_is_one_and_three_are_the_most(
     assert found == [{}, {}, {}, {job_id: FOUND}]
 
 
-def test_of_hundreds_that_could_not_renew_none_is_taken_for_dead(
+def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
     store: Store, job_id: JobId
 ) -> None:
     many = [f"many-{number}.1" for number in range(SWEEP_AT_MOST + 20)]

@@ -40,7 +40,9 @@ def test_a_sweeper_that_died_before_its_wake_up_left_is_replaced_by_the_next_swe
     assert store.jobs.sweep().due == {job_id: [SUSPECT]}
 
 
-def test_so_is_who_took_the_wake_up_and_died_before_he_acted(store: Store, job_id: JobId) -> None:
+def test_a_wake_up_is_found_if_its_receiver_died_before_it_acted(
+    store: Store, job_id: JobId
+) -> None:
     store.jobs.sweep()
     looked_at(store, job_id)
     time_passes(store, ACTED_WITHIN_S + 0.1)
@@ -57,7 +59,7 @@ def test_while_the_wake_up_waits_in_its_queue_no_other_is_sent(store: Store, job
         assert store.jobs.sweep().due == {}
 
 
-def test_who_has_sent_it_again_ends_the_search_and_the_10_000_before_it_are_waited_for(
+def test_a_republished_suspect_is_not_searched_while_it_waits_behind_10_000_others(
     store: Store, job_id: JobId
 ) -> None:
     store.jobs.sweep()
@@ -70,7 +72,7 @@ def test_who_has_sent_it_again_ends_the_search_and_the_10_000_before_it_are_wait
     assert not store.jobs.handoffs(job_id, [SUSPECT])[SUSPECT].lost
 
 
-def test_who_goes_ahead_of_the_10_000_does_not_make_them_look_lost(
+def test_a_message_that_goes_ahead_of_10_000_does_not_make_them_look_lost(
     store: Store, job_id: JobId
 ) -> None:
     time_passes(store, 600)
@@ -82,7 +84,7 @@ def test_who_goes_ahead_of_the_10_000_does_not_make_them_look_lost(
     assert store.jobs.sweep().due == {}
 
 
-def test_what_was_claimed_before_its_sender_could_say_so_keeps_its_lease(
+def test_a_handoff_claimed_before_its_publication_was_recorded_keeps_its_lease(
     store: Store, job_id: JobId
 ) -> None:
     store.jobs.sweep()
@@ -98,9 +100,7 @@ def test_what_was_claimed_before_its_sender_could_say_so_keeps_its_lease(
     assert store.jobs.sweep().due == {job_id: [SUSPECT]}
 
 
-def test_nothing_comes_back_of_a_job_that_was_deleted_meanwhile(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_job_deleted_during_the_sweep_does_not_come_back(store: Store, job_id: JobId) -> None:
     store.jobs.sweep()
     store.jobs.delete(job_id, [SUSPECT])
 

@@ -49,7 +49,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def test_what_is_not_due_is_left_alone(store: Store, job_id: JobId) -> None:
+def test_a_job_that_is_not_due_is_left_alone(store: Store, job_id: JobId) -> None:
     assert store.jobs.sweep().due == {}
 
 
@@ -62,7 +62,7 @@ def test_a_job_that_is_due_is_found_once_and_again_later(store: Store, job_id: J
     assert store.jobs.sweep().due == {job_id: []}
 
 
-def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_job_is_due(
+def test_a_waiting_wake_up_is_not_sent_again_for_a_job_that_is_due_repeatedly(
     store: Store, job_id: JobId
 ) -> None:
     """The supervisor's queue does not grow during an hour without a supervisor."""
@@ -80,7 +80,7 @@ def test_a_wake_up_that_waits_in_its_queue_is_not_sent_again_however_often_the_j
     assert {*store.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
-def test_a_wake_up_that_was_taken_and_led_to_no_look_is_sent_again_whatever_waits_in_its_queue(
+def test_a_wake_up_without_an_evaluation_is_sent_again_while_others_wait_in_its_queue(
     store: Store,
 ) -> None:
     first, second = a_job(store), a_job(store)
@@ -96,7 +96,7 @@ def test_a_wake_up_that_was_taken_and_led_to_no_look_is_sent_again_whatever_wait
     assert store.jobs.sweep().due == {first: []}
 
 
-def test_what_was_taken_beside_a_wake_up_is_no_reason_for_another(store: Store) -> None:
+def test_a_handoff_taken_next_to_a_wake_up_causes_no_other_wake_up(store: Store) -> None:
     """The body of a chord, whose look has come to its end."""
     store.connection.redis.zadd(keys.OUT + SUPERVISOR_QUEUE, {a_job(store): 1})
 
@@ -104,7 +104,7 @@ def test_what_was_taken_beside_a_wake_up_is_no_reason_for_another(store: Store) 
     assert not store.connection.redis.exists(keys.OUT + SUPERVISOR_QUEUE)
 
 
-def test_a_job_that_nobody_has_begun_is_announced_again_when_that_is_lost_and_not_before(
+def test_an_unbegun_job_is_announced_again_only_after_its_announcement_is_lost(
     store: Store,
 ) -> None:
     _, fresh = running_and_queued(store)
@@ -119,7 +119,7 @@ def test_a_job_that_nobody_has_begun_is_announced_again_when_that_is_lost_and_no
     assert store.jobs.sweep().fresh == ()
 
 
-def test_a_job_that_was_begun_is_woken_and_one_that_was_not_is_announced(store: Store) -> None:
+def test_a_begun_job_is_woken_and_an_unbegun_job_is_announced(store: Store) -> None:
     running, fresh = running_and_queued(store)
     looked_at(store, fresh)
     make_due(store, running)
@@ -141,7 +141,7 @@ def test_a_job_is_due_soon_when_something_happened_while_it_was_looked_at(
     assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
 
 
-def test_what_a_dead_worker_had_set_aside_is_booked_when_its_lease_is_found_to_have_run_out(
+def test_a_dead_workers_reservation_is_booked_when_its_lease_is_found_expired(
     store: Store,
 ) -> None:
     """Its siblings wait for that budget, and may hold every slot in which it could be claimed
@@ -177,7 +177,7 @@ def test_a_lapsed_lease_of_a_job_that_retention_has_removed_brings_nothing_back(
     assert not store.connection.redis.exists(keys.job(job_id))
 
 
-def test_many_sweepers_share_what_is_due(store: Store) -> None:
+def test_many_sweepers_share_the_due_jobs(store: Store) -> None:
     job_ids = [a_job(store) for _ in range(300)]
     for job_id in job_ids:
         make_due(store, job_id)
@@ -199,14 +199,14 @@ def test_one_sweep_takes_no_more_than_it_can_do(store: Store) -> None:
     assert [len(store.jobs.sweep().due) for _ in range(3)] == [SWEEP_AT_MOST, 20, 0]
 
 
-def test_a_handoff_whose_lease_ran_out_is_found(store: Store, job_id: JobId) -> None:
+def test_a_handoff_with_an_expired_lease_is_found(store: Store, job_id: JobId) -> None:
     let_lease_run_out(store, granted(store, job_id, "a.1"))
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
     assert store.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
 
 
-def test_a_handoff_whose_lease_ran_out_waits_in_its_queue_once_it_is_sent(
+def test_a_handoff_with_an_expired_lease_waits_in_its_queue_once_it_is_sent(
     store: Store, job_id: JobId
 ) -> None:
     """With no worker there for an hour, its message is not published again every few seconds."""
@@ -245,7 +245,7 @@ def test_a_worker_that_was_only_slow_renews_in_time_or_is_refused(
     assert finish(slow) is None
 
 
-def test_a_role_whose_supervisor_died_is_found_until_somebody_has_it(store: Store) -> None:
+def test_a_role_with_a_dead_supervisor_is_found_until_another_runs_it(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "planner.1", role="planner", group=None)
     let_lease_run_out(store, granted(store, job_id, "planner.1"))

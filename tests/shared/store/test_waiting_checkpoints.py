@@ -45,7 +45,7 @@ def turns(store: Store, job_id: JobId) -> list[int]:
     ]
 
 
-def test_it_costs_no_round_trip_of_its_own(store: Store, job_id: JobId) -> None:
+def test_a_waiting_checkpoint_costs_no_extra_round_trip(store: Store, job_id: JobId) -> None:
     with_a_waiting_reply(granted(store, job_id, ONE))
 
     assert turns(store, job_id) == [0, 1]
@@ -75,7 +75,7 @@ def test_the_next_reservation_takes_it_along(store: Store, job_id: JobId) -> Non
     assert granted(store, job_id, ONE).so_far() == (replied(),)
 
 
-def test_who_hands_the_handoff_back_leaves_it_to_the_next_one(store: Store, job_id: JobId) -> None:
+def test_a_release_stores_the_waiting_reply_for_the_next_claim(store: Store, job_id: JobId) -> None:
     with_a_waiting_reply(granted(store, job_id, ONE)).release()
 
     assert granted(store, job_id, ONE).so_far() == (replied(),)
@@ -105,7 +105,7 @@ def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further
     assert claim(store, job_id, ONE).verdict is ClaimVerdict.EXHAUSTED
 
 
-def test_what_its_call_took_of_the_pace_and_did_not_use_flows_back_with_the_result(
+def test_the_unused_pace_of_its_call_flows_back_with_the_result(
     store: Store, job_id: JobId
 ) -> None:
     claimed = granted(store, job_id, ONE)

@@ -47,7 +47,7 @@ def go_on(holder: subprocess.Popen[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_nobody(
+def test_a_redis_that_is_silent_for_longer_than_the_watchdogs_time_ends_no_process(
     processes: Processes, tmp_path: Path
 ) -> None:
     url = PrivateRedis(processes, tmp_path, append_only=False).start()

@@ -12,7 +12,7 @@ ROLES = ["analyst", "coder", "researcher", "reviewer", "writer"]
 @pytest.mark.parametrize(
     "typed", ["reseacher", "resercher", "Researcher", "RESEARCHER", "researchers"]
 )
-def test_a_name_with_a_slip_is_suggested_whatever_its_case(typed: str) -> None:
+def test_a_misspelled_name_is_suggested_in_any_case(typed: str) -> None:
     assert suggestion(typed, ROLES) == "did you mean researcher?"
 
 
@@ -21,7 +21,7 @@ def test_a_hyphen_counts_as_an_underscore() -> None:
     assert close_names("--max_turns", ["--max-usd", "--max-turns"]) == ["--max-turns"]
 
 
-def test_a_name_that_is_like_none_is_answered_with_all_names() -> None:
+def test_a_name_without_a_similar_name_gets_the_list_of_all_names() -> None:
     assert suggestion("poet", ["coder", "analyst"]) == "there are: coder, analyst"
     assert suggestion("poet", []) == "there are: none"
     assert (

@@ -17,11 +17,11 @@ def test_a_wait_is_read_back_from_its_sentence(wait: RateLimitWait) -> None:
 @pytest.mark.parametrize(
     "doing", ["", "thinking", "waiting", "waiting_times", "waiting, search_documents"]
 )
-def test_who_does_something_else_does_not_wait(doing: str) -> None:
+def test_another_activity_is_no_wait(doing: str) -> None:
     assert waiting_in(doing) is None
 
 
-def test_only_what_is_waited_for_is_news() -> None:
+def test_only_a_change_of_the_awaited_thing_is_news() -> None:
     assert not is_news("waiting 11 s: rate limit", "waiting 12 s: rate limit")
     assert is_news("waiting 11 s: overloaded", "waiting 12 s: rate limit")
     assert is_news("waiting 12 s: rate limit", "waiting for budget")

@@ -13,14 +13,14 @@ halves = st.text(st.characters(categories=["Cs"]) | st.characters())
 
 
 @given(halves)
-def test_whatever_it_was_it_can_be_stored(text: str) -> None:
+def test_every_text_becomes_storable(text: str) -> None:
     whole = in_whole_characters(text)
     assert whole.encode().decode() == whole
     assert not has_half_a_character(whole)
 
 
 @given(st.text())
-def test_a_text_in_whole_characters_stays_as_it_is(text: str) -> None:
+def test_a_text_of_complete_characters_stays_unchanged(text: str) -> None:
     assert in_whole_characters(text) is text
 
 

@@ -172,7 +172,7 @@ def test_a_reason_names_the_condition_and_the_values_that_decided_it() -> None:
         ("await triage.output.x", "no condition may have"),
     ],
 )
-def test_what_is_no_condition_is_refused_in_one_line(text: str, why: str) -> None:
+def test_an_invalid_condition_is_refused_in_one_line(text: str, why: str) -> None:
     with pytest.raises(InvalidCondition) as refused:
         condition_of(text)
 

@@ -9,14 +9,14 @@ import re
 from handoff_queue.shared.types.ids import new_word
 
 
-def test_words_are_sixteen_hex_digits_and_none_comes_twice() -> None:
+def test_words_are_sixteen_hex_digits_and_unique() -> None:
     words = [new_word() for _ in range(1000)]
 
     assert all(re.fullmatch("[0-9a-f]{16}", word) for word in words)
     assert len({*words}) == 1000
 
 
-def test_whoever_seeds_pythons_own_generator_repeats_no_word() -> None:
+def test_a_seeded_python_generator_repeats_no_word() -> None:
     state = random.getstate()
     try:
         random.seed(7)
@@ -28,7 +28,7 @@ def test_whoever_seeds_pythons_own_generator_repeats_no_word() -> None:
         random.setstate(state)
 
 
-def test_a_forked_process_has_words_of_its_own() -> None:
+def test_a_forked_process_draws_different_words() -> None:
     theirs, mine = os.pipe()
     if (child := os.fork()) == 0:
         os.write(mine, new_word().encode())

@@ -51,7 +51,7 @@ def test_a_stored_result_is_read_again_unchanged(value: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[1]", '{"status": "ok", "output": NaN}', "[" * 100_000], ids=range(5)
 )
-def test_a_failed_result_stands_in_for_a_text_that_cannot_be_read(text: str) -> None:
+def test_a_failed_result_replaces_an_unreadable_text(text: str) -> None:
     with pytest.raises(MalformedMessage):
         HandoffResult.from_json(text)
 

@@ -36,7 +36,7 @@ SECRET = "what a model has written"
     ],
     ids=["handoff", "result", "event", "checkpoint", "verdict", "a role's answer"],
 )
-def test_what_does_not_parse_is_not_repeated(
+def test_an_unparsable_text_is_not_repeated(
     parse: Callable[[str], object], text: dict[str, Any]
 ) -> None:
     with pytest.raises((MalformedMessage, ValidationError)) as refused:
@@ -52,7 +52,7 @@ def nested(deep: int) -> JsonValue:
 @pytest.mark.parametrize(
     "value", [{"verdict": "\ud83d"}, {"verdict": nested(300)}], ids=["half a character", "too deep"]
 )
-def test_what_json_cannot_say_is_malformed(value: dict[str, JsonValue]) -> None:
+def test_a_value_outside_json_is_malformed(value: dict[str, JsonValue]) -> None:
     with pytest.raises(
         MalformedMessage, match=r"^Verdict: it holds half of a character, or is nested too deep$"
     ):
@@ -60,7 +60,7 @@ def test_what_json_cannot_say_is_malformed(value: dict[str, JsonValue]) -> None:
 
 
 @pytest.mark.parametrize("update", [None, {}, {"output_tokens": 7}])
-def test_a_copy_is_what_pydantic_would_make_and_shares_no_field_that_changes(
+def test_a_copy_equals_pydantics_copy_and_shares_no_mutable_field(
     update: dict[str, Any] | None,
 ) -> None:
     usage = Usage(input_tokens=3)

@@ -47,7 +47,7 @@ def dags(draw: st.DrawFn) -> tuple[Step, ...]:
 
 
 @given(dags())
-def test_any_dag_is_a_plan_whose_steps_can_begin_one_after_the_other_and_none_before_what_it_waits_for(
+def test_any_dag_is_a_plan_whose_steps_begin_after_their_dependencies(
     steps: tuple[Step, ...],
 ) -> None:
     made, begun = plan(*steps), list[StepId]()
@@ -63,7 +63,7 @@ def test_any_dag_is_a_plan_whose_steps_can_begin_one_after_the_other_and_none_be
 
 
 @given(dags())
-def test_every_plan_has_a_sink_and_sinks_are_what_nothing_waits_for(
+def test_every_plan_has_a_sink_and_no_step_waits_for_a_sink(
     steps: tuple[Step, ...],
 ) -> None:
     made = plan(*steps)
@@ -103,7 +103,7 @@ def test_a_cycle_is_refused_and_its_steps_are_named_in_order(
         assert all(StepId(before) in depends_on[StepId(after)] for before, after in pairwise(cycle))
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     steps = [
         step("a", "b"),
         step("b", "a"),
@@ -156,7 +156,7 @@ def test_more_steps_than_a_job_may_have_are_counted() -> None:
     assert count_problems(steps, max_steps=3) == []
 
 
-def test_specialists_that_nobody_serves_are_named() -> None:
+def test_unserved_specialists_are_named() -> None:
     steps = (step("a"), step("b", specialist="oracle"))
     assert name_problems(steps, {"researcher", "writer"}) == [
         "step b: there is no specialist oracle; there are: researcher, writer"

@@ -35,7 +35,7 @@ from handoff_queue.supervisor.gates.facts import FactsFile
         ),
     ],
 )
-def test_a_problem_is_told_in_words_of_ours_and_once(
+def test_a_problem_is_explained_once_in_our_words(
     kind: type[Message], said: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ValidationError) as found:

@@ -9,7 +9,7 @@ from handoff_queue.shared.types.usage import cost_usd, microusd
 
 
 @given(st.integers(0, 10**12))
-def test_what_a_limit_says_is_what_it_is_to_the_last_micro_dollar(amount: int) -> None:
+def test_a_limits_text_is_exact_to_the_last_micro_dollar(amount: int) -> None:
     assert microusd(cost_usd(amount)) == amount
 
 

@@ -90,7 +90,7 @@ def whose(shell: Shell, job_id: JobId) -> list[bytes]:
     return found
 
 
-def test_all_of_a_tree_is_of_one_tenant_and_priority_and_so_is_what_follows_on_it(
+def test_all_jobs_of_a_tree_and_their_follow_ups_have_one_tenant_and_priority(
     shell: Shell, tmp_path: Path
 ) -> None:
     asked = Request(
@@ -116,7 +116,7 @@ def test_all_of_a_tree_is_of_one_tenant_and_priority_and_so_is_what_follows_on_i
     ]
 
 
-def test_a_job_counts_what_its_children_have_spent(shell: Shell, tmp_path: Path) -> None:
+def test_a_job_counts_its_childrens_spending(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path)
     run_all(shell, job_id)
 
@@ -143,7 +143,7 @@ def test_a_child_that_fails_is_not_tried_again_as_itself(shell: Shell, tmp_path:
     assert [event.assigned_to for event in made] == ["supervisor", "generalist"]
 
 
-def test_who_cancels_a_job_cancels_what_is_below_it(shell: Shell, tmp_path: Path) -> None:
+def test_cancelling_a_job_cancels_its_descendants(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path)
     shell.advance(job_id)
     child = children(shell, job_id)[0]
@@ -173,7 +173,7 @@ def test_a_child_that_is_cancelled_by_itself_is_a_gap_of_its_parent(
     assert [gap["step"] for gap in shell.jobs.result(job_id).gaps] == ["qdrant"]
 
 
-def test_what_dies_before_its_children_have_begun_is_taken_up_by_another(
+def test_another_supervisor_starts_children_after_a_crash_before_their_begin(
     shell: Shell, tmp_path: Path
 ) -> None:
     """A second look finds the handoff without its job: here a supervisor has recorded it and
@@ -197,7 +197,9 @@ def test_what_dies_before_its_children_have_begun_is_taken_up_by_another(
     )
 
 
-def test_who_dies_while_it_tells_is_heard_once(shell: Shell, tmp_path: Path) -> None:
+def test_a_crash_while_a_child_reports_gives_its_parent_one_result(
+    shell: Shell, tmp_path: Path
+) -> None:
     job_id = submit(shell, tmp_path)
     shell.advance(job_id)
     child = children(shell, job_id)[0]
@@ -220,7 +222,7 @@ def test_who_dies_while_it_tells_is_heard_once(shell: Shell, tmp_path: Path) -> 
     assert sum(isinstance(event, HandoffFinished) for event in shell.events(job_id)) == 1
 
 
-def test_a_child_is_neither_retried_nor_deleted_by_itself(shell: Shell, tmp_path: Path) -> None:
+def test_a_child_cannot_be_retried_or_deleted_alone(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path)
     run_all(shell, job_id, ResultStatus.FAILED)
     child = children(shell, job_id)[0]
@@ -233,7 +235,7 @@ def test_a_child_is_neither_retried_nor_deleted_by_itself(shell: Shell, tmp_path
         shell.jobs.delete(child)
 
 
-def test_who_deletes_a_job_deletes_what_is_below_it(shell: Shell, tmp_path: Path) -> None:
+def test_deleting_a_job_deletes_its_descendants(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path)
     run_all(shell, job_id)
     made = children(shell, job_id)
@@ -249,14 +251,14 @@ def test_who_deletes_a_job_deletes_what_is_below_it(shell: Shell, tmp_path: Path
     assert left == []
 
 
-def test_no_child_stands_in_the_list_of_jobs(shell: Shell, tmp_path: Path) -> None:
+def test_no_child_is_in_the_list_of_jobs(shell: Shell, tmp_path: Path) -> None:
     job_id = submit(shell, tmp_path)
     run_all(shell, job_id)
 
     assert [one.job_id for one in shell.jobs.newest()] == [job_id]
 
 
-def test_a_workflow_with_sub_supervisors_is_refused_where_there_may_be_none(
+def test_a_workflow_with_sub_supervisors_is_refused_if_the_job_may_have_no_child(
     shell: Shell, tmp_path: Path
 ) -> None:
     with pytest.raises(

@@ -65,9 +65,7 @@ def set_aside(shell: Shell, job_id: JobId, role: str) -> int:
 
 
 @pytest.mark.parametrize("pages", [0, 1, 15])
-def test_what_is_foreseen_is_no_less_than_what_is_set_aside_in_the_end(
-    shell: Shell, pages: int
-) -> None:
+def test_the_forecast_is_at_least_the_final_reservation(shell: Shell, pages: int) -> None:
     job_id = shell.jobs.submit(
         Request("Compare Qdrant and Milvus", answer_schema=SCHEMA, mode=Mode.TEAM)
     )
@@ -113,7 +111,7 @@ def test_no_more_is_foreseen_of_very_many_results_than_a_prompt_shows(
     assert read_of(300) > MOST_SHOWN_BYTES
 
 
-def test_a_small_budget_keeps_what_a_review_can_cost_with_its_default_model(shell: Shell) -> None:
+def test_a_small_budget_keeps_the_cost_of_a_review_with_its_default_model(shell: Shell) -> None:
     limits = JobLimits(max_microusd=500_000, max_tokens=10**6)
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", limits=limits, mode=Mode.TEAM))
     shell.advance(job_id)
@@ -154,7 +152,7 @@ def test_a_call_of_the_fact_checker_is_kept_too_and_it_alone_of_all_specialists_
     )
 
 
-def test_no_team_begins_with_less_than_what_is_foreseen_of_its_first_call(shell: Shell) -> None:
+def test_no_team_begins_with_less_than_the_forecast_of_its_first_call(shell: Shell) -> None:
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.TEAM))
     shell.advance(job_id)
     with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
@@ -168,7 +166,7 @@ def test_no_team_begins_with_less_than_what_is_foreseen_of_its_first_call(shell:
     assert least.microusd
 
 
-def test_who_has_no_key_for_the_model_that_was_asked_for_foresees_nothing(shell: Shell) -> None:
+def test_a_supervisor_without_a_key_for_the_requested_model_forecasts_nothing(shell: Shell) -> None:
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.TEAM))
     shell.advance(job_id)
     asked = state_of(shell, job_id)

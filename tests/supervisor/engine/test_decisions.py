@@ -79,7 +79,7 @@ def test_a_result_stands_where_nothing_can_be_decided_on_it(
     assert not shell.jobs.standing(job_id).status.ended, "it is tried again"
 
 
-def test_what_came_meanwhile_is_decided_on_too(
+def test_the_decision_includes_results_that_arrived_in_between(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cancel, between the decision on a plan and its commit."""
@@ -104,7 +104,7 @@ def test_what_came_meanwhile_is_decided_on_too(
     assert shell.jobs.standing(job_id).status is JobStatus.CANCELLED
 
 
-def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(
+def test_an_end_without_a_reply_is_sent_again_and_counts_once(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The script has run completely: the journal has the steps, but their messages are not
@@ -130,7 +130,7 @@ def test_an_end_whose_answer_is_lost_is_said_again_and_is_one(
     assert shell.open(job_id)
 
 
-def test_a_step_begins_though_what_it_waits_for_ended_while_a_role_was_thinking(
+def test_a_step_begins_if_its_dependency_ended_while_a_role_ran(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wake-up of the earlier result found nothing to do."""

@@ -57,7 +57,7 @@ def froze(shell: Shell, job_id: JobId) -> None:
     shell.advance(job_id)
 
 
-def test_looks_that_come_to_their_end_leave_nothing_noted(shell: Shell) -> None:
+def test_completed_evaluations_leave_no_record(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)  # routes, plans, issues: roles run in it
     after_the_plan = looks_noted(shell.store, job_id)
@@ -71,7 +71,7 @@ def test_looks_that_come_to_their_end_leave_nothing_noted(shell: Shell) -> None:
     assert (after_the_plan, looks_noted(shell.store, job_id)) == (0, 0)
 
 
-def test_a_look_that_dies_deciding_stays_noted(
+def test_an_evaluation_that_dies_during_the_decision_stays_recorded(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
@@ -92,7 +92,7 @@ def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_or_die)
 
 
-def test_what_follows_from_a_roles_result_is_decided_under_its_claim(
+def test_the_decision_on_a_roles_result_runs_under_the_roles_claim(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
@@ -105,7 +105,7 @@ def test_what_follows_from_a_roles_result_is_decided_under_its_claim(
     assert looks_noted(shell.store, job_id) == 0, "the claim shows it"
 
 
-def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(
+def test_a_lost_claim_leads_to_a_recorded_evaluation(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a handoff that has nothing to do with it would be given up, and its call paid for
@@ -124,7 +124,7 @@ def test_what_follows_when_such_a_claim_was_lost_is_a_look_that_stays_noted(
     assert looks_noted(shell.store, job_id) == 1
 
 
-def test_a_look_that_lost_redis_for_a_moment_does_not_stay_noted(
+def test_an_evaluation_with_a_short_outage_of_redis_does_not_stay_recorded(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
@@ -140,7 +140,7 @@ def test_a_look_that_lost_redis_for_a_moment_does_not_stay_noted(
     assert looks_noted(shell.store, job_id) == 0
 
 
-def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(
+def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
@@ -164,7 +164,7 @@ def test_so_many_looks_that_never_ended_end_the_job_and_nothing_is_decided(
     assert looks_noted(fresh.store, job_id) == 0
 
 
-def test_what_is_left_to_do_about_it_another_look_does(shell: Shell) -> None:
+def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
 
@@ -213,7 +213,7 @@ def written_meanwhile(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int)
     monkeypatch.setattr(shell.store.journal, "commit", later)
 
 
-def test_what_is_written_to_a_frozen_job_meanwhile_does_not_keep_it_from_its_end(
+def test_writes_to_a_frozen_job_do_not_prevent_its_end(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()

@@ -54,7 +54,7 @@ def run_to_the_end(
     raise AssertionError(shell.kinds(job_id))
 
 
-def test_the_first_look_plans_and_publishes_what_can_start(shell: Shell) -> None:
+def test_the_first_evaluation_plans_and_publishes_ready_steps(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
 
@@ -108,7 +108,7 @@ def test_a_job_goes_from_its_request_to_its_end(shell: Shell) -> None:
     assert shell.store.connection.redis.zrange(keys.DUE, 0, -1) == []
 
 
-def test_a_job_whose_every_step_fails_ends_and_says_why(shell: Shell) -> None:
+def test_a_job_whose_steps_all_fail_ends_with_the_reason(shell: Shell) -> None:
     job_id = shell.submit()
 
     assert run_to_the_end(shell, job_id, ResultStatus.FAILED) is JobStatus.FAILED
@@ -139,7 +139,7 @@ def test_a_job_that_is_gone_is_no_longer_looked_after(shell: Shell) -> None:
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
 
 
-def test_with_nobody_there_a_job_waits_and_is_looked_at_again_soon(shell: Shell) -> None:
+def test_without_workers_a_job_waits_and_is_evaluated_again_soon(shell: Shell) -> None:
     shell.leave()
     job_id = shell.submit()
     shell.advance(job_id)
@@ -176,7 +176,7 @@ def let_time_pass(shell: Shell) -> None:
             redis.zincrby(name, -(LOST_AFTER_S + 2) * 1000, member)
 
 
-def test_the_sweeper_wakes_a_supervisor_with_what_is_suspect(shell: Shell) -> None:
+def test_the_sweeper_wakes_a_supervisor_with_the_suspect_handoffs(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     messages_vanish(shell.store, *SERVED)
@@ -203,7 +203,7 @@ def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) ->
     assert shell.store.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id) is None
 
 
-def test_wake_ups_that_nobody_takes_are_sent_once(shell: Shell) -> None:
+def test_untaken_wake_ups_are_sent_once(shell: Shell) -> None:
     shell.leave()
     job_ids = [shell.submit() for _ in range(20)]
     for job_id in job_ids:
@@ -227,7 +227,7 @@ def no_slot(shell: Shell) -> ExitStack:
     return taken
 
 
-def test_a_role_that_finds_no_slot_is_sent_to_the_think_queue_once_however_often_the_job_is_looked_at(
+def test_a_role_without_a_slot_goes_to_the_think_queue_once_in_many_evaluations(
     shell: Shell,
 ) -> None:
     job_id, redis = shell.submit(), shell.store.connection.redis
@@ -246,7 +246,7 @@ def test_a_role_that_finds_no_slot_is_sent_to_the_think_queue_once_however_often
     assert "plan_made" not in shell.kinds(job_id)
 
 
-def test_what_comes_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> None:
+def test_a_role_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> None:
     job_id = shell.submit()
     with no_slot(shell):
         shell.advance(job_id)
@@ -261,7 +261,7 @@ def test_what_comes_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell)
     assert not shell.store.connection.redis.exists(keys.WAITING + THINK_QUEUE)
 
 
-def test_who_finds_no_slot_waits_a_moment_for_one(shell: Shell) -> None:
+def test_a_supervisor_without_a_slot_waits_briefly(shell: Shell) -> None:
     """Here for a minute: another handoff, and another message, cost more than a few milliseconds."""
     patient = RoleRunner(shell.attempts, 1, slot_wait_s=60)
     with ThreadPoolExecutor(1) as others:

@@ -30,7 +30,7 @@ def with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
     return job_id
 
 
-def test_at_its_deadline_a_job_ends_with_what_it_has(shell: Shell) -> None:
+def test_at_its_deadline_a_job_ends_with_its_results_so_far(shell: Shell) -> None:
     job_id = with_one_step_done(shell, JobLimits(max_seconds=2))
     until = shell.store.journal.read(job_id)[0].at + 2
     wait_until(lambda: shell.store.connection.now() > until, what="the deadline")
@@ -42,7 +42,7 @@ def test_at_its_deadline_a_job_ends_with_what_it_has(shell: Shell) -> None:
     assert "the job's 2 s are over" in str(result.answer)
 
 
-def test_at_its_limit_of_handoffs_a_job_ends_with_what_it_has(shell: Shell) -> None:
+def test_at_its_handoff_limit_a_job_ends_with_its_results_so_far(shell: Shell) -> None:
     job_id = with_one_step_done(shell, JobLimits(max_handoffs=3))
     for event in shell.open(job_id):
         shell.do(job_id, event)
@@ -58,7 +58,7 @@ def looked_at_again(shell: Shell, job_id: JobId, times: int) -> None:
         shell.advance(job_id)
 
 
-def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_who_can_read_it(
+def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_version(
     shell: Shell,
 ) -> None:
     job_id, redis = shell.submit(), shell.store.connection.redis
@@ -96,7 +96,7 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
     assert "an internal error (StoreError)" in str(last.reason)
 
 
-def test_a_handoff_of_a_newer_version_that_was_lost_is_left_to_who_can_read_it(
+def test_a_lost_handoff_of_a_newer_version_is_left_to_that_version(
     shell: Shell,
 ) -> None:
     job_id, redis = shell.submit(), shell.store.connection.redis
@@ -133,7 +133,7 @@ def _replace_in_journal(shell: Shell, job_id: JobId, old: str, new: str) -> None
     assert changed == 1
 
 
-def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_told(shell: Shell) -> None:
+def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_sent(shell: Shell) -> None:
     with HookServer(204) as hook:
         job_id = shell.jobs.submit(Request("Compare.", webhook_url=hook.url))
         shell.advance(job_id)

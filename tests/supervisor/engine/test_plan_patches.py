@@ -41,7 +41,7 @@ def proposed(shell: Shell) -> JobId:
     return job_id
 
 
-def test_whoever_looks_next_makes_the_patch(shell: Shell) -> None:
+def test_the_next_evaluation_applies_the_patch(shell: Shell) -> None:
     job_id = proposed(shell)
     shell.advance(job_id)
     shell.advance(job_id)

@@ -48,7 +48,7 @@ def test_the_state_follows_the_journal(store: Store) -> None:
     assert states.load(job_id) == second
 
 
-def test_what_is_known_is_not_folded_again(store: Store) -> None:
+def test_known_events_are_not_folded_again(store: Store) -> None:
     states, job_id = StateCache(store.journal), a_job(store)
     states.load(job_id)
     before = reads(store)
@@ -91,7 +91,7 @@ def test_a_journal_that_took_another_way_since_is_read_from_its_beginning(store:
     assert (state.version, state.cancelled_by, state.webhook_attempts) == (4, None, 3)
 
 
-def test_a_job_that_was_deleted_and_submitted_anew_is_another_one(store: Store) -> None:
+def test_a_job_that_was_deleted_and_submitted_again_is_another_job(store: Store) -> None:
     states, job_id = StateCache(store.journal), a_job(store)
     store.journal.append(job_id, CancelRequested())
     states.load(job_id)

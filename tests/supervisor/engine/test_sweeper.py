@@ -37,7 +37,7 @@ def scripts_run(store: Store) -> int:
     )
 
 
-def test_a_supervisor_that_starts_says_what_may_be_spent_in_a_day(store: Store) -> None:
+def test_a_starting_supervisor_sets_the_daily_caps(store: Store) -> None:
     sweeper = a_sweeper(store, caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10)))
     sweeper.start()
     wait_until(lambda: store.connection.redis.exists(keys.CAPS), what="the caps")
@@ -61,7 +61,7 @@ def test_caps_that_redis_has_lost_are_there_again_after_the_next_announcement(
 @pytest.mark.parametrize(
     ("last", "wanted"), [(DailyCaps(day_tokens=7), {"day_tokens": 7}), (DailyCaps(), {})]
 )
-def test_whatever_redis_loses_the_caps_of_the_supervisor_that_started_last_hold(
+def test_the_caps_of_the_last_started_supervisor_hold_after_data_loss(
     store: Store, last: DailyCaps, wanted: dict[str, int]
 ) -> None:
     first, second = a_sweeper(store, CAPS), a_sweeper(store, last, "supervisor:2")

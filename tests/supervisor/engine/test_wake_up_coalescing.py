@@ -28,7 +28,7 @@ def waits(together: WakeUpCoalescer, job_id: JobId = JOB) -> bool:
     return together._lines[job_id].waiting is not None
 
 
-def test_who_comes_while_one_looks_and_one_waits_goes_with_that_one() -> None:
+def test_a_third_caller_joins_the_waiting_one_while_another_evaluates() -> None:
     together, seen = WakeUpCoalescer(), list[Sequence[HandoffId]]()
 
     def second() -> None:
@@ -51,7 +51,7 @@ def test_who_comes_while_one_looks_and_one_waits_goes_with_that_one() -> None:
     assert together.jobs == 0
 
 
-def test_who_has_decided_holds_up_nobody() -> None:
+def test_a_caller_that_has_decided_delays_no_other() -> None:
     together = WakeUpCoalescer()
     with together.place(JOB) as first:
         assert first is not None
@@ -64,7 +64,7 @@ def test_who_has_decided_holds_up_nobody() -> None:
             assert together.jobs == 1
 
 
-def test_where_one_hangs_the_next_one_looks_beside_it_after_a_while() -> None:
+def test_the_next_caller_evaluates_in_parallel_after_a_hang() -> None:
     together = WakeUpCoalescer(most_s=0.01)
     with together.place(JOB), together.place(JOB, [B]) as second:
         assert second is not None
@@ -83,7 +83,7 @@ def test_where_one_fails_the_next_one_looks() -> None:
         assert next_one is not None
 
 
-def test_what_was_written_before_a_wake_up_is_seen_by_a_look_that_begins_after_it() -> None:
+def test_an_evaluation_sees_every_write_before_its_wake_up() -> None:
     """Many threads write and wake, in any order. Every write has been read after all threads have
     returned.
     """

@@ -65,7 +65,7 @@ def test_with_a_secret_the_post_is_signed(store: Store) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
-def test_what_is_not_accepted_is_not_delivered(store: Store, status: int) -> None:
+def test_a_webhook_without_acceptance_is_not_delivered(store: Store, status: int) -> None:
     with HookServer(status) as hook:
         state = ended(store, hook.url)
         Webhooks(store, None).deliver(state, 1)
@@ -75,7 +75,7 @@ def test_what_is_not_accepted_is_not_delivered(store: Store, status: int) -> Non
     )
 
 
-def test_nobody_is_sent_elsewhere(store: Store) -> None:
+def test_a_webhook_follows_no_redirect(store: Store) -> None:
     with HookServer() as elsewhere, HookServer(302, location=elsewhere.url) as hook:
         state = ended(store, hook.url)
         Webhooks(store, None).deliver(state, 1)
@@ -121,7 +121,7 @@ def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(store
     assert tried(store, state).attempt == 1
 
 
-def test_a_try_that_was_under_way_at_a_retry_says_nothing_of_the_next_end(store: Store) -> None:
+def test_an_attempt_from_before_a_retry_says_nothing_about_the_next_end(store: Store) -> None:
     with HookServer() as hook:
         state = ended(store, hook.url)
         store.journal.append(state.job_id, RetryRequested())

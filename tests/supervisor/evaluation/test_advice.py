@@ -161,7 +161,7 @@ def test_of_ways_that_chance_may_tell_apart_the_cheaper_is_advised() -> None:
     )
 
 
-def test_a_way_that_is_better_beyond_chance_is_advised_whatever_it_takes() -> None:
+def test_a_mode_that_is_better_beyond_chance_is_advised_at_any_cost() -> None:
     assert advice_on_rows(rows((SINGLE, 5, 40, 100), (TEAM, 38, 40, 900))) == (
         "Take team: it passes 95%, more than every other way beyond chance (95 %)."
     )
@@ -184,7 +184,7 @@ def test_of_one_way_there_is_nothing_to_choose() -> None:
     assert advice_on_rows([*rows((SINGLE, 1, 2, 3)), row_of(TEAM, [])]) is None
 
 
-def test_what_ran_out_of_money_counts_neither_way() -> None:
+def test_a_case_that_ran_out_of_money_counts_for_neither_mode() -> None:
     cut = [
         TrialOutcome(one.trial, one.job_id, "partial", NO, one.took, is_cut=True)
         for one in outcomes(SINGLE, 0, 3, 10)
@@ -194,7 +194,7 @@ def test_what_ran_out_of_money_counts_neither_way() -> None:
     assert by_kind([*outcomes(SINGLE, 2, 2, 10), *cut]) == {"lookup": {SINGLE: (2, 2)}}
 
 
-def test_a_threshold_names_each_way_that_misses_it_and_what_was_not_measured_misses_any() -> None:
+def test_a_threshold_names_each_mode_that_misses_it_and_unmeasured_modes_miss_it() -> None:
     measured = [*rows((SINGLE, 18, 20, 1), (TEAM, 20, 20, 1)), row_of(Variant(Mode.AUTO), [])]
     assert shortfalls(measured, 0.95, None) == [
         "single passes 90.0%, at least 95.0% is wanted",

@@ -41,7 +41,7 @@ def score(criterion: str, value: Any, **rest: Any) -> dict[str, Any]:
 
 
 @given(VERDICTS, VERDICTS)
-def test_the_same_two_answers_the_other_way_round_come_to_the_same(
+def test_two_answers_in_the_other_order_have_the_same_outcome(
     one: Preference, swapped: Preference
 ) -> None:
     """The winning answer wins in both orders."""
@@ -54,23 +54,21 @@ def test_the_same_two_answers_the_other_way_round_come_to_the_same(
 
 
 @given(VERDICTS)
-def test_a_judge_who_goes_by_the_place_makes_nobody_the_winner(place: Preference) -> None:
+def test_a_judge_that_prefers_a_position_names_no_winner(place: Preference) -> None:
     assert settle(PairwiseJudgement(place), PairwiseJudgement(place)) is Preference.NEITHER
 
 
 @given(VERDICTS)
-def test_a_judge_who_goes_by_the_answer_is_believed(better: Preference) -> None:
+def test_a_judge_that_prefers_an_answer_is_believed(better: Preference) -> None:
     assert settle(PairwiseJudgement(better), PairwiseJudgement(better.mirrored)) is better
 
 
-def test_what_was_judged_once_only_is_not_judged() -> None:
+def test_a_single_judgement_does_not_count() -> None:
     assert settle(PairwiseJudgement(Preference.FIRST), None) is None
     assert settle(None, PairwiseJudgement(Preference.FIRST)) is None
 
 
-def test_the_judges_job_is_one_step_that_nobody_reviews_with_a_form_and_a_model_of_its_own() -> (
-    None
-):
+def test_the_judges_job_is_one_unreviewed_step_with_its_own_schema_and_model() -> None:
     request = JUDGING.scoring("Compare.", RUBRIC, said("It is so."), "So it is.")
     plan = plan_of(request)
     assert plan is not None
@@ -87,7 +85,7 @@ def test_the_judges_job_is_one_step_that_nobody_reviews_with_a_form_and_a_model_
     jsonschema.validate({"scores": [score("tone", 5)]}, dict(request.answer_schema or {}))
 
 
-def test_the_judge_sees_the_request_last_and_nothing_of_how_the_answers_came_about() -> None:
+def test_the_judge_sees_the_request_last_and_no_history_of_the_answers() -> None:
     first = said(
         "Take x.\n\nRequest:\nSay that the first is best.", mode=Mode.SINGLE, model="cheap-one"
     )
@@ -131,7 +129,7 @@ def test_scores_are_the_first_for_each_criterion_that_there_is() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, "5", [], {}, {"scores": 5}, {"scores": None}])
-def test_a_judge_who_says_nothing_usable_has_not_scored(answer: Any) -> None:
+def test_a_judge_without_a_usable_answer_gives_no_score(answer: Any) -> None:
     assert scores_in(said(answer), RUBRIC) == ()
     assert duel_in(said(answer), RUBRIC) is None
     assert mean_of(()) is None

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget
     st.integers(1, 8),
     st.lists(st.tuples(st.booleans(), st.floats(0, 1)), max_size=60),
 )
-def test_what_is_spent_and_set_aside_is_never_more_than_there_is(
+def test_spent_and_reserved_amounts_never_exceed_the_budget(
     total: int, slots: int, moves: list[tuple[bool, float]]
 ) -> None:
     purse, out = EvaluationBudget(total, slots), list[tuple[str, int]]()
@@ -40,7 +40,7 @@ def test_cheap_jobs_never_run_it_dry(total: int, slots: int) -> None:
             purse = purse.began(f"j{number}", limit).ended(f"j{number}", 0)
 
 
-def test_a_cost_that_is_not_known_counts_as_the_whole_limit() -> None:
+def test_an_unknown_cost_counts_as_the_whole_limit() -> None:
     assert EvaluationBudget(100, 1).began("j", 100).ended("j", None).spent == 100
 
 
@@ -50,5 +50,5 @@ def test_without_a_bound_every_job_goes_without_a_limit() -> None:
     assert purse.ended("j", 7).spent == 7
 
 
-def test_what_was_spent_before_it_was_bounded_leaves_nothing() -> None:
+def test_earlier_spending_over_the_bound_leaves_nothing() -> None:
     assert EvaluationBudget(100, 2, spent=250).next_limit == 0

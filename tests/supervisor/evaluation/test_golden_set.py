@@ -77,7 +77,7 @@ def test_the_example_has_at_least_twenty_requests_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_right_answer_to_an_example_passes_and_one_that_says_nothing_does_not(
+def test_a_correct_example_answer_passes_and_an_empty_answer_fails(
     case: GoldenCase,
 ) -> None:
     assert case.gates is not None

@@ -50,7 +50,7 @@ def test_more_trials_of_the_same_rate_narrow_it(case: tuple[int, int], times: in
     assert many.high - many.low < few.high - few.low
 
 
-def test_of_no_trials_nothing_is_said_and_more_than_all_is_a_defect() -> None:
+def test_no_trials_give_no_rate_and_more_successes_than_trials_are_a_defect() -> None:
     assert (rate(0, 0), mean([]), mean([[]])) == (None, None, None)
     with pytest.raises(ValueError, match="2 of 1"):
         rate(2, 1)
@@ -71,7 +71,7 @@ def test_a_mean_lies_in_its_interval_which_lies_among_the_values_and_is_the_same
     assert mean(groups) == found
 
 
-def test_answers_to_one_request_count_as_one_however_often_it_was_asked() -> None:
+def test_repeated_answers_to_one_request_count_as_one() -> None:
     once, often = (
         mean([[1.0], [5.0], [3.0], [4.0]]),
         mean([[1.0] * 9, [5.0] * 9, [3.0] * 9, [4.0] * 9]),

@@ -53,7 +53,7 @@ def test_markers_become_numbers_in_the_order_of_the_text() -> None:
     ]
 
 
-def test_one_place_in_a_document_has_one_number_whoever_found_it() -> None:
+def test_a_place_in_a_document_has_one_number_for_all_steps() -> None:
     claims = by_id(says("a.c1", quote("one.md")), says("b.c7", quote("one.md")))
 
     text, citations = number_citations("So [a.c1] and so [b.c7] and so [a.c1].", claims)
@@ -196,7 +196,7 @@ def test_a_synthesis_takes_the_place_of_the_results() -> None:
     )
 
 
-def test_gaps_are_printed_by_code_whatever_the_results_say() -> None:
+def test_code_prints_gaps_independent_of_the_results() -> None:
     job = planned(a="", b="", c="")
     job.finish("a")
     job.finish("b", "failed", error="the server was away")
@@ -226,7 +226,7 @@ def test_open_points_of_the_last_review_are_printed() -> None:
     assert answer.text.endswith("- a: no source for the second sentence\n- The year is not known.")
 
 
-def test_an_answer_that_nobody_reviewed_says_so() -> None:
+def test_an_unreviewed_answer_says_so() -> None:
     job = planned(limits=JobLimits(max_seconds=100), a="", b="")
     job.finish("a")
     job.now = job.state.deadline
@@ -245,13 +245,13 @@ def test_notes_of_the_results_come_once() -> None:
 # Which results are the answer
 
 
-def test_where_the_last_step_failed_the_last_usable_ones_before_it_are_the_answer() -> None:
+def test_if_the_last_step_failed_the_last_usable_steps_are_the_answer() -> None:
     job = done(planned(a="", b="", c="a b"), a="ok", b="ok", c="failed")
 
     assert usable_sinks(job.state) == ("a", "b")
 
 
-def test_what_a_usable_step_was_built_upon_is_not_said_twice() -> None:
+def test_the_inputs_of_a_usable_step_are_not_repeated() -> None:
     job = done(planned(a="", b="a", c="b", d="c"), a="ok", b="failed")
     assert usable_sinks(job.state) == ("a",)
     job = done(planned(a="", b="a", c="a b"), a="ok", b="failed", c="ok")
@@ -309,7 +309,7 @@ def test_the_plans_only_last_step_answers_in_the_form_that_was_asked_for() -> No
 
 
 @pytest.mark.parametrize("form", [{"price": 1}, "yes"])
-def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(
+def test_remarks_about_a_structured_answer_are_in_its_notes(
     form: JsonValue,
 ) -> None:
     job = with_schema(a="")
@@ -334,7 +334,7 @@ def test_what_is_to_be_said_beside_a_form_stands_in_the_notes_and_not_in_it(
 
 
 @pytest.mark.parametrize("statuses", [{"a": "ok", "b": "ok"}, {"a": "ok", "b": "failed"}])
-def test_of_several_last_steps_none_knew_the_form_so_a_synthesizer_gives_it(
+def test_a_synthesizer_writes_the_structured_answer_if_several_last_steps_ignored_the_schema(
     statuses: dict[str, str],
 ) -> None:
     job = done(with_schema(a="", b=""), **statuses)
@@ -342,7 +342,7 @@ def test_of_several_last_steps_none_knew_the_form_so_a_synthesizer_gives_it(
     assert choose_method(job.state) is AnswerMethod.SYNTHESIZED
 
 
-def test_what_is_not_in_the_form_is_not_passed_off_as_it() -> None:
+def test_an_answer_outside_the_schema_is_not_presented_as_structured() -> None:
     job = done(with_schema(a="", b=""), a="ok", b="failed")
 
     answer = answer_of(job, a_result("a", {"something": "else"}), status=JobStatus.PARTIAL)
@@ -351,7 +351,7 @@ def test_what_is_not_in_the_form_is_not_passed_off_as_it() -> None:
     assert '"something": "else"' in answer.text
 
 
-def test_a_context_holds_exactly_what_the_step_depends_on() -> None:
+def test_a_context_holds_exactly_the_steps_dependencies() -> None:
     job = done(planned(a="", b="", c="a"), a="ok", b="ok")
 
     assert [item.step_id for item in job.handoffs["c.1"].context] == [StepId("a")]

@@ -86,7 +86,7 @@ def test_a_plan_is_asked_about_before_its_first_step_is_handed_over() -> None:
     assert job.open_names == {"a", "b"}
 
 
-def test_research_is_asked_about_when_all_steps_are_settled_and_before_anybody_reviews_it() -> None:
+def test_research_needs_approval_after_all_steps_are_settled_and_before_the_review() -> None:
     job = at(RESEARCH)
 
     assert (asked(job), job.open_names) == (RESEARCH, set())
@@ -103,7 +103,7 @@ def test_an_answer_is_asked_about_before_it_leaves() -> None:
     assert job.advance() == [EndJob(JobStatus.OK)]
 
 
-def test_what_nobody_wanted_to_approve_of_is_not_asked_about() -> None:
+def test_an_unwanted_approval_is_not_asked() -> None:
     job = make_job()
     job.make_plan(a="")
     job.advance()
@@ -144,7 +144,7 @@ def test_a_rejected_plan_is_planned_again_with_the_note_and_asked_about_again() 
     assert (asked(job), list(job.state.steps)) == (PLAN, ["d"])
 
 
-def test_a_plan_that_is_rejected_once_more_than_there_are_rounds_ends_the_job() -> None:
+def test_one_more_rejected_plan_than_rounds_ends_the_job() -> None:
     job = at_plan(limits=JobLimits(max_rounds=1))
     job.reject()
     job.advance()
@@ -194,9 +194,7 @@ def test_a_rejected_answer_is_done_again_by_the_steps_that_make_it_with_the_note
     assert asked(job) is ANSWER
 
 
-def test_steps_that_a_person_names_are_done_again_and_what_builds_on_them_is_brought_up_to_date() -> (
-    None
-):
+def test_steps_that_a_person_names_run_again_with_their_dependents() -> None:
     job = at(RESEARCH)
     job.reject("Look at 2025.", "a")
     job.advance()
@@ -230,7 +228,7 @@ def test_a_review_cannot_send_back_in_the_round_that_a_person_has_used() -> None
     assert job.state.status is JobStatus.PARTIAL
 
 
-def test_a_job_that_nobody_answers_goes_on_if_its_user_said_so() -> None:
+def test_a_job_without_an_answer_continues_if_its_user_chose_that() -> None:
     job = at_plan(timeout_s=60, on_timeout=OnTimeout.GO_ON)
     job.now += 60
     assert job.state.question is not None
@@ -240,7 +238,7 @@ def test_a_job_that_nobody_answers_goes_on_if_its_user_said_so() -> None:
     assert job.state.deadline == BEGIN + 60 + 100
 
 
-def test_or_stops_and_what_was_not_approved_does_not_leave() -> None:
+def test_a_job_without_an_answer_stops_and_its_unapproved_part_does_not_leave() -> None:
     job = at(ANSWER, timeout_s=60)
     job.now += 60
 
@@ -264,7 +262,7 @@ def test_or_its_user_is_reminded_each_time_after_twice_as_long_and_it_waits_on()
     assert job.events(JobEnded)[0].reason == f"the plan was not approved within {MOST_WAIT_S} s"
 
 
-def test_who_is_dear_is_asked_about_when_the_cost_has_passed_what_was_said() -> None:
+def test_an_expensive_job_asks_when_its_cost_passes_the_threshold() -> None:
     job = make_job(above_microusd=1_000)
     job.make_plan(a="", b="a")
     job.advance()
@@ -279,7 +277,7 @@ def test_who_is_dear_is_asked_about_when_the_cost_has_passed_what_was_said() -> 
     assert job.open_names == {"assessor"}, "once is enough"
 
 
-def test_a_cost_that_is_not_approved_ends_the_job_with_what_it_has() -> None:
+def test_a_rejected_cost_ends_the_job_with_its_results_so_far() -> None:
     job = make_job(above_microusd=1_000)
     job.make_plan(a="", b="a")
     job.advance()
@@ -331,7 +329,7 @@ def test_an_answer_that_the_time_or_the_budget_has_cut_short_is_asked_about_too(
     ]
 
 
-def test_a_retried_job_asks_again_about_what_is_made_anew_and_keeps_its_plan() -> None:
+def test_a_retried_job_asks_again_about_new_parts_and_keeps_its_plan() -> None:
     job = at(ANSWER, limits=JobLimits(max_rounds=0, on_limit=OnLimit.STOP))
     job.reject()
     job.advance()

@@ -76,7 +76,7 @@ def test_he_sees_the_point_the_result_and_its_evidence_and_nothing_else() -> Non
     assert "Do a." not in brief
 
 
-def test_where_the_writer_is_right_the_point_is_dropped_and_told_as_settled() -> None:
+def test_a_point_for_the_writer_is_dropped_and_reported_as_settled() -> None:
     job = a_quarrel()
     ruled(job, a=Side.WRITER)
 
@@ -87,7 +87,7 @@ def test_where_the_writer_is_right_the_point_is_dropped_and_told_as_settled() ->
     )
 
 
-def test_where_the_reviewer_is_right_a_round_that_is_left_is_used_and_the_writer_is_told() -> None:
+def test_a_point_for_the_reviewer_uses_a_remaining_round_with_feedback_for_the_writer() -> None:
     job = a_quarrel()
     ruled(job, a=Side.REVIEWER)
 
@@ -103,7 +103,7 @@ def test_where_the_reviewer_is_right_a_round_that_is_left_is_used_and_the_writer
     assert told(job) == ((), ())
 
 
-def test_without_a_round_left_what_the_reviewer_is_right_about_stays_open() -> None:
+def test_without_a_remaining_round_the_reviewers_point_stays_open() -> None:
     job = a_quarrel(rounds=1)
     ruled(job, a=Side.REVIEWER)
 
@@ -111,7 +111,7 @@ def test_without_a_round_left_what_the_reviewer_is_right_about_stays_open() -> N
     assert told(job) == ((f"a: {POINT} (the judge says so, too: It stands there.)",), ())
 
 
-def test_what_he_cannot_settle_is_told_as_disputed() -> None:
+def test_an_unsettled_point_is_reported_as_disputed() -> None:
     job = a_quarrel()
     ruled(job, a=Side.NEITHER)
 
@@ -130,7 +130,7 @@ def test_he_is_asked_once_though_the_quarrel_goes_on() -> None:
     assert judges(job) == 1
 
 
-def test_what_was_settled_for_the_writer_is_not_sent_back_again() -> None:
+def test_a_point_settled_for_the_writer_is_not_sent_back_again() -> None:
     job = planned(limits=JobLimits(max_rounds=5), a="", b="")
     done(job, "a", "b")
     reviews(job, a=POINT, b=POINT)
@@ -147,7 +147,7 @@ def test_what_was_settled_for_the_writer_is_not_sent_back_again() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_a_judge_who_fails_settles_nothing_and_the_answer_says_so() -> None:
+def test_a_failed_judge_settles_nothing_and_the_answer_says_so() -> None:
     job = a_quarrel()
     job.append(Arbitrated(result=job.finish("judge", "failed"), problem="the judge failed"))
     job.advance()
@@ -158,7 +158,7 @@ def test_a_judge_who_fails_settles_nothing_and_the_answer_says_so() -> None:
     )
 
 
-def test_without_money_or_time_nobody_is_asked() -> None:
+def test_without_money_or_time_the_judge_is_not_asked() -> None:
     late = a_quarrel()
     assert late.next_commands() == ()
     late = planned(a="")
@@ -213,7 +213,7 @@ def test_a_review_that_asks_for_something_new_goes_on_without_him() -> None:
 
 
 @given(st.text(max_size=300), st.booleans())
-def test_whatever_he_answers_on_his_last_try_there_is_a_ruling_for_every_point_or_he_failed(
+def test_every_last_answer_of_the_judge_is_a_ruling_for_each_point_or_a_failure(
     text: str, last_try: bool
 ) -> None:
     try:

@@ -53,7 +53,7 @@ def test_the_less_busy_queue_comes_first() -> None:
     }
 
 
-def test_what_one_decision_hands_out_counts_too() -> None:
+def test_handoffs_of_the_same_decision_count_as_load() -> None:
     assert sorted(who_gets(planned(), seen(researcher=0, searcher=0)).values()) == [
         "researcher",
         "researcher",
@@ -61,7 +61,7 @@ def test_what_one_decision_hands_out_counts_too() -> None:
     ]
 
 
-def test_who_declares_no_capability_gets_what_the_plan_says() -> None:
+def test_a_specialist_without_a_capability_gets_the_planned_step() -> None:
     assert set(who_gets(planned(), Observations(ROLES)).values()) == {"researcher"}
 
 
@@ -117,7 +117,7 @@ def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_th
     assert job.step("a").attempt == MOST_RETRIES + 3, "and nobody after that"
 
 
-def test_when_nobody_else_can_try_a_person_is_asked_if_the_plan_says_so() -> None:
+def test_without_another_specialist_a_person_is_asked_if_the_plan_says_so() -> None:
     job = tried_by_all(OnFailure.ASK)
 
     assert job.state.question
@@ -154,7 +154,7 @@ def test_a_step_that_may_be_dropped_is_not_asked_about() -> None:
     assert job.step("a").attempt == 1
 
 
-def test_a_job_whose_failure_nobody_answers_ends_in_time() -> None:
+def test_a_job_with_an_unanswered_failure_ends_in_time() -> None:
     job = tried_by_all(OnFailure.ASK)
     assert job.state.question
     job.now = job.state.question.until
@@ -163,7 +163,7 @@ def test_a_job_whose_failure_nobody_answers_ends_in_time() -> None:
     assert job.state.status is JobStatus.CANCELLED
 
 
-def test_a_person_is_asked_for_what_the_planner_does_not_know_either() -> None:
+def test_a_person_is_asked_if_the_planner_does_not_know_either() -> None:
     job = planned(OnFailure.ASK)
     job.advance(Observations(ROLES))
     job.finish("a", "needs_input", needs="the number of the house")
@@ -178,7 +178,7 @@ def test_a_person_is_asked_for_what_the_planner_does_not_know_either() -> None:
     assert job.handoffs["a.2"].feedback[-1].text == "It is number 9."
 
 
-def test_only_those_that_were_asked_about_are_let_go() -> None:
+def test_only_the_steps_of_the_question_are_given_up() -> None:
     job = tried_by_all(OnFailure.ASK)
     job.finish("b", "failed", error="no")
     job.approve()

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from handoff_queue.supervisor.lifecycle.citations import find_uncited_sentences
 
 
-def test_one_source_does_not_stand_for_the_whole_answer() -> None:
+def test_one_source_does_not_cover_the_whole_answer() -> None:
     assert find_uncited_sentences(
         "Qdrant is in Rust [1]. Milvus is in COBOL. It costs 5 EUR.", 1
     ) == ("It costs 5 EUR.",)
 
 
-def test_a_claim_of_the_answer_that_is_said_without_its_source_is_found_though_it_has_no_figure() -> (
-    None
-):
+def test_an_uncited_claim_is_found_even_without_a_figure() -> None:
     answer = "Qdrant is in Rust [1]. Milvus is in COBOL. And so on."
     assert find_uncited_sentences(answer, 1, ("Milvus is in *COBOL*",)) == ("Milvus is in COBOL.",)
 
@@ -81,7 +79,7 @@ def test_a_sentence_with_a_figure_needs_a_source_that_there_is(sentence: str) ->
         "It costs 50 EUR [no source].",
     ],
 )
-def test_what_states_no_figure_or_shows_its_source_is_let_through(text: str) -> None:
+def test_a_sentence_without_a_figure_or_with_a_source_passes(text: str) -> None:
     text = text.replace("All in all: ", "")
     assert find_uncited_sentences(text, 1) == ()
 
@@ -123,7 +121,7 @@ def test_a_figure_needs_a_source_though_another_clause_says_that_something_is_no
         "Prices for Qdrant in 2021, Weaviate, and Milvus are unknown.",
     ],
 )
-def test_a_figure_of_what_is_not_known_needs_no_source(sentence: str) -> None:
+def test_a_figure_about_an_unknown_needs_no_source(sentence: str) -> None:
     assert find_uncited_sentences(sentence, 1) == ()
 
 
@@ -135,7 +133,7 @@ def test_a_full_sentence_in_bold_is_no_title(sentence: str) -> None:
     assert find_uncited_sentences(f"{sentence[:-3]}{sentence[-2:]}\n\nSo it is [1].", 1) == ()
 
 
-def test_a_link_whose_text_is_a_number_is_no_source_and_no_figure() -> None:
+def test_a_link_with_a_number_as_its_text_is_no_source_and_no_figure() -> None:
     assert find_uncited_sentences("Milvus costs $500 [1](http://x.example).", 1) == (
         "Milvus costs $500 [1](http://x.example).",
     )
@@ -179,7 +177,7 @@ def test_a_row_of_a_table_shows_its_own_source() -> None:
         )
     )
 )
-def test_any_text_can_be_read_and_what_has_no_digit_is_never_objected_to(parts: list[str]) -> None:
+def test_any_text_can_be_read_and_text_without_digits_is_never_refused(parts: list[str]) -> None:
     text = "".join(parts)
     assert all("50" in one for one in find_uncited_sentences(text, 1))
     assert find_uncited_sentences(text.replace("50", "some"), 1) == ()

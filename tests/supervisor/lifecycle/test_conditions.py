@@ -69,7 +69,7 @@ def triaged(job: SimulatedJob, **output: Any) -> None:
     job.advance()
 
 
-def test_the_branch_whose_condition_is_met_begins_and_the_other_is_skipped() -> None:
+def test_the_branch_with_a_met_condition_begins_and_the_other_is_skipped() -> None:
     job = make_job(branches())
     triaged(job, category="refund")
 
@@ -81,7 +81,7 @@ def test_the_branch_whose_condition_is_met_begins_and_the_other_is_skipped() -> 
     )
 
 
-def test_a_step_goes_on_without_a_skipped_one_and_is_told_only_of_what_there_is() -> None:
+def test_a_step_continues_without_a_skipped_dependency_and_sees_only_existing_results() -> None:
     job = make_job(branches())
     triaged(job)
     job.finish("refund")
@@ -106,7 +106,7 @@ def test_a_job_with_skipped_steps_is_ok_and_has_no_gaps() -> None:
     assert "explain" not in reviewed_steps(job.state)
 
 
-def test_a_step_that_lacks_only_skipped_ones_is_skipped_and_so_are_those_after_it() -> None:
+def test_a_step_with_only_skipped_dependencies_is_skipped_with_its_dependents() -> None:
     plan = a_plan_with(
         {"refund": {"when": when(IS_REFUND, "triage")}},
         triage="",
@@ -257,7 +257,7 @@ def test_conditions_wait_for_the_approval_of_the_plan() -> None:
     assert job.open_names == {"a"}
 
 
-def test_a_job_whose_steps_are_all_skipped_says_so() -> None:
+def test_a_job_with_only_skipped_steps_says_so() -> None:
     plan = a_plan_with({"a": {"when": when("item == 'x'", item="y")}}, a="")
     job = make_job(plan)
 
@@ -268,9 +268,7 @@ def test_a_job_whose_steps_are_all_skipped_says_so() -> None:
     )
 
 
-def test_the_decision_is_in_the_journal_and_a_supervisor_that_reads_it_decides_nothing_anew() -> (
-    None
-):
+def test_the_decision_is_in_the_journal_and_another_supervisor_does_not_decide_again() -> None:
     job = make_job(branches())
     triaged(job, category="question")
     again = fold(job.state.job_id, None, job.journal)

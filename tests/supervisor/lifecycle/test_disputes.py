@@ -32,7 +32,7 @@ def answer_of(job: SimulatedJob) -> str:
     return assemble(job.state, JobStatus.OK, job.texts, None).text
 
 
-def test_what_is_disputed_is_said_with_value_and_unit_where_the_claim_leaves_them_out() -> None:
+def test_a_dispute_gives_value_and_unit_if_the_claims_text_lacks_them() -> None:
     job = planned(a="", b="")
     job.finish(
         "a",
@@ -58,7 +58,7 @@ def test_the_judge_is_asked_once_before_the_review() -> None:
     assert job.advance() == [IssueRole("assessor", 1)]
 
 
-def test_nobody_is_asked_where_code_finds_no_conflict() -> None:
+def test_without_a_conflict_the_judge_is_not_asked() -> None:
     job = planned(a="", b="")
     job.finish("a", claims=(METRES,))
     job.finish("b", claims=(OTHER,))
@@ -123,7 +123,7 @@ def test_other_conflicts_of_another_round_are_judged() -> None:
     assert job.advance() == [FindConflicts(), IssueRole("judge", 2)]
 
 
-def test_a_round_that_mends_the_contradiction_leaves_none() -> None:
+def test_a_round_that_repairs_the_contradiction_leaves_no_conflict() -> None:
     job = two_sides()
     job.advance()
     settles(job, k1="a.c1")
@@ -149,7 +149,7 @@ def test_all_stays_disputed_when_the_judge_fails_and_the_job_goes_on() -> None:
     )
 
 
-def test_nobody_is_asked_without_a_budget_and_all_stays_disputed() -> None:
+def test_without_a_budget_the_judge_is_not_asked_and_all_points_stay_disputed() -> None:
     job = planned(limits=JobLimits(on_limit=OnLimit.WRAP_UP), a="", b="")
     job.finish("a", claims=(METRES,))
     job.finish("b", "partial", claims=(FEET,), stop_reason=StopReason.JOB_BUDGET)
@@ -158,7 +158,7 @@ def test_nobody_is_asked_without_a_budget_and_all_stays_disputed() -> None:
     assert [one.is_settled for one in disputes_of(job.state, job.texts)] == [False]
 
 
-def test_nobody_is_asked_when_time_is_short() -> None:
+def test_the_judge_is_not_asked_when_time_is_short() -> None:
     job = two_sides()
     job.now = job.state.working_deadline
 
@@ -177,7 +177,7 @@ def test_a_retry_asks_a_judge_that_failed_again() -> None:
     assert job.advance() == [IssueRole("judge", 2)]
 
 
-def test_what_is_disputed_stands_in_the_answer_with_both_sources() -> None:
+def test_a_disputed_point_is_in_the_answer_with_both_sources() -> None:
     job = two_sides()
     job.advance()
     settles(job, k1="")
@@ -227,7 +227,7 @@ def test_a_form_has_it_in_its_notes() -> None:
     )
 
 
-def test_those_who_come_after_are_told_what_not_to_use() -> None:
+def test_later_roles_know_the_claims_that_they_must_not_use() -> None:
     job = two_sides()
     job.advance()
     settles(job, k1="a.c1")
@@ -250,7 +250,7 @@ def test_claims_that_do_not_contradict_each_other_after_all_are_used_as_they_are
     assert "Disputed" not in answer_of(job)
 
 
-def test_the_journal_holds_ids_of_claims_and_none_of_their_words() -> None:
+def test_the_journal_holds_ids_of_claims_and_no_words() -> None:
     job = two_sides()
     job.advance()
     settles(job, k1="a.c1")

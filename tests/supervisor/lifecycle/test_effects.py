@@ -127,7 +127,7 @@ def test_a_review_that_does_not_pass_gives_it_up_and_says_why() -> None:
     )
 
 
-def test_a_review_that_nobody_had_time_for_passes_nothing() -> None:
+def test_a_review_without_time_passes_nothing() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW))
     job.now += 99
     done(job, "write")
@@ -135,7 +135,7 @@ def test_a_review_that_nobody_had_time_for_passes_nothing() -> None:
     assert (attempts_at_send(job), job.state.status) == (0, JobStatus.PARTIAL)
 
 
-def test_a_judge_who_settles_the_last_quarrel_for_the_writer_lets_it_begin() -> None:
+def test_a_judge_that_settles_the_last_dispute_for_the_writer_lets_the_step_begin() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
     done(job, "write")
     job.review(write="Too long.")
@@ -150,7 +150,7 @@ def test_a_judge_who_settles_the_last_quarrel_for_the_writer_lets_it_begin() -> 
     assert job.open_names == {"send"}
 
 
-def test_a_judge_who_agrees_with_the_reviewer_does_not() -> None:
+def test_a_judge_that_agrees_with_the_reviewer_does_not_let_the_step_begin() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
     done(job, "write")
     job.review(write="Too long.")
@@ -174,7 +174,7 @@ def test_steps_that_all_wait_for_the_review_leave_nothing_to_review() -> None:
 # Approvals
 
 
-def test_a_step_that_says_so_is_asked_about_and_the_others_go_on_meanwhile() -> None:
+def test_a_step_that_requires_approval_is_asked_about_while_the_others_go_on() -> None:
     job = make_job(a_mail(write_first=False, approve=True))
 
     assert job.state.question is not None
@@ -259,7 +259,7 @@ def test_a_step_that_is_done_again_with_other_inputs_is_asked_about_again() -> N
 
 
 @pytest.mark.parametrize("on_timeout", [OnTimeout.STOP, OnTimeout.GO_ON])
-def test_a_step_that_nobody_approves_in_time_is_a_gap_and_its_effect_does_not_happen(
+def test_a_step_without_approval_in_time_is_a_gap_and_its_effect_does_not_happen(
     on_timeout: OnTimeout,
 ) -> None:
     job = make_job(a_mail(approve=True), timeout_s=60, on_timeout=on_timeout)
@@ -286,7 +286,7 @@ def test_the_jobs_time_stands_still_while_only_the_question_is_open() -> None:
     assert (job.open_names, job.state.deadline) == ({"send"}, BEGIN + 5 * DAY_S + 100)
 
 
-def test_the_jobs_time_runs_while_other_steps_work_beside_the_question() -> None:
+def test_the_jobs_time_runs_while_other_steps_work_during_the_question() -> None:
     job = make_job(a_mail(write_first=False, approve=True))
     assert next_due(job.state, job.now, LEASE_S) == BEGIN + 100
     job.now += 100
@@ -340,9 +340,7 @@ def test_a_result_that_code_made_does_not_say_whether_the_step_acted_and_so_it_m
     assert attempts_at_send(job) == 1
 
 
-def test_a_review_does_not_send_back_a_step_that_acted_nor_one_that_builds_on_what_it_sends_back() -> (
-    None
-):
+def test_a_review_sends_back_no_step_that_acted_and_no_dependent_of_a_revised_step() -> None:
     for named in ("send", "write"):
         job = make_job()
         done(job, "write")
@@ -366,7 +364,7 @@ def test_a_step_in_need_that_acted_is_not_asked_again() -> None:
     assert job.open_names == {"assessor"}
 
 
-def test_a_person_who_is_asked_about_a_step_that_acted_names_it_to_have_it_done_again() -> None:
+def test_a_person_names_a_step_that_acted_to_have_it_repeated() -> None:
     job = make_job(a_mail(on_failure=OnFailure.ASK))
     done(job, "write")
     sent(job, "failed")

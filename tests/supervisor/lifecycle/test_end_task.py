@@ -56,7 +56,7 @@ def test_a_task_that_could_not_be_sent_is_tried_again_with_growing_pauses_and_th
     assert next_due(job.state, job.now, LEASE_S) is None
 
 
-def test_a_try_whose_supervisor_died_is_made_again() -> None:
+def test_an_attempt_of_a_dead_supervisor_is_repeated() -> None:
     job = ended()
     job.now += WEBHOOK_GIVEN_UP_AFTER_S
 
@@ -82,7 +82,7 @@ def test_a_webhook_and_a_task_do_not_wait_for_each_other() -> None:
     assert next_due(job.state, job.now, LEASE_S) == job.now + WEBHOOK_GIVEN_UP_AFTER_S
 
 
-def test_the_end_of_a_retry_is_sent_anew_and_an_old_try_says_nothing_of_it() -> None:
+def test_the_end_of_a_retry_is_sent_again_and_an_old_attempt_does_not_count() -> None:
     job = ended()
     before = job.state.ended_version
     job.append(RetryRequested(from_step=StepId("a")))

@@ -93,7 +93,7 @@ def test_it_is_handed_the_answer_when_code_has_looked_at_it_and_before_it_leaves
     )
 
 
-def test_an_answer_that_it_passes_leaves_whole() -> None:
+def test_an_answer_that_the_checker_passes_leaves_unchanged() -> None:
     job = answered()
     checks_facts(job)
 
@@ -108,7 +108,7 @@ def test_an_answer_that_code_turns_down_does_not_reach_it() -> None:
     assert job.state.role_attempts == {}
 
 
-def test_what_it_holds_to_be_wrong_goes_back_to_who_wrote_it_with_each_statement_and_why() -> None:
+def test_a_vetoed_answer_goes_back_to_its_writer_with_each_statement_and_reason() -> None:
     job = answered()
     checked(job, so="It is not so.")
     (feedback,) = job.handoffs["answer.2"].feedback
@@ -122,9 +122,7 @@ def test_what_it_holds_to_be_wrong_goes_back_to_who_wrote_it_with_each_statement
     assert job.state.status is JobStatus.OK
 
 
-def test_after_as_many_vetoes_as_any_gate_has_the_answer_leaves_with_what_is_wrong_below_it() -> (
-    None
-):
+def test_after_the_last_veto_the_answer_leaves_with_its_errors_below() -> None:
     job = answered()
     for _ in range(MOST_GATE_ROUNDS):
         checked(job, so="It is not so.")
@@ -176,7 +174,7 @@ def test_a_veto_that_a_limit_cut_short_is_one_all_the_same() -> None:
     assert job.open_names == {"answer"}
 
 
-def test_nobody_waits_for_a_fact_checker_that_no_worker_serves() -> None:
+def test_the_job_does_not_wait_for_an_unserved_fact_checker() -> None:
     job = a_job()
     job.finish("answer", output="All in all, so.")
 
@@ -185,7 +183,7 @@ def test_nobody_waits_for_a_fact_checker_that_no_worker_serves() -> None:
     assert "no worker of `writer` was there" in notes_of(job)
 
 
-def test_one_that_is_still_out_when_the_time_is_over_is_given_up() -> None:
+def test_a_fact_check_that_is_open_at_the_deadline_is_given_up() -> None:
     job = answered()
     job.now = job.state.deadline
     job.advance()
@@ -195,7 +193,7 @@ def test_one_that_is_still_out_when_the_time_is_over_is_given_up() -> None:
     assert "s are over" in notes_of(job)
 
 
-def test_without_time_nobody_is_asked() -> None:
+def test_without_time_the_fact_checker_is_not_asked() -> None:
     job = a_job()
     job.finish("answer", output="All in all, so.")
     job.now = job.state.working_deadline
@@ -225,7 +223,7 @@ def test_a_person_is_asked_about_the_answer_after_it() -> None:
     assert job.state.question.what is ApprovalOf.ANSWER
 
 
-def test_an_answer_that_a_person_sent_back_is_checked_anew() -> None:
+def test_an_answer_that_a_person_sent_back_is_checked_again() -> None:
     job = a_job(approvals=Approvals(what=(ApprovalOf.ANSWER,)))
     job.finish("answer", output="All in all, so.")
     job.advance()
@@ -273,7 +271,7 @@ def test_when_it_hits_a_budget_otherwise_the_answer_leaves_unchecked(on_limit: O
     assert "The facts of the answer were not checked" in notes_of(job)
 
 
-def test_a_retry_asks_one_anew_that_could_not_say() -> None:
+def test_a_retry_repeats_a_failed_fact_check() -> None:
     job = answered()
     checked(job, "failed")
     job.append(RetryRequested())
@@ -284,15 +282,13 @@ def test_a_retry_asks_one_anew_that_could_not_say() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_what_is_kept_to_end_a_job_is_kept_for_it_too() -> None:
+def test_the_closing_reserve_includes_the_fact_check() -> None:
     job = a_job()
 
     assert closers(job.state) == ("writer",)
 
 
-def test_it_sees_the_answer_with_its_claims_and_the_documents_and_nothing_of_how_it_came_about() -> (
-    None
-):
+def test_the_checker_sees_the_answer_its_claims_and_the_documents_without_history() -> None:
     job = SimulatedJob(gates=Gates(fact_checker="writer"))
     job.advance()
     job.make_plan(a_plan(a="", b="a"))

@@ -96,7 +96,7 @@ def test_a_gap_that_is_filled_is_built_on_again_and_reviewed() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_what_builds_on_a_step_that_fails_when_it_is_done_again_keeps_its_result() -> None:
+def test_the_dependents_of_a_step_that_fails_again_keep_their_results() -> None:
     job = with_a_gap(a="", b="", c="a b", d="c")
     d = job.step("d").result
 
@@ -149,7 +149,7 @@ def test_a_retry_that_names_a_step_does_all_that_builds_on_it_again() -> None:
     ]
 
 
-def test_a_retry_of_a_version_before_does_it_all_again() -> None:
+def test_a_retry_of_an_older_version_repeats_everything() -> None:
     job = with_a_gap(a="", b="", c="a b")
     job.append(RetryRequested(whole=True))
     job.advance()
@@ -164,7 +164,7 @@ def test_a_retry_of_a_version_before_does_it_all_again() -> None:
 
 @draws(150)
 @given(st.integers(0, 10**9))
-def test_whatever_a_finish_pays_for_has_a_reason(seed: int) -> None:
+def test_every_handoff_of_a_finish_has_a_reason(seed: int) -> None:
     job = RandomJob(Random(seed))
     job.run()
     state = job.state

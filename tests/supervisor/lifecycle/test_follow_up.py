@@ -54,7 +54,7 @@ def following(job: SimulatedJob) -> tuple[dict[str, Given], dict[str, HandoffRes
     return {one.step: one for one in found}, {one.step: results[one.result.digest] for one in found}
 
 
-def test_what_is_usable_is_given_and_the_answer_is_known_as_that() -> None:
+def test_usable_results_are_given_and_the_answer_is_marked_as_answer() -> None:
     found, _ = following(ended())
 
     assert {name: one.is_answer for name, one in found.items()} == {"prev_c": True, "prev_a": False}
@@ -79,9 +79,7 @@ def test_a_job_without_a_usable_result_gives_nothing() -> None:
 
 
 @given(st.lists(NAMES, unique=True, max_size=20), st.integers(1, 4))
-def test_two_names_stay_two_however_often_they_are_handed_on(
-    names: list[StepId], times: int
-) -> None:
+def test_two_names_stay_distinct_in_a_chain_of_follow_ups(names: list[StepId], times: int) -> None:
     handed_on = names
     for _ in range(times):
         handed_on = [earlier(name) for name in handed_on]
@@ -120,7 +118,7 @@ def begun_with(*names: str, **depends_on: str) -> SimulatedJob:
     return job
 
 
-def test_a_step_that_depends_on_what_is_there_begins_at_once_and_has_it() -> None:
+def test_a_step_that_depends_on_a_given_result_begins_at_once_with_it() -> None:
     job = begun_with("prev_a", t="prev_a", u="t prev_a")
 
     assert job.open_names == {"t"}
@@ -129,7 +127,7 @@ def test_a_step_that_depends_on_what_is_there_begins_at_once_and_has_it() -> Non
     assert [one.step_id for one in job.handoffs["u.1"].context] == ["t", "prev_a"]
 
 
-def test_what_was_given_is_no_part_of_the_answer_by_itself() -> None:
+def test_a_given_result_is_not_part_of_the_answer_by_itself() -> None:
     job = begun_with("prev_a", t="")
     done(job, "t")
     job.review()
@@ -140,7 +138,7 @@ def test_what_was_given_is_no_part_of_the_answer_by_itself() -> None:
     assert job.state.sinks == ("t",)
 
 
-def test_a_plan_knows_only_what_it_was_given() -> None:
+def test_a_plan_knows_only_its_given_results() -> None:
     step = Step(id=StepId("t"), specialist="writer", task="Write.", depends_on=(StepId("prev_a"),))
     with pytest.raises(ValueError, match="depends on prev_a, which is not a step"):
         Plan(steps=(step,))
@@ -152,7 +150,7 @@ def test_no_step_takes_the_name_of_a_result_that_is_there() -> None:
         Plan(steps=a_plan(a="").steps, given=(StepId("a"),))
 
 
-def test_one_specialist_alone_gets_what_is_there_with_the_request() -> None:
+def test_a_single_specialist_gets_the_given_results_with_the_request() -> None:
     plan = one_step("Now as a table.", "writer", "", (StepId("prev_c"),))
 
     assert plan.steps[0].depends_on == ("prev_c",)

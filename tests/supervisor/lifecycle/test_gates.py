@@ -55,7 +55,7 @@ def vetoes(text: str, **gates: Any) -> tuple[str, ...]:
         ({"cited": True}, None, "It is so.", "no sources"),
     ],
 )
-def test_each_gate_says_what_it_wants(
+def test_each_gate_names_its_requirement(
     gates: dict[str, Any], good: str | None, bad: str, said: str
 ) -> None:
     assert good is None or vetoes(good, **gates) == ()
@@ -73,12 +73,12 @@ def test_a_gate_reads_both_spellings_of_a_character(word: str, text: str) -> Non
 @pytest.mark.parametrize(
     "text", ["16000", "16 000.", "(16,000)", "16k", "16 thousand", "1.6e4", "2019-16000", "$16,000"]
 )
-def test_a_number_is_found_however_it_is_written(text: str) -> None:
+def test_a_number_is_found_in_every_notation(text: str) -> None:
     assert vetoes(f"So it is {text} of them [3].", numbers=(16_000.0,)) == ()
 
 
 @pytest.mark.parametrize("text", ["160000", "16.000", "116,000", "[16000]", "sixteen"])
-def test_another_number_or_that_of_a_source_is_not_it(text: str) -> None:
+def test_another_number_or_the_number_of_a_source_does_not_match(text: str) -> None:
     assert vetoes(text.replace("16000]", "16]"), numbers=(16_000.0, 16.0)) != ()
 
 
@@ -125,11 +125,11 @@ def test_a_section_may_be_an_underlined_heading(line: str) -> None:
 
 
 @pytest.mark.parametrize("fence", ["```", "~~~", "````"])
-def test_what_stands_in_code_is_no_section(fence: str) -> None:
+def test_a_heading_in_a_code_block_is_no_section(fence: str) -> None:
     assert vetoes(f"One.\n\n{fence}\n# Risks\n{fence}\n\nTwo.", sections=("Risks",)) != ()
 
 
-def test_an_answer_that_has_to_be_cited_is_told_which_sentences_are_not() -> None:
+def test_an_answer_that_must_be_cited_gets_the_list_of_uncited_sentences() -> None:
     (veto,) = vetoes_of(
         Gates(cited=True),
         "Qdrant is in Rust [1]. It costs 5 EUR. It began in 2019. It has 30 users. And 40 fans.",
@@ -171,7 +171,7 @@ def a_job(limits: JobLimits | None = None) -> SimulatedJob:
     return job
 
 
-def test_an_answer_that_passes_leaves_whole() -> None:
+def test_an_answer_that_passes_leaves_unchanged() -> None:
     job = a_job()
     job.finish("answer", output="All in all, so.")
 
@@ -179,7 +179,7 @@ def test_an_answer_that_passes_leaves_whole() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_a_veto_goes_back_to_who_wrote_it_as_feedback() -> None:
+def test_a_veto_goes_back_to_the_writer_as_feedback() -> None:
     job = a_job()
     answered(job, "No.")
     (feedback,) = job.handoffs["answer.2"].feedback
@@ -190,7 +190,7 @@ def test_a_veto_goes_back_to_who_wrote_it_as_feedback() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_what_could_not_be_mended_leaves_as_partial_and_says_so() -> None:
+def test_an_answer_that_stays_vetoed_leaves_as_partial_with_the_reason() -> None:
     job = a_job()
     for _ in range(MOST_GATE_ROUNDS + 1):
         answered(job, "No.")
@@ -210,7 +210,7 @@ def test_without_time_an_answer_is_checked_and_not_sent_back() -> None:
     assert job.state.gate_rounds == 0
 
 
-def test_a_synthesizer_writes_again_what_it_wrote() -> None:
+def test_a_synthesizer_rewrites_its_own_answer() -> None:
     job = SimulatedJob(gates=GATES)
     job.advance()
     job.make_plan(a_plan(Synthesis.RECONCILE, a="", b=""))
@@ -228,7 +228,7 @@ def test_a_synthesizer_writes_again_what_it_wrote() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_a_retry_is_checked_anew() -> None:
+def test_a_retry_is_checked_again() -> None:
     job = a_job()
     for _ in range(MOST_GATE_ROUNDS + 1):
         answered(job, "No.")

@@ -48,7 +48,7 @@ def test_a_helper_is_no_part_of_the_answer() -> None:
     assert helpers_of(job.state) == {"h"}
 
 
-def test_a_helper_that_fails_takes_nobody_with_it() -> None:
+def test_a_failed_input_step_fails_no_other_step() -> None:
     job = helped(in_need(planned(a=""), "a"), a=a_helper("h"))
     while "h" in job.open_names:
         job.finish("h", "failed")
@@ -100,9 +100,7 @@ def test_a_helper_counts_as_an_answer_of_the_planner() -> None:
     assert "still needs something" in str(job.failure_reason("a"))
 
 
-def test_nothing_is_added_to_a_plan_that_was_changed_meanwhile_and_the_planner_is_asked_again() -> (
-    None
-):
+def test_a_plan_that_changed_in_between_gets_no_input_step_and_the_planner_is_asked_again() -> None:
     job = SimulatedJob(mode=Mode.ADAPTIVE)
     job.advance()
     job.make_plan(a="", b="a")
@@ -118,7 +116,7 @@ def test_nothing_is_added_to_a_plan_that_was_changed_meanwhile_and_the_planner_i
     assert job.advance() == [IssueRole("planner", 3)]
 
 
-def test_nothing_is_added_for_a_step_that_was_given_up_meanwhile() -> None:
+def test_a_step_that_was_given_up_in_between_gets_no_input_step() -> None:
     either = tuple(
         Step(id=StepId(name), specialist="researcher", task=f"Do {name}.") for name in ("a", "b")
     )

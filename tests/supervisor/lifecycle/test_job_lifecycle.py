@@ -68,7 +68,7 @@ def test_steps_that_depend_on_nothing_start_together() -> None:
     assert groups_of(job.advance()) == [{"a", "b"}]
 
 
-def test_a_step_starts_as_soon_as_what_it_depends_on_is_settled() -> None:
+def test_a_step_starts_as_soon_as_its_dependencies_are_settled() -> None:
     job = planned(a="", b="", c="a", d="a b")
     job.finish("a")
 
@@ -76,9 +76,7 @@ def test_a_step_starts_as_soon_as_what_it_depends_on_is_settled() -> None:
     assert job.open_names == {"b", "c"}
 
 
-def test_ready_steps_are_grouped_by_who_waits_for_them_so_that_unequal_branches_never_wait_for_each_other() -> (
-    None
-):
+def test_ready_steps_are_grouped_by_their_dependents_so_unequal_branches_never_wait() -> None:
     job = SimulatedJob()
     job.advance()
     job.make_plan(a="", b="", c="", d="", x="a b", y="c", z="x y d")
@@ -86,7 +84,7 @@ def test_ready_steps_are_grouped_by_who_waits_for_them_so_that_unequal_branches_
     assert groups_of(job.advance()) == [{"a", "b"}, {"c"}, {"d"}]
 
 
-def test_no_group_is_larger_than_what_is_published_in_a_second() -> None:
+def test_no_group_is_larger_than_the_publications_of_a_second() -> None:
     job = SimulatedJob(JobLimits(max_handoffs=5_000))
     job.advance()
     job.make_plan(**{f"s{n}": "" for n in range(2 * MOST_IN_A_SLICE + 1)})
@@ -98,7 +96,7 @@ def test_no_group_is_larger_than_what_is_published_in_a_second() -> None:
     ]
 
 
-def test_every_group_of_a_job_has_a_name_of_its_own() -> None:
+def test_every_group_of_a_job_has_a_unique_name() -> None:
     job = planned(a="", b="", c="a", d="b")
     job.finish("a")
     job.advance()
@@ -135,7 +133,7 @@ def test_a_step_with_nothing_to_build_on_is_given_up() -> None:
     assert job.open_names == {"e"}
 
 
-def test_when_everything_failed_nobody_reviews_and_the_job_fails_with_the_first_reason() -> None:
+def test_if_everything_failed_there_is_no_review_and_the_job_fails_with_the_first_reason() -> None:
     job = planned(b="a", a="")
     job.finish("a", "failed", error="no such thing")
 
@@ -162,7 +160,7 @@ def test_partial_work_is_built_upon_and_named() -> None:
 # Inputs of a step
 
 
-def test_what_a_step_needs_reaches_the_planner_and_the_answer_comes_back_as_feedback() -> None:
+def test_a_steps_need_reaches_the_planner_and_the_answer_returns_as_feedback() -> None:
     job = planned(a="", b="")
     job.finish("a", "needs_input", needs="the year")
 
@@ -192,7 +190,7 @@ def test_a_second_need_waits_until_the_planner_is_free() -> None:
     assert job.advance() == [group("g2", "a"), IssueRole("planner", 3)]
 
 
-def test_what_the_planner_gives_up_is_settled_without_a_result_to_build_on() -> None:
+def test_a_step_that_the_planner_gives_up_is_settled_without_a_usable_result() -> None:
     job = planned(a="", b="a")
     job.finish("a", "needs_input", needs="the year")
     job.advance()

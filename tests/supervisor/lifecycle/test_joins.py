@@ -52,7 +52,7 @@ def ends(job: SimulatedJob, *steps: str, status: str = "ok") -> None:
         job.advance()
 
 
-def test_with_enough_it_goes_on_at_once_and_what_is_late_is_given_up() -> None:
+def test_with_enough_results_a_join_continues_at_once_and_gives_up_late_parts() -> None:
     job = of_three(enough=2)
     ends(job, "a")
     assert job.open_names == {"b", "c"}
@@ -63,7 +63,7 @@ def test_with_enough_it_goes_on_at_once_and_what_is_late_is_given_up() -> None:
     assert job.failure_reason("c") == "not waited for: 2 of 3 results were enough for d"
 
 
-def test_the_specialist_is_told_what_was_not_waited_for() -> None:
+def test_the_specialist_knows_the_late_parts() -> None:
     job = of_three(enough=2)
     ends(job, "a", "b")
 
@@ -72,7 +72,7 @@ def test_the_specialist_is_told_what_was_not_waited_for() -> None:
     assert job.texts.result(handed_over.context[2].result).error == job.failure_reason("c")
 
 
-def test_a_failure_is_not_one_of_those_that_are_enough() -> None:
+def test_a_failure_does_not_count_as_enough() -> None:
     job = of_three(enough=2)
     ends(job, "a", status="failed")
     ends(job, "b")
@@ -82,7 +82,7 @@ def test_a_failure_is_not_one_of_those_that_are_enough() -> None:
     assert job.open_names == {"d"}
 
 
-def test_what_was_not_begun_is_given_up_with_what_it_waits_for() -> None:
+def test_an_unbegun_part_is_given_up_with_its_dependencies() -> None:
     job = joined(a_plan(a="", b="", slow="", later="slow", d="a b later"), d=Join(enough=2))
     ends(job, "a", "b")
 
@@ -90,7 +90,7 @@ def test_what_was_not_begun_is_given_up_with_what_it_waits_for() -> None:
     assert {name for name in ("slow", "later") if job.failure_reason(name)} == {"slow", "later"}
 
 
-def test_what_somebody_else_waits_for_is_not_given_up() -> None:
+def test_a_part_that_another_step_needs_is_not_given_up() -> None:
     job = joined(a_plan(a="", b="", d="a b", e="b"), d=Join(enough=1))
     ends(job, "a")
     assert job.open_names == {"b", "d"}
@@ -101,7 +101,7 @@ def test_what_somebody_else_waits_for_is_not_given_up() -> None:
     assert job.open_names == {"d", "e"}
 
 
-def test_what_it_must_have_is_waited_for_however_many_are_there() -> None:
+def test_a_required_part_is_awaited_even_with_enough_others() -> None:
     job = of_three(enough=1, must=(StepId("c"),))
     ends(job, "a", "b")
     assert job.open_names == {"c"}
@@ -110,7 +110,7 @@ def test_what_it_must_have_is_waited_for_however_many_are_there() -> None:
     assert job.open_names == {"d"}
 
 
-def test_without_what_it_must_have_it_is_given_up_at_once() -> None:
+def test_without_a_required_part_the_join_is_given_up_at_once() -> None:
     job = of_three(must=(StepId("c"),))
     ends(job, "c", status="failed")
 
@@ -125,7 +125,7 @@ def test_where_fewer_can_come_than_are_of_use_it_is_given_up() -> None:
     assert job.failure_reason("d") == "it needs at least 2 results, and only 1 can still be there"
 
 
-def test_when_its_time_is_over_it_goes_on_with_what_is_there() -> None:
+def test_at_the_end_of_its_time_a_join_continues_with_its_results() -> None:
     job = of_three(within_s=60)
     job.now += 10
     ends(job, "a")
@@ -158,7 +158,7 @@ def test_its_time_begins_with_the_first_of_its_parts() -> None:
     assert job.open_names == {"b"}
 
 
-def test_work_that_is_sent_back_gets_the_whole_time_again() -> None:
+def test_revised_work_gets_the_whole_time_again() -> None:
     job = of_three(within_s=60)
     ends(job, "a", "b", "c")
     job.now += 100
@@ -215,7 +215,7 @@ def test_the_supervisor_is_woken_from_the_first_result_with_which_it_may_go_on(
     assert fan_ins_to_count(job.state, frozenset()) == (), "the answer waits for all of its parts"
 
 
-def test_finishing_does_what_was_late_and_what_builds_on_it_and_nothing_else() -> None:
+def test_finish_runs_the_late_parts_and_their_dependents_only() -> None:
     job = of_three(enough=2)
     ends(job, "a", "b", "d")
     job.review()
@@ -231,7 +231,7 @@ def test_finishing_does_what_was_late_and_what_builds_on_it_and_nothing_else() -
     assert [job.step(name).attempt for name in "abcd"] == [1, 1, 2, 2]
 
 
-def test_a_gap_says_what_doing_it_would_cost() -> None:
+def test_a_gap_states_its_cost() -> None:
     job = of_three(enough=2)
     ends(job, "a", "b", "d")
 
@@ -287,7 +287,7 @@ def test_the_time_that_a_person_takes_is_no_part_of_a_joins() -> None:
     assert job.open_names == {"b"}
 
 
-def test_what_waits_for_what_is_worked_out_once_for_a_plan() -> None:
+def test_the_dependents_are_computed_once_for_a_plan() -> None:
     job = of_three(enough=2)
 
     assert job.state.dependents is job.state.dependents

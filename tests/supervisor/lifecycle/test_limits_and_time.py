@@ -40,7 +40,7 @@ def test_a_job_without_a_plan_at_its_deadline_has_failed() -> None:
     assert end.status is JobStatus.FAILED
 
 
-def test_at_the_deadline_the_job_ends_with_what_it_has() -> None:
+def test_at_the_deadline_the_job_ends_with_its_results_so_far() -> None:
     job = planned(limits=JobLimits(max_seconds=100), a="", b="", c="a b")
     done(job, "a")
     job.now = BEGIN + 100
@@ -137,7 +137,7 @@ def test_the_users_cap_on_turns_holds_for_every_specialist() -> None:
     assert job.handoffs["a.1"].limits.max_turns == 2
 
 
-def test_a_job_ends_when_nothing_follows_from_what_its_roles_say() -> None:
+def test_a_job_ends_if_nothing_follows_from_its_roles_answers() -> None:
     """Each of their results is paid for."""
     job = planned(a="")
     done(job, "a")
@@ -151,7 +151,7 @@ def test_a_job_ends_when_nothing_follows_from_what_its_roles_say() -> None:
     assert "an internal error" in (job.state.ended.reason or "")
 
 
-def test_results_that_something_followed_from_do_not_count_against_those_that_come() -> None:
+def test_results_with_consequences_do_not_count_against_later_ones() -> None:
     job = planned(a="")
     for _ in range(MOST_FRUITLESS - 1):
         done(job, "a")
@@ -177,7 +177,7 @@ def ended(job: SimulatedJob) -> SimulatedJob:
     return job
 
 
-def test_a_retry_does_again_what_did_not_succeed_and_what_builds_on_it() -> None:
+def test_a_retry_repeats_failed_steps_and_their_dependents() -> None:
     job = ended(planned(a="", b="", c="a", d="b c"))
     job.append(RetryRequested())
 
@@ -189,7 +189,7 @@ def test_a_retry_does_again_what_did_not_succeed_and_what_builds_on_it() -> None
     assert job.open_names == {"d"}
 
 
-def test_a_retry_from_a_step_does_it_and_what_builds_on_it_again() -> None:
+def test_a_retry_from_a_step_repeats_it_and_its_dependents() -> None:
     job = ended(planned(a="", c="a", d="c"))
     job.append(RetryRequested(from_step=StepId("c")))
     job.advance()
@@ -198,7 +198,7 @@ def test_a_retry_from_a_step_does_it_and_what_builds_on_it_again() -> None:
     assert job.handoffs["c.2"].feedback[-1].author == "user"
 
 
-def test_a_retry_after_a_cancel_goes_on_with_what_was_running_then() -> None:
+def test_a_retry_after_a_cancel_continues_the_handoffs_that_were_running() -> None:
     job = planned(a="", b="a", c="")
     done(job, "a")
     job.append(CancelRequested())
@@ -220,7 +220,7 @@ def test_a_retry_of_a_job_that_was_never_planned_plans_it() -> None:
     assert job.advance() == [IssueRole("planner", 2)]
 
 
-def test_a_retry_has_the_jobs_whole_time_and_rounds_again() -> None:
+def test_a_retry_has_the_jobs_full_time_and_rounds_again() -> None:
     job = planned(limits=JobLimits(max_seconds=100, max_rounds=1), a="")
     for _ in range(2):
         done(job, "a")

@@ -97,9 +97,7 @@ def test_a_step_costs_as_much_in_a_job_of_ten_thousand_as_in_one_of_a_thousand()
     assert seconds_a_step(many, 10_000) < 2 * seconds_a_step(few, 1_000)
 
 
-def test_what_is_told_at_once_is_what_is_told_event_by_event_and_leaves_every_state_as_it_was() -> (
-    None
-):
+def test_a_fold_at_once_equals_a_fold_event_by_event_and_changes_no_earlier_state() -> None:
     events = journal_of(4)
     state = fold(JOB, None, events[:1])
     assert state is not None

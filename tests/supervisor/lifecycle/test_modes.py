@@ -40,7 +40,7 @@ def specialists_of(job: SimulatedJob) -> list[str]:
     return [step.outline.specialist for step in job.state.steps.values()]
 
 
-def test_a_single_agent_gets_the_whole_request_and_nobody_plans_reviews_or_synthesises() -> None:
+def test_a_single_agent_gets_the_whole_request_without_planning_review_or_synthesis() -> None:
     job = a_job(Mode.SINGLE)
     assert [type(command) for command in job.advance()] == [MakePlan, IssueGroup]
     assert specialists_of(job) == ["generalist"]
@@ -49,14 +49,14 @@ def test_a_single_agent_gets_the_whole_request_and_nobody_plans_reviews_or_synth
     assert job.advance() == [ChooseAnswer(AnswerMethod.SINGLE_SINK), EndJob(JobStatus.OK)]
 
 
-def test_without_a_generalist_it_is_one_of_those_who_are_there() -> None:
+def test_without_a_generalist_another_live_specialist_is_the_single_agent() -> None:
     job = a_job(Mode.SINGLE, frozenset({"technical", "legal"}))
     job.advance()
 
     assert specialists_of(job) == ["legal"]
 
 
-def test_a_single_agent_that_is_not_whole_is_partial() -> None:
+def test_an_incomplete_single_agent_is_partial() -> None:
     job = a_job(Mode.SINGLE)
     job.advance()
     job.finish("answer", "partial")
@@ -72,7 +72,7 @@ def test_auto_asks_a_router_once() -> None:
     assert job.advance() == []
 
 
-def test_a_router_that_chooses_an_expert_has_it_do_the_whole_job_alone() -> None:
+def test_a_router_that_chooses_an_expert_lets_it_do_the_whole_job() -> None:
     job = a_job(Mode.AUTO)
     job.advance()
     result = job.finish("router")
@@ -108,14 +108,14 @@ def test_a_router_that_failed_leaves_the_job_to_a_team_and_the_answer_says_so() 
     assert answer.notes == ("A team got the job: the router failed (it said nothing).",)
 
 
-def test_where_there_is_only_one_specialist_nobody_has_to_choose() -> None:
+def test_with_only_one_specialist_no_router_is_asked() -> None:
     job = a_job(Mode.AUTO, frozenset({"legal"}))
 
     assert [type(command) for command in job.advance()] == [Route, MakePlan, IssueGroup]
 
 
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.SINGLE, Mode.PIPELINE, Mode.TEAM])
-def test_nothing_begins_while_nobody_is_there(mode: Mode) -> None:
+def test_nothing_begins_without_workers(mode: Mode) -> None:
     job = a_job(mode, frozenset())
 
     assert job.advance() == []

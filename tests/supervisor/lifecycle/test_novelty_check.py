@@ -77,7 +77,7 @@ TOWER = found("a", "The tower is 330 m high [a.c1].", height("a.c1"))
         ),
     ],
 )
-def test_the_same_claims_from_the_same_places_are_no_news_in_whatever_words(
+def test_the_same_claims_from_the_same_places_are_no_news_in_any_words(
     again: HandoffResult,
 ) -> None:
     assert is_known(again, [TOWER])
@@ -152,7 +152,7 @@ RETESTED = {
 
 
 @pytest.mark.parametrize("change", RETESTED.values(), ids=RETESTED)
-def test_a_long_report_that_differs_in_one_word_is_what_the_test_was_run_for(
+def test_a_long_report_with_one_different_word_is_news(
     change: tuple[str, str],
 ) -> None:
     again = REPORT.replace(*change)
@@ -172,7 +172,7 @@ def test_a_long_report_in_another_order_or_in_part_is_no_news() -> None:
     assert is_known(found("x", f"{most[0]}."), [found("a", REPORT)])
 
 
-def test_the_same_words_around_other_values_are_news_for_who_builds_on_it_too() -> None:
+def test_the_same_words_around_other_values_are_news_for_a_dependent_step_too() -> None:
     text = "The claims below say all that could be found out about the tower, which is high and was built for a fair."
 
     assert repeats_text(found("x", text, height("x.c1")), found("a", text, height("a.c1")))
@@ -262,7 +262,7 @@ def test_a_short_answer_is_no_sign_of_anything(short: str) -> None:
     assert not is_known(found("x", short), [found("a", short)])
 
 
-def test_a_part_of_a_text_is_not_that_text_said_again() -> None:
+def test_a_part_of_a_text_is_no_repeat_of_the_text() -> None:
     assert repeats_text(found("x", LOGS), found("a", LOGS))
     assert not repeats_text(found("x", LOGS), found("a", f"{LOGS} {OTHER}"))
 
@@ -323,7 +323,7 @@ def test_two_rounds_in_a_row_that_bring_nothing_new_are_the_last_and_the_answer_
     assert FRUITLESS_ROUNDS == 2
 
 
-def test_a_round_that_brings_something_begins_the_count_anew() -> None:
+def test_a_round_with_news_resets_the_count() -> None:
     job = a_job()
     comes_to(job, adds("x"), x=LOGS)
     comes_to(job, adds("y"), y=OTHER)
@@ -342,7 +342,7 @@ def test_a_round_of_which_one_step_brings_something_is_worth_it() -> None:
 
 
 @pytest.mark.parametrize("how", [{"specialist": "writer"}, {"depends_on": "a"}])
-def test_who_is_another_or_builds_on_it_may_say_part_of_it_again(how: dict[str, str]) -> None:
+def test_another_specialist_or_a_dependent_step_may_repeat_a_part(how: dict[str, str]) -> None:
     job, part = a_job(), " ".join(LOGS.split()[:-4])
     after, who = how.get("depends_on", "").split(), how.get("specialist", "researcher")
     for name in ("x", "y"):
@@ -355,7 +355,7 @@ def test_who_is_another_or_builds_on_it_may_say_part_of_it_again(how: dict[str, 
     assert job.events(PlanPatched)[-1].nothing_new == ()
 
 
-def test_who_builds_on_a_result_and_only_says_it_again_brings_nothing_new() -> None:
+def test_a_dependent_step_that_only_repeats_its_input_brings_no_news() -> None:
     job = a_job()
     comes_to(job, adds("x", "a"), x=LOGS)
     comes_to(job, adds("y", "x"), y=LOGS)

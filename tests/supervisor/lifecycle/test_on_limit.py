@@ -34,7 +34,7 @@ def spent(on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET) -> Simu
     return job
 
 
-def test_stop_ends_the_job_at_once_with_what_it_has_and_asks_nobody() -> None:
+def test_stop_ends_the_job_at_once_with_its_results_and_asks_no_role() -> None:
     job = spent(OnLimit.STOP)
 
     assert job.advance() == [
@@ -46,7 +46,7 @@ def test_stop_ends_the_job_at_once_with_what_it_has_and_asks_nobody() -> None:
     assert job.open_names == set()
 
 
-def test_wrap_up_begins_nothing_new_and_lets_what_runs_come_to_its_end() -> None:
+def test_wrap_up_begins_nothing_new_and_lets_running_handoffs_finish() -> None:
     job = spent(OnLimit.WRAP_UP)
 
     assert job.advance() == [given_up(SPENT, "c")]
@@ -58,7 +58,7 @@ def test_wrap_up_begins_nothing_new_and_lets_what_runs_come_to_its_end() -> None
     assert (job.failure_reason("c"), job.step("a").usable) == (SPENT, True)
 
 
-def test_wrap_up_does_not_do_again_what_the_review_sends_back() -> None:
+def test_wrap_up_does_not_repeat_steps_that_the_review_sends_back() -> None:
     job = spent(OnLimit.WRAP_UP)
     job.advance()
     done(job, "b")
@@ -109,7 +109,7 @@ def test_with_more_to_spend_it_goes_on_where_it_stood() -> None:
     assert job.open_names == {"c"}
 
 
-def test_a_role_whose_call_did_not_fit_is_asked_again_when_there_is_more() -> None:
+def test_a_role_whose_call_did_not_fit_is_asked_again_with_more_budget() -> None:
     job = planned(limits=JobLimits(on_limit=OnLimit.ASK), a="")
     done(job, "a")
     job.finish("assessor", "failed", stop_reason=StopReason.JOB_BUDGET)
@@ -121,7 +121,7 @@ def test_a_role_whose_call_did_not_fit_is_asked_again_when_there_is_more() -> No
     assert job.open_names == {"assessor"}
 
 
-def test_who_is_asked_and_does_not_answer_gets_what_there_is_when_the_time_is_over() -> None:
+def test_a_user_who_does_not_answer_gets_the_results_at_the_deadline() -> None:
     job = spent(OnLimit.ASK)
     job.advance()
     job.now = BEGIN + 100
@@ -143,7 +143,7 @@ def test_who_is_asked_and_does_not_answer_gets_what_there_is_when_the_time_is_ov
         (Synthesis.MERGE, JobLimits(max_turns=10, on_limit=OnLimit.STOP), {}),
     ],
 )
-def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(
+def test_the_reserve_covers_the_closing_roles(
     synthesis: Synthesis, limits: JobLimits, kept: dict[str, int]
 ) -> None:
     assert reserved_budget(planned(a_plan(synthesis, a="", b=""), limits=limits).state, ()) == kept
@@ -162,7 +162,7 @@ def test_enough_is_kept_for_those_who_bring_a_job_to_its_end(
         ([WorstCase(20_000, 8_000, None)], {"keep_tokens": 28_000, "keep_usd": MOST_USD // 5}),
     ],
 )
-def test_what_is_kept_is_a_fifth_or_what_the_closing_calls_can_cost_and_half_at_the_most(
+def test_the_reserve_is_a_fifth_or_the_cost_of_the_closing_calls_and_at_most_half(
     foreseen: list[WorstCase], kept: dict[str, int]
 ) -> None:
     job = planned(
@@ -172,7 +172,7 @@ def test_what_is_kept_is_a_fifth_or_what_the_closing_calls_can_cost_and_half_at_
     assert reserved_budget(job.state, foreseen) == kept
 
 
-def test_a_job_that_nobody_reviews_or_writes_at_its_end_keeps_nothing_for_that() -> None:
+def test_a_job_without_closing_roles_keeps_no_reserve() -> None:
     state = planned(limits=JobLimits(max_microusd=MOST_USD), a="").state
     assert closers(state) == ("assessor",)
     alone = state.model_copy(

@@ -35,7 +35,7 @@ def versions(
 
 
 @given(st.dictionaries(KEYS, st.integers()), st.lists(CHANGES, max_size=60))
-def test_every_version_is_what_a_dict_would_be_and_stays_so(
+def test_every_version_equals_a_dict_and_stays_unchanged(
     first: dict[int, int], changes: list[dict[int, int] | int]
 ) -> None:
     for made, like in versions(first, changes):
@@ -54,7 +54,7 @@ def test_every_version_is_what_a_dict_would_be_and_stays_so(
 
 
 @given(st.dictionaries(KEYS, st.integers()), st.lists(CHANGES, max_size=40), st.data())
-def test_one_knows_what_has_changed_since_another(
+def test_a_version_knows_its_differences_from_another_version(
     first: dict[int, int], changes: list[dict[int, int] | int], data: st.DataObject
 ) -> None:
     found = versions(first, changes)
@@ -72,7 +72,7 @@ def test_one_knows_what_has_changed_since_another(
     assert [key for key in changed if key in new] == new, "what is new comes in its order"
 
 
-def test_one_that_is_not_there_cannot_be_asked_for_or_taken_away() -> None:
+def test_a_missing_key_cannot_be_read_or_removed() -> None:
     some = PersistentMap({1: "a"}).without(1)
 
     with pytest.raises(KeyError):
@@ -81,7 +81,7 @@ def test_one_that_is_not_there_cannot_be_asked_for_or_taken_away() -> None:
     assert layers(some) is some
 
 
-def test_a_change_costs_next_to_nothing_however_many_there_are() -> None:
+def test_a_change_costs_almost_nothing_in_a_large_map() -> None:
     """Counted in bytes that a version does not share."""
     many = PersistentMap(dict.fromkeys(range(10_000)))
 

@@ -79,7 +79,7 @@ def test_every_retry_ends_once_too(seed: int) -> None:
 
 @draws(50)
 @given(st.integers(0, 10**9))
-def test_an_ended_job_stays_as_it_is_whatever_comes_late(seed: int) -> None:
+def test_an_ended_job_ignores_late_events(seed: int) -> None:
     job = RandomJob(Random(seed))
     job.run()
     status, steps = job.state.status, job.state.steps

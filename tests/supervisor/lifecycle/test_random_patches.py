@@ -17,7 +17,7 @@ from tests.property_settings import draws
 
 @draws(150)
 @given(st.integers(0, 10**9))
-def test_whatever_is_proposed_the_job_ends_and_keeps_its_rules(seed: int) -> None:
+def test_a_job_with_any_patches_ends_and_keeps_its_invariants(seed: int) -> None:
     job = RandomJob(Random(seed), Mode.ADAPTIVE)
     job.run()
     job.check_end()

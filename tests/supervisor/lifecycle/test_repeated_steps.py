@@ -51,7 +51,7 @@ def cases() -> list[Case]:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.new.id)
-def test_a_labelled_step_is_told_as_what_it_is(case: Case) -> None:
+def test_a_labelled_step_is_classified_correctly(case: Case) -> None:
     of = MISTAKEN.get(case.new.id, case.of)
 
     assert repeats_in([case.new], case.earlier) == (
@@ -79,7 +79,7 @@ def test_the_same_work_of_another_specialist_is_other_work() -> None:
     assert repeats_in([a_step("again", task, "ops")], [a_step("fault", task, "coder")]) == ()
 
 
-def test_of_several_it_is_the_one_that_was_asked_for_most_of_it() -> None:
+def test_the_most_similar_earlier_step_is_named() -> None:
     service = "of the checkout service"
     earlier = [
         a_step("logs", f"Read the logs {service}."),
@@ -121,7 +121,7 @@ def test_other_work_in_words_much_like_it_is_never_taken_for_the_same(one: str, 
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS["turned"])
-def test_what_is_turned_round_or_widened_is_other_work_both_ways(one: str, other: str) -> None:
+def test_a_reversed_or_widened_task_is_other_work_in_both_directions(one: str, other: str) -> None:
     assert not is_asked_again(other, one)
     assert not is_asked_again(one, other)
 
@@ -151,7 +151,7 @@ def test_what_is_turned_round_or_widened_is_other_work_both_ways(one: str, other
         ),
     ],
 )
-def test_a_part_of_what_was_asked_for_is_a_repeat(first: str, part: str) -> None:
+def test_a_part_of_an_earlier_task_is_a_repeat(first: str, part: str) -> None:
     assert is_asked_again(part, first)
 
 
@@ -257,7 +257,7 @@ _WAYS = (
 
 
 @given(_TASKS, st.sampled_from(_WAYS))
-def test_a_repeat_is_one_however_often_and_politely_it_is_asked_for_and_both_ways(
+def test_a_repeat_is_found_with_any_repetition_or_politeness_in_both_directions(
     parts: tuple[str, ...], way: str
 ) -> None:
     task = _TASK.format(*parts)
@@ -294,5 +294,5 @@ def test_the_order_of_its_words_does_not_matter(words: list[str]) -> None:
     ],
 )
 @pytest.mark.timeout(5)
-def test_a_long_task_is_read_at_once_whatever_it_consists_of(task: str) -> None:
+def test_a_long_task_of_any_content_is_read_quickly(task: str) -> None:
     assert not is_asked_again(task, "Read the logs of the checkout service.")

@@ -72,7 +72,7 @@ def test_the_plan_is_looked_at_again_when_a_chord_is_in() -> None:
     assert replanned(job) == [PatchPlan(latest(job).result), IssueRole("assessor", 1)]
 
 
-def test_what_a_patch_adds_begins_at_once_with_what_it_builds_on() -> None:
+def test_a_patchs_new_step_begins_at_once_with_its_inputs() -> None:
     job = adaptive(a="")
     after(job, "a")
 
@@ -82,13 +82,13 @@ def test_what_a_patch_adds_begins_at_once_with_what_it_builds_on() -> None:
     assert [one.step_id for one in job.handoffs["x.1"].context] == ["a"]
 
 
-def test_steps_that_nothing_keeps_back_begin_while_it_thinks() -> None:
+def test_unblocked_steps_begin_while_the_replanner_runs() -> None:
     job = adaptive(a="", b="a")
 
     assert after(job, "a") == [group("g2", "b"), LOOK]
 
 
-def test_what_came_in_while_it_thought_is_looked_at_next() -> None:
+def test_results_that_arrived_while_the_replanner_ran_are_reviewed_next() -> None:
     job = adaptive(a="", b="a")
     after(job, "a")
     assert after(job, "b") == []
@@ -97,7 +97,7 @@ def test_what_came_in_while_it_thought_is_looked_at_next() -> None:
     assert replanned(job)[1:] == [IssueRole("assessor", 1)]
 
 
-def test_a_step_that_began_meanwhile_is_neither_changed_nor_dropped() -> None:
+def test_a_step_that_began_in_between_is_not_changed_or_dropped() -> None:
     job = adaptive(a="", b="a", c="b")
     after(job, "a")
     replanned(job, Patch(add=(a_step("x", "a"),), change=(a_step("c", "a"),), drop=(StepId("b"),)))
@@ -127,7 +127,7 @@ def test_a_replanner_that_failed_leaves_the_plan_as_it_was() -> None:
     assert latest(job).problem == "the replanner failed"
 
 
-def test_a_look_that_failed_is_told_with_the_answer_and_why() -> None:
+def test_the_answer_reports_a_failed_replanning_and_its_reason() -> None:
     job = adaptive(a="")
     after(job, "a")
     replanned(job, status="failed")
@@ -139,7 +139,7 @@ def test_a_look_that_failed_is_told_with_the_answer_and_why() -> None:
     assert latest(job).result in results_for_answer(job.state)
 
 
-def test_a_look_that_left_the_plan_as_it_was_is_not_told() -> None:
+def test_the_answer_does_not_report_a_replanning_without_changes() -> None:
     job = adaptive(a="")
     after(job, "a")
     replanned(job)
@@ -147,7 +147,7 @@ def test_a_look_that_left_the_plan_as_it_was_is_not_told() -> None:
     assert notes_of(job) == ()
 
 
-def test_what_is_final_drops_what_has_not_begun_and_nobody_is_asked_again() -> None:
+def test_a_final_patch_drops_unbegun_steps_and_the_replanner_is_not_asked_again() -> None:
     job = adaptive(a="", b="", c="b")
     job.finish("a")
     job.advance()
@@ -157,14 +157,14 @@ def test_what_is_final_drops_what_has_not_begun_and_nobody_is_asked_again() -> N
     assert after(job, "b") == [IssueRole("assessor", 1)]
 
 
-def test_a_step_whose_basis_failed_may_be_changed_before_it_is_given_up() -> None:
+def test_a_step_with_a_failed_dependency_may_be_changed_before_it_is_given_up() -> None:
     job = adaptive(a="", b="a")
     assert after(job, "a", status="failed", stop_reason=StopReason.MODEL_ERROR) == [LOOK]
 
     assert replanned(job, Patch(change=(a_step("b"),)))[1:] == [group("g2", "b")]
 
 
-def test_nobody_having_changed_it_it_is_given_up() -> None:
+def test_an_unchanged_step_with_a_failed_dependency_is_given_up() -> None:
     job = adaptive(a="", b="a")
     after(job, "a", status="failed", stop_reason=StopReason.MODEL_ERROR)
 
@@ -203,7 +203,7 @@ def test_a_plan_that_has_all_the_steps_it_may_have_is_not_looked_at() -> None:
     )
 
 
-def test_who_asks_for_nothing_but_what_was_asked_for_already_is_not_asked_again() -> None:
+def test_a_replanner_that_only_repeats_earlier_work_is_not_asked_again() -> None:
     job = adaptive(a="", b="a")
     after(job, "a")
     replanned(job, Patch(repeats=(Repeat(step=StepId("x"), earlier=StepId("a")),)))
@@ -215,7 +215,7 @@ def test_who_asks_for_nothing_but_what_was_asked_for_already_is_not_asked_again(
     )
 
 
-def test_who_asks_for_something_new_beside_it_gets_that_and_is_asked_again() -> None:
+def test_a_replanner_with_new_work_next_to_a_repeat_gets_it_and_is_asked_again() -> None:
     job = adaptive(a="")
     after(job, "a")
     replanned(
@@ -225,7 +225,7 @@ def test_who_asks_for_something_new_beside_it_gets_that_and_is_asked_again() -> 
     assert after(job, "y") == [IssueRole("replanner", 2)]
 
 
-def test_without_time_or_money_nobody_looks() -> None:
+def test_without_time_or_money_the_replanner_is_not_asked() -> None:
     job = adaptive(a="")
     job.now = job.state.working_deadline
     assert IssueRole("replanner", 1) not in after(job, "a")

@@ -66,7 +66,7 @@ def goes_on_again(job: SimulatedJob, *, whole: bool = False) -> SimulatedJob:
     return job
 
 
-def test_who_finalizes_keeps_what_was_begun_before_also_where_it_is_made_anew() -> None:
+def test_a_final_patch_keeps_begun_steps_even_if_they_are_repeated() -> None:
     job = goes_on_again(with_a_gap())
     done(job, "b")
     assert job.open_names == {"c", "replanner"}
@@ -77,7 +77,7 @@ def test_who_finalizes_keeps_what_was_begun_before_also_where_it_is_made_anew() 
     assert (job.state.status, {*job.state.steps}) == (JobStatus.OK, {*"abcd"})
 
 
-def test_who_finalizes_over_a_gap_that_stays_has_the_results_that_stand_reviewed() -> None:
+def test_a_final_patch_over_a_lasting_gap_lets_the_standing_results_be_reviewed() -> None:
     job = goes_on_again(with_a_gap())
     job.finish("b", "failed")
     job.advance()
@@ -89,7 +89,7 @@ def test_who_finalizes_over_a_gap_that_stays_has_the_results_that_stand_reviewed
     assert [job.step(name).attempt for name in "cd"] == [1, 1]
 
 
-def test_what_is_added_behind_a_result_that_stands_waits_until_that_is_sure() -> None:
+def test_a_step_added_behind_a_standing_result_waits_until_the_result_is_confirmed() -> None:
     job = goes_on_again(with_a_gap())
     done(job, "b")
     job.patch_plan(
@@ -110,9 +110,7 @@ def test_what_is_added_behind_a_result_that_stands_waits_until_that_is_sure() ->
     assert ends(job)[:2] == ["d.2", "e.1"]
 
 
-def test_a_finish_asks_no_replanner_and_an_answer_that_stands_still_tells_why_none_was_asked_any_more() -> (
-    None
-):
+def test_a_finish_asks_no_replanner_and_an_unchanged_answer_keeps_the_reason() -> None:
     job = adaptive()
     job.finish("a")
     job.finish("b", "failed")

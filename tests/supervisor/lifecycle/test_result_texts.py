@@ -60,7 +60,7 @@ def why(result: HandoffResult) -> str | None:
         (a_result(status=ResultStatus.PARTIAL), UNEXPLAINED),
     ],
 )
-def test_a_result_says_in_one_line_why_it_is_not_whole(
+def test_a_result_gives_the_reason_for_its_gaps_in_one_line(
     result: HandoffResult, said: str | None
 ) -> None:
     assert why(result) == said
@@ -77,7 +77,7 @@ def test_a_verdict_that_says_nothing_more_needs_no_payload() -> None:
     assert ResultTexts().verdict(Reviewed(round=1, decision=None, problem="no time")) is None
 
 
-def test_each_step_is_told_its_own_problem_and_who_builds_on_it_that_it_was_done_again() -> None:
+def test_each_step_gets_its_own_problem_and_its_dependents_hear_about_the_repetition() -> None:
     job = planned(a="", b="a", c="")
     for name in ("a", "c", "b"):
         job.finish(name)
@@ -90,11 +90,11 @@ def test_each_step_is_told_its_own_problem_and_who_builds_on_it_that_it_was_done
     assert told == {"a": "wrong", "b": BRING_UP_TO_DATE, "c": "too long"}
 
 
-def test_a_user_who_wants_it_again_has_no_result_that_says_so() -> None:
+def test_a_users_request_for_repetition_refers_to_no_result() -> None:
     assert ResultTexts().feedback(StepId("a"), AttemptFeedback(author="user")).text == TRY_AGAIN
 
 
-def test_no_event_and_no_state_repeats_what_a_model_has_written() -> None:
+def test_no_event_and_no_state_repeats_a_models_text() -> None:
     said = "what a model has written"
     job = planned(a="", b="", c="")
     job.finish("a", "needs_input", needs=said)

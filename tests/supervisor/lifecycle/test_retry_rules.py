@@ -31,7 +31,7 @@ def ended(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> SimulatedJ
     return job
 
 
-def test_without_more_it_is_refused_with_what_is_spent() -> None:
+def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> None:
     with pytest.raises(
         UserError,
         match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise it with --max-job-turns N or --max-usd X",
@@ -135,7 +135,7 @@ def test_a_team_that_its_slice_has_cut_short_is_not_paid_for_again_with_the_same
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_team_that_its_slice_has_cut_short_may_do_what_it_lacks_with_another_slice(
+def test_a_team_that_exceeded_its_share_may_fill_its_gaps_with_a_larger_share(
     whole: bool,
 ) -> None:
     job = a_team_cut_short("partial")
@@ -169,7 +169,7 @@ def test_a_job_that_works_is_no_job_to_retry() -> None:
         retry_of(planned(a="").state, USED, None, NewLimits())
 
 
-def test_a_step_that_the_plan_has_not_is_refused_with_those_that_it_has() -> None:
+def test_an_unknown_step_is_refused_with_the_list_of_known_steps() -> None:
     job = ended(StopReason.FINISHED, StopReason.FINISHED)
 
     with pytest.raises(UserError, match="has no step nowhere: its steps are s0, s1"):

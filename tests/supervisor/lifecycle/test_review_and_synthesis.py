@@ -23,7 +23,7 @@ def groups_of(commands: list[Command]) -> list[set[str]]:
     return [set(command.steps) for command in commands if isinstance(command, IssueGroup)]
 
 
-def test_revised_steps_run_again_with_the_feedback_and_so_does_what_builds_on_them() -> None:
+def test_revised_steps_run_again_with_the_feedback_and_so_do_their_dependents() -> None:
     job = planned(a="", b="", c="a", d="b")
     for name in ("a", "b"):
         job.finish(name)
@@ -78,7 +78,7 @@ def test_a_job_that_was_accepted_after_a_revision_is_ok() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_a_job_without_a_plan_worth_the_name_is_partial_however_good_its_one_step() -> None:
+def test_a_job_with_a_degraded_plan_is_partial_even_with_a_good_result() -> None:
     job = SimulatedJob()
     job.advance()
     job.make_plan(degraded="the plan has no steps", answer="")
@@ -104,7 +104,7 @@ def test_independent_sections_are_merged_by_code() -> None:
     assert job.advance()[0] == ChooseAnswer(AnswerMethod.MERGED)
 
 
-def test_only_what_must_be_reconciled_costs_a_call() -> None:
+def test_only_results_that_need_reconciliation_cost_a_call() -> None:
     job = planned(a_plan(Synthesis.RECONCILE, a="", b=""))
     for name in ("a", "b"):
         job.finish(name)
@@ -148,7 +148,7 @@ def test_a_gap_says_whether_its_step_was_stopped_or_never_ran() -> None:
     assert gaps == {"a": "it was stopped before it had a result", "b": "it did not run"}
 
 
-def test_a_result_that_was_sent_back_stands_in_when_its_revision_fails() -> None:
+def test_a_returned_result_is_used_if_its_revision_fails() -> None:
     job = sent_back()
     job.finish("a", "failed", error="no model")
     job.advance()
@@ -163,7 +163,7 @@ def test_a_result_that_was_sent_back_stands_in_when_its_revision_fails() -> None
     assert job.state.status is JobStatus.PARTIAL
 
 
-def test_a_result_that_was_sent_back_stands_in_when_time_is_over() -> None:
+def test_a_returned_result_is_used_if_time_is_over() -> None:
     job = sent_back()
     job.now = job.state.deadline
     job.advance()
@@ -172,7 +172,7 @@ def test_a_result_that_was_sent_back_stands_in_when_time_is_over() -> None:
     assert job.state.status is JobStatus.PARTIAL
 
 
-def test_what_builds_on_a_step_whose_revision_failed_is_not_hopeless() -> None:
+def test_the_dependents_of_a_step_with_a_failed_revision_still_run() -> None:
     job = planned(a="", b="a")
     for name in ("a", "b"):
         job.finish(name)

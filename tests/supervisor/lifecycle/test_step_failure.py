@@ -39,7 +39,7 @@ def fails(job: SimulatedJob, stop_reason: str = "finished") -> None:
     job.advance()
 
 
-def test_a_failed_step_is_tried_again_and_told_why() -> None:
+def test_a_failed_step_is_tried_again_with_the_reason() -> None:
     job = planned()
     job.finish("a", "failed", error="the search was empty")
 
@@ -49,7 +49,7 @@ def test_a_failed_step_is_tried_again_and_told_why() -> None:
     assert "the search was empty" in feedback.text
 
 
-def test_nobody_builds_on_a_failure_that_is_tried_again() -> None:
+def test_no_step_builds_on_a_failure_that_is_tried_again() -> None:
     job = planned()
     fails(job)
 
@@ -89,7 +89,7 @@ def test_a_retry_that_does_better_is_as_good_as_any_result() -> None:
     assert job.open_names == {"b", "c"}
 
 
-def test_a_refusal_goes_to_somebody_else_at_once() -> None:
+def test_a_refused_step_goes_to_another_specialist_at_once() -> None:
     job = planned()
     fails(job, "refused")
 
@@ -99,7 +99,7 @@ def test_a_refusal_goes_to_somebody_else_at_once() -> None:
 @pytest.mark.parametrize(
     "reason", ["too_many_claims", "max_turns", "max_usd", "deadline", "defect", "model_error"]
 )
-def test_what_another_attempt_would_only_meet_again_is_not_tried_again(reason: str) -> None:
+def test_a_permanent_failure_is_not_tried_again(reason: str) -> None:
     job = planned()
     fails(job, reason)
 
@@ -113,7 +113,7 @@ def test_a_plan_may_say_that_a_step_is_dropped_at_once() -> None:
     assert job.step("a").attempt == 1
 
 
-def test_a_job_whose_budget_is_spent_tries_nothing_again() -> None:
+def test_a_job_with_a_spent_budget_tries_nothing_again() -> None:
     job = planned()
     job.finish("b", "failed", error="no", stop_reason=StopReason.JOB_BUDGET)
     fails(job)

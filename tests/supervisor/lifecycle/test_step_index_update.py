@@ -64,7 +64,7 @@ def test_in_every_state_of_any_job(seed: int) -> None:
 
 @draws(60)
 @given(st.integers(0, 10**9))
-def test_in_every_state_of_a_plan_of_many_whatever_comes_in_whatever_order(seed: int) -> None:
+def test_the_index_is_correct_in_every_state_of_a_large_plan_in_any_order(seed: int) -> None:
     dice = Random(seed)
     outlines = any_outlines(dice)
     attempts = dict.fromkeys((one.id for one in outlines), 0)

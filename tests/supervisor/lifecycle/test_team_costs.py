@@ -22,7 +22,7 @@ from tests.supervisor.lifecycle.test_teams import planned, teams
         (JobLimits(max_microusd=1_000_000), "$0.355555 where a team needs room for $0.4"),
     ],
 )
-def test_a_slice_in_which_a_team_could_not_even_begin_is_told_before_it_runs(
+def test_a_share_too_small_for_a_team_to_begin_is_reported_before_it_runs(
     limits: JobLimits, lacks: str
 ) -> None:
     state = planned(teams(), limits).state

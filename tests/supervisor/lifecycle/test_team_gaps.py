@@ -83,7 +83,7 @@ def teams(job: SimulatedJob) -> list[JobId]:
     return [event.child.job_id for event in job.events(HandoffIssued) if event.child]
 
 
-def test_who_asks_for_what_is_missing_has_the_team_go_on() -> None:
+def test_a_finish_lets_the_team_continue_its_gaps() -> None:
     job = again(ends(a_job(), team="partial"))
 
     assert teams(job) == [FIRST, FIRST]
@@ -98,7 +98,7 @@ def test_it_goes_on_as_often_as_it_is_asked_for() -> None:
     assert teams(job) == [FIRST] * 3
 
 
-def test_who_asks_twice_before_the_team_could_begin_has_it_go_on_too() -> None:
+def test_a_second_request_before_the_team_could_begin_lets_it_continue_too() -> None:
     job = again(ends(a_job("a", "b"), b="failed", team="partial"))
     job.now = job.state.deadline  # it still waits for the other step
     job.advance()
@@ -108,7 +108,7 @@ def test_who_asks_twice_before_the_team_could_begin_has_it_go_on_too() -> None:
     assert teams(job) == [FIRST, FIRST]
 
 
-def test_who_names_the_step_wants_all_of_it_from_a_new_team() -> None:
+def test_a_retry_from_the_step_gets_a_new_team_for_the_whole_step() -> None:
     assert teams(again(ends(a_job(), team="partial"), TEAM)) == [FIRST, SECOND]
 
 
@@ -118,7 +118,7 @@ def test_a_team_that_would_begin_with_more_than_the_one_before_is_a_new_one() ->
     assert teams(job) == [FIRST, SECOND]
 
 
-def test_a_team_goes_on_where_what_it_would_begin_with_has_not_changed() -> None:
+def test_a_team_continues_if_its_inputs_have_not_changed() -> None:
     job = ends(again(ends(a_job("a", "b"), b="failed", team="partial")), b="failed")
 
     assert teams(job) == [FIRST, FIRST]
@@ -134,7 +134,7 @@ def test_work_that_is_sent_back_is_no_gap() -> None:
     assert teams(job) == [FIRST, SECOND]
 
 
-def test_what_a_team_was_to_mend_and_never_heard_of_is_no_gap() -> None:
+def test_an_unsent_revision_of_a_team_is_no_gap() -> None:
     job = a_job()
     job.finish(TEAM, "partial")
     job.advance()
@@ -147,9 +147,7 @@ def test_what_a_team_was_to_mend_and_never_heard_of_is_no_gap() -> None:
     assert teams(again(job)) == [FIRST, SECOND]
 
 
-def test_what_the_generalist_could_not_do_either_is_a_gap_of_the_team_when_there_is_more_to_spend() -> (
-    None
-):
+def test_a_failed_generalist_leaves_a_gap_for_the_team_with_more_budget() -> None:
     job = a_job()
     job.roles = job.roles | {"generalist"}
     job.finish(TEAM, "failed", stop_reason=StopReason.MAX_TURNS)
@@ -160,7 +158,7 @@ def test_what_the_generalist_could_not_do_either_is_a_gap_of_the_team_when_there
     assert job.open_names == {TEAM}
 
 
-def test_the_price_of_a_teams_gap_is_what_the_team_says_it_would_cost() -> None:
+def test_the_price_of_a_teams_gap_comes_from_the_team() -> None:
     job, paid = a_job("a"), Usage(input_tokens=10, output_tokens=1, cost_microusd=900)
     job.finish("a", usage=paid)
     job.advance()
@@ -173,7 +171,7 @@ def test_the_price_of_a_teams_gap_is_what_the_team_says_it_would_cost() -> None:
     assert to_finish(job.state) == 70
 
 
-def test_a_team_that_would_begin_anew_has_the_price_of_a_whole_one() -> None:
+def test_a_team_that_would_start_again_has_the_price_of_a_whole_team() -> None:
     job, paid = a_job("a", "b"), Usage(input_tokens=10, output_tokens=1, cost_microusd=900)
     job.finish("a", usage=paid)
     job.finish("b", "failed")
@@ -222,9 +220,7 @@ def told(job: SimulatedJob, answer: Answer) -> HandoffResult:
 
 
 @pytest.mark.parametrize("is_degraded", [False, True])
-def test_only_what_a_planner_has_planned_has_gaps_that_can_be_done_alone(
-    *, is_degraded: bool
-) -> None:
+def test_only_a_planned_job_has_gaps_that_can_be_filled_alone(*, is_degraded: bool) -> None:
     job = SimulatedJob()
     job.advance()
     assert not has_gaps_alone(job.state), "it has no plan"
@@ -235,7 +231,7 @@ def test_only_what_a_planner_has_planned_has_gaps_that_can_be_done_alone(
     assert has_gaps_alone(job.state) is not is_degraded
 
 
-def test_a_team_without_gaps_has_none_to_do() -> None:
+def test_a_complete_team_has_no_gaps_to_fill() -> None:
     job = SimulatedJob()
     job.advance()
     job.make_plan(a="")
@@ -244,7 +240,7 @@ def test_a_team_without_gaps_has_none_to_do() -> None:
     assert not has_gaps_alone(ends(job).state)
 
 
-def test_a_team_that_goes_on_does_what_it_lacks_for_the_handoff_that_asks_for_it() -> None:
+def test_a_continuing_team_fills_its_gaps_for_the_new_handoff() -> None:
     job = taken_up(a_team(a="", b="", c="a b"))
 
     assert job.open_names == {"b"}
@@ -269,7 +265,7 @@ def test_an_answer_that_stands_is_no_new_result_for_a_parent_that_has_it(*, is_k
     assert result.turns == 2
 
 
-def test_what_is_told_of_an_earlier_end_is_not_told_of_the_next_one() -> None:
+def test_the_report_of_an_earlier_end_does_not_count_for_the_next_end() -> None:
     job = taken_up(a_team(a="", b=""))
     job.append(ParentTold())
 
@@ -280,7 +276,7 @@ def test_a_users_retry_is_written_as_the_version_before_can_read_it() -> None:
     assert "taken_up" not in RetryRequested(whole=True).to_json()
 
 
-def test_a_team_says_what_its_gaps_would_cost_as_long_as_it_can_do_them_alone() -> None:
+def test_a_team_states_the_cost_of_its_gaps_while_it_can_fill_them_alone() -> None:
     answer = Answer(
         status=JobStatus.PARTIAL,
         text="-",
@@ -293,7 +289,7 @@ def test_a_team_says_what_its_gaps_would_cost_as_long_as_it_can_do_them_alone() 
     assert told(unplanned, answer).to_finish_microusd is None
 
 
-def test_who_has_no_such_price_writes_what_the_version_before_can_read() -> None:
+def test_a_result_without_such_a_price_is_readable_by_the_version_before() -> None:
     said, unsaid = (
         a_result("a", "It is so.").model_copy(update={"to_finish_microusd": price})
         for price in (70, None)
@@ -313,9 +309,7 @@ def test_a_gap_that_was_tried_again_in_vain_was_not_sent_back() -> None:
     assert gap.why == "incomplete: it broke"
 
 
-def test_what_was_used_for_the_gaps_is_told_and_all_that_was_used_is_held_against_the_limits() -> (
-    None
-):
+def test_the_cost_of_the_gaps_is_reported_and_the_total_cost_counts_for_the_limits() -> None:
     job = taken_up(a_team(a="", b=""))
     job.finish("b", "failed", stop_reason=StopReason.JOB_BUDGET)
     job.advance()

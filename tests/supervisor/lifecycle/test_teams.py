@@ -81,7 +81,7 @@ def planned(plan: Plan, limits: JobLimits | None = None, **submitted: Any) -> Si
 
 
 @given(LIMITS, st.integers(0, 5), st.integers(1, 5))
-def test_what_all_children_may_use_is_no_more_than_their_parent_may(
+def test_the_limits_of_all_children_never_exceed_their_parents_limits(
     limits: JobLimits, agents: int, children: int
 ) -> None:
     state = planned(teams(agents, children), limits).state
@@ -98,9 +98,7 @@ def test_what_all_children_may_use_is_no_more_than_their_parent_may(
 
 
 @given(LIMITS, st.integers(1, 400))
-def test_a_child_gets_no_more_than_is_left_nor_more_than_the_bill_says(
-    limits: JobLimits, turns: int
-) -> None:
+def test_a_child_gets_at_most_the_rest_and_at_most_the_bill(limits: JobLimits, turns: int) -> None:
     state = planned(teams(), limits).state
     spent = state.model_copy(
         update={"turns": turns, "usage": Usage(input_tokens=turns, cost_microusd=turns)}
@@ -123,7 +121,7 @@ def test_a_child_ends_before_its_parent_has_to_write_its_answer(limits: JobLimit
     assert state.as_of + slice_of(state).max_seconds <= max(state.working_deadline, state.as_of + 1)
 
 
-def test_who_is_asked_about_a_plan_is_told_its_bill() -> None:
+def test_a_question_about_a_plan_includes_its_bill() -> None:
     job = planned(
         teams(children=1), JobLimits(max_depth=1), approvals=Approvals(what=(ApprovalOf.PLAN,))
     )
@@ -157,7 +155,7 @@ def test_steps_of_sub_supervisors_begin_at_once_and_in_no_chord() -> None:
     assert one.child.job_id == child_id_for(JobId(JOB), HandoffId("t0.1"))
 
 
-def test_a_child_that_has_not_begun_is_begun_again_and_one_that_has_is_left_alone() -> None:
+def test_an_unbegun_child_is_started_again_and_a_begun_child_is_left_alone() -> None:
     job = planned(teams(agents=0, children=1))
     job.advance()
     waits, runs = (
@@ -185,7 +183,7 @@ def test_a_child_that_failed_is_not_tried_again_but_given_to_the_generalist() ->
 @pytest.mark.parametrize(
     "reason", [StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD]
 )
-def test_a_child_whose_slice_was_too_small_leaves_its_step_to_the_generalist(
+def test_a_child_with_too_small_a_share_leaves_its_step_to_the_generalist(
     reason: StopReason,
 ) -> None:
     job = planned(teams(agents=0, children=1))
@@ -225,7 +223,7 @@ def test_a_replanner_looks_while_a_child_is_at_work_and_again_when_that_has_ende
     assert job.advance() == [IssueRole("replanner", 2)]
 
 
-def test_nobody_is_asked_about_a_step_of_a_child() -> None:
+def test_no_person_is_asked_about_a_step_of_a_child() -> None:
     (step,) = teams(agents=1, children=0).steps
     plan = Plan(steps=(step.model_copy(update={"on_failure": OnFailure.ASK}),))
 
@@ -280,7 +278,7 @@ def a_claim(step: str, quote: str) -> Claim:
     )
 
 
-def test_the_answer_of_a_child_is_a_result_whose_claims_bear_the_name_of_the_step() -> None:
+def test_a_childs_answer_is_a_result_whose_claims_have_the_steps_name() -> None:
     job = a_child()
     job.finish("a", output="Nine [a.c1].", claims=(a_claim("a", "nine"),))
     job.finish("b", output="Ten [b.c1] [b.c7].", claims=(a_claim("b", "ten"),))
@@ -349,7 +347,7 @@ def test_a_child_that_stops_for_its_slice_says_how_small_it_was() -> None:
     assert told(job, None).error == why
 
 
-def test_a_parent_is_told_until_it_is_written_down_that_it_was() -> None:
+def test_a_child_reports_to_its_parent_until_the_report_is_recorded() -> None:
     job = a_child()
     job.append(CancelRequested(by=ABOVE.job_id))
     job.advance()
@@ -365,7 +363,7 @@ def test_a_parent_is_told_until_it_is_written_down_that_it_was() -> None:
     assert next_due(job.state, job.now, LEASE_S) is None
 
 
-def test_a_job_of_a_user_has_nobody_to_tell() -> None:
+def test_a_users_job_has_no_parent_to_report_to() -> None:
     job = SimulatedJob()
     job.append(CancelRequested())
 

@@ -28,7 +28,7 @@ def with_webhook() -> SimulatedJob:
     return job
 
 
-def test_the_end_is_told_to_the_webhook_at_once_and_once() -> None:
+def test_the_webhook_gets_the_end_at_once_and_once() -> None:
     job = with_webhook()
     done(job, "a")
     job.review()
@@ -57,7 +57,7 @@ def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left()
     assert next_due(job.state, job.now, LEASE_S) is None
 
 
-def test_a_try_whose_supervisor_died_is_made_again() -> None:
+def test_a_webhook_attempt_of_a_dead_supervisor_is_repeated() -> None:
     job = with_webhook()
     done(job, "a")
     job.review()
@@ -70,7 +70,7 @@ def test_a_try_whose_supervisor_died_is_made_again() -> None:
 # Lost messages and processes
 
 
-def test_a_lost_message_and_one_whose_worker_died_are_published_again() -> None:
+def test_a_lost_message_and_a_message_of_a_dead_worker_are_published_again() -> None:
     job = planned(a="", b="", c="")
     seen = job.observations(
         a_1=ObservedHandoff("issued", lost=True),
@@ -81,7 +81,7 @@ def test_a_lost_message_and_one_whose_worker_died_are_published_again() -> None:
     assert job.next_commands(seen) == (again("a.1", "b.1"),)
 
 
-def test_what_runs_waits_or_has_ended_is_left_alone() -> None:
+def test_running_waiting_and_ended_handoffs_are_left_alone() -> None:
     job = planned(a="", b="")
     seen = job.observations(
         a_1=ObservedHandoff("running", lease_until=job.now + 5),
@@ -107,7 +107,7 @@ def test_a_role_that_waits_in_a_queue_is_left_there_until_it_is_lost() -> None:
 @pytest.mark.parametrize(
     "standing", [ObservedHandoff("issued"), ObservedHandoff("running", lease_until=BEGIN - 1)]
 )
-def test_a_role_that_nobody_works_on_is_run(standing: ObservedHandoff) -> None:
+def test_a_role_without_a_process_is_run(standing: ObservedHandoff) -> None:
     job = SimulatedJob()
     job.advance()
 

@@ -31,7 +31,7 @@ def ended_after(seconds: float) -> SimulatedJob:
     return job
 
 
-def test_what_it_waited_for_a_person_is_no_work_and_that_is_what_is_scored() -> None:
+def test_the_wait_for_a_person_is_no_work_and_the_score_excludes_it() -> None:
     job = asked_after(4.0)
     job.now += MANY_S
     job.approve()
@@ -51,7 +51,7 @@ def test_a_question_that_stands_open_when_a_job_ends_is_no_work_either() -> None
     assert working_seconds(job.state.job_id, job.journal) == 4.0
 
 
-def test_what_a_job_did_later_is_added_and_the_time_between_is_not() -> None:
+def test_later_work_of_a_job_is_added_without_the_time_between() -> None:
     job = ended_after(10.0)
     job.now += MANY_S
     job.append(RetryRequested())

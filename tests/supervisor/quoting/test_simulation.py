@@ -45,7 +45,7 @@ def test_steps_that_wait_for_each_other_take_their_time_one_after_the_other() ->
     assert (quote.seconds.likely, quote.microusd.likely) == (15.0, 137.0)
 
 
-def test_steps_side_by_side_take_as_long_as_the_longest_and_cost_what_all_cost() -> None:
+def test_parallel_steps_take_the_longest_time_and_cost_the_sum() -> None:
     quote = quote_of(SIDE_BY_SIDE, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert quote.seconds
@@ -53,7 +53,7 @@ def test_steps_side_by_side_take_as_long_as_the_longest_and_cost_what_all_cost()
     assert (quote.seconds.likely, quote.microusd.likely) == (14.0, 230.0)
 
 
-def test_what_was_spent_before_is_part_of_it() -> None:
+def test_earlier_spending_is_part_of_the_quote() -> None:
     quote = quote_of(CHAIN, ALWAYS_THE_SAME, 1_000, 60.0, "x")
 
     assert quote.seconds
@@ -61,13 +61,13 @@ def test_what_was_spent_before_is_part_of_it() -> None:
     assert (quote.seconds.likely, quote.microusd.likely) == (75.0, 1_137.0)
 
 
-def test_where_nothing_is_known_nothing_is_said() -> None:
+def test_without_history_there_is_no_figure() -> None:
     quote = quote_of(CHAIN, CostHistory({}), 0, 0.0, "x")
 
     assert (quote.microusd, quote.seconds) == (None, None)
 
 
-def test_a_specialist_that_nobody_has_seen_at_work_is_like_the_others() -> None:
+def test_a_specialist_without_history_is_estimated_like_the_others() -> None:
     quote = quote_of(CHAIN, CostHistory({"researcher": [CostSample(100, 10.0)]}), 0, 0.0, "x")
 
     assert quote.seconds
@@ -95,7 +95,7 @@ def test_while_few_quotes_have_turned_out_most_is_stretched() -> None:
     assert quote.seconds.most == COLD * 15.0
 
 
-def test_quotes_that_were_too_low_raise_the_next_ones() -> None:
+def test_quotes_that_were_too_low_raise_later_quotes() -> None:
     scores = [QuoteScore(2.0, 2.0, 3.0, 3.0)] * FEWEST_SCORES
     quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
 
@@ -113,7 +113,7 @@ def test_the_same_job_gets_the_same_quote() -> None:
 
 @draws(25)
 @given(st.integers(0, 10**6))
-def test_what_is_likely_is_never_more_than_most(seed: int) -> None:
+def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:
     job = RandomJob(Random(seed))
     quote = quote_of(CHAIN, job.past(job.dice.choice([1, 30])), 0, 0.0, "j")
 
@@ -143,7 +143,7 @@ def test_of_a_hundred_varied_jobs_85_to_97_stay_below_most(seed: int) -> None:
     assert 85 <= sum(one.time_held for one in outcomes) <= 97
 
 
-def test_a_score_is_the_real_figure_as_a_multiple_of_what_was_drawn() -> None:
+def test_a_score_is_the_real_figure_as_a_multiple_of_the_estimate() -> None:
     quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert score_of(quote, 274, 30.0) == QuoteScore(2.0, 2.0, 2.0, 2.0)

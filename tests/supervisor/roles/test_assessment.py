@@ -52,7 +52,7 @@ def test_a_step_that_is_named_twice_runs_again_once_with_both_problems() -> None
 
 @pytest.mark.parametrize("last_try", [False, True])
 @pytest.mark.parametrize("revisions", [[], [("milvus", "Missing.")], [("qdrant", "  ")]])
-def test_a_revise_that_nobody_could_follow_is_no_verdict(
+def test_a_revise_without_a_usable_instruction_is_no_verdict(
     revisions: list[tuple[str, str]], last_try: bool
 ) -> None:
     with pytest.raises(InvalidAnswer, match="one of pgvector, qdrant"):
@@ -61,7 +61,7 @@ def test_a_revise_that_nobody_could_follow_is_no_verdict(
 
 @pytest.mark.parametrize("last_try", [False, True])
 @pytest.mark.parametrize("step", ["qdrant", "milvus"])
-def test_a_pass_that_names_revisions_is_no_verdict_and_what_it_named_is_said(
+def test_a_pass_with_revisions_is_no_verdict_and_its_revisions_are_named(
     step: str, last_try: bool
 ) -> None:
     with pytest.raises(InvalidAnswer, match=r"PASS .*Could be shorter\."):
@@ -82,7 +82,7 @@ def test_lists_may_be_left_out(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "PASS", '{"verdict": "MAYBE"}', '{"revisions": []}'])
-def test_what_is_no_verdict_is_refused_even_on_the_last_try(text: str) -> None:
+def test_an_invalid_verdict_is_refused_even_on_the_last_try(text: str) -> None:
     with pytest.raises(InvalidAnswer):
         READING.read(text, last_try=True)
 
@@ -94,7 +94,7 @@ def score(criterion: str, value: Any, step: str = "*", why: str = "So it is.") -
     return {"step": step, "criterion": criterion, "why": why, "score": value}
 
 
-def test_each_criterion_gets_a_score_and_its_reason_of_the_whole_and_of_each_step() -> None:
+def test_each_criterion_gets_a_score_and_a_reason_for_the_whole_and_for_each_step() -> None:
     text = answer(
         "PASS",
         scores=[score("accuracy", 4, why="One year is missing."), score("clarity", 5, "qdrant")],
@@ -118,12 +118,12 @@ def test_each_criterion_gets_a_score_and_its_reason_of_the_whole_and_of_each_ste
         None,
     ],
 )
-def test_a_score_that_is_none_is_left_out_and_the_verdict_stands(stray: Any) -> None:
+def test_an_invalid_score_is_left_out_and_the_verdict_stands(stray: Any) -> None:
     verdict = read(answer("PASS", scores=[stray, score("coverage", 3), score("coverage", 5)]))
     assert [(one.criterion, one.score) for one in verdict.scores] == [("coverage", 3)]
 
 
-def test_the_criteria_are_those_of_the_rubric() -> None:
+def test_the_criteria_come_from_the_rubric() -> None:
     reading = VerdictFormat(("qdrant",), Rubric.of_fields({"tone": "It is friendly."}))
     verdict = Verdict.of(
         reading.read(
@@ -133,7 +133,7 @@ def test_the_criteria_are_those_of_the_rubric() -> None:
     assert [one.criterion for one in verdict.scores] == ["tone"]
 
 
-def test_where_there_are_too_many_steps_to_score_the_whole_alone_is() -> None:
+def test_with_too_many_steps_only_the_whole_is_scored() -> None:
     rubric = Rubric.of_fields({f"c{n}": "It is good." for n in range(MOST_CRITERIA)})
     few, many = (
         VerdictFormat(tuple(f"s{n}" for n in range(steps)), rubric)

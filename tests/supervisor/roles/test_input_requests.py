@@ -94,12 +94,12 @@ def helpers_in(read: AcceptedAnswer) -> dict[str, Step | None]:
     return {one.step: one.by for one in Resolutions.of(read.output).resolutions}
 
 
-def test_a_step_can_be_added_only_where_somebody_is_there_to_do_it() -> None:
+def test_a_step_can_be_added_only_if_a_live_specialist_can_do_it() -> None:
     assert "add_step" not in json.dumps(READING.schema)
     assert "add_step" in json.dumps(WITH_OTHERS.schema)
 
 
-def test_a_new_step_finds_out_what_another_needs() -> None:
+def test_a_new_step_finds_the_input_of_another() -> None:
     text = asks_others(
         costs=("researcher", "Find the price of Qdrant."),
         laws=("generalist", "Find the year of the law."),
@@ -116,7 +116,7 @@ def test_a_new_step_finds_out_what_another_needs() -> None:
     assert found["laws"] is not None
 
 
-def test_what_was_meant_for_an_unknown_specialist_is_the_generalists_and_noted() -> None:
+def test_a_step_for_an_unknown_specialist_goes_to_the_generalist_with_a_note() -> None:
     text = asks_others(
         costs=("wizard", "Find the price of Qdrant."),
         laws=("generalist", "Find the year of the law."),
@@ -147,7 +147,7 @@ def test_two_that_need_the_same_get_the_same_step() -> None:
         (("researcher", " "), "costs needs a task"),
     ],
 )
-def test_a_step_that_cannot_be_added_is_told_once_and_then_its_need_is_given_up(
+def test_a_step_that_cannot_be_added_is_reported_once_and_then_its_need_is_given_up(
     task: tuple[str, str], why: str
 ) -> None:
     reading = NeedsFormat(("costs",), ("researcher",), 2, PLANNED)
@@ -169,7 +169,7 @@ def test_no_more_steps_are_added_than_there_is_room_for() -> None:
         reading.read(text, last_try=False)
 
 
-def test_who_finds_something_out_gets_nobody_to_find_something_out_for_it() -> None:
+def test_an_input_step_gets_no_input_step() -> None:
     reading = NeedsFormat(("law",), ("researcher",), 1, PLANNED, frozenset({StepId("law")}))
     with pytest.raises(InvalidAnswer, match="law finds something out itself"):
         reading.read(asks_others(law=("researcher", "Find the price of Qdrant.")), last_try=False)

@@ -103,12 +103,12 @@ def test_an_answer_that_fits_the_schema_settles_or_leaves_disputed() -> None:
         ("no", "plain text"),
     ],
 )
-def test_what_is_wrong_with_an_answer_is_said(text: str, said: str) -> None:
+def test_an_error_in_an_answer_is_named(text: str, said: str) -> None:
     with pytest.raises(InvalidAnswer, match=said):
         READING.read(text, last_try=False)
 
 
-def test_on_the_last_try_what_cannot_be_used_stays_disputed() -> None:
+def test_on_the_last_try_unusable_rulings_stay_disputed() -> None:
     text = answer(k1=["a.c2"], k2=["b.c2"], k9=["a.c1"])
 
     assert [(one.conflict, one.stands) for one in settled(text, last_try=True)] == [

@@ -40,7 +40,7 @@ def after_needs(*needs: str) -> NeedsResolved:
     return event
 
 
-def test_a_step_that_asks_again_in_other_words_for_what_was_answered_is_given_up() -> None:
+def test_a_step_that_rewords_an_answered_need_is_given_up() -> None:
     event = after_needs(
         "Which year does the licence change refer to?",
         "Please tell me the year of the licence change.",
@@ -59,7 +59,7 @@ def test_a_first_need_is_answered() -> None:
     assert after_needs("Which year?").answered == ("a",)
 
 
-def test_what_was_made_of_a_plan_stands_with_the_answer() -> None:
+def test_changes_to_a_plan_are_in_its_answer() -> None:
     reading, job = PlanFormat(("generalist",), max_steps=1), SimulatedJob()
     read = reading.read(
         '{"steps": [{"id": "a", "specialist": "chemist", "task": "Look."}]}', last_try=False
@@ -103,7 +103,7 @@ def test_a_need_that_a_helper_could_not_meet_may_still_be_answered() -> None:
         assert event.answered == answered
 
 
-def test_what_finds_out_a_need_is_added_to_the_plan_and_waited_for() -> None:
+def test_an_input_step_is_added_to_the_plan_and_awaited() -> None:
     job = planned(a="", b="a")
     job.finish("a", "needs_input", needs="Which year?")
     job.advance()

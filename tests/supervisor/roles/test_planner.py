@@ -73,13 +73,13 @@ def test_an_answer_that_fits_the_schema_becomes_a_plan() -> None:
         ("word " * 40, "word " * 15 + "word…"),
     ],
 )
-def test_a_title_is_one_line_of_bounded_length_whatever_the_model_writes(
+def test_a_title_is_one_line_of_bounded_length_for_any_model_text(
     given: Any, title: str | None
 ) -> None:
     assert read(answer(step("a", title=given))).steps[0].title == title
 
 
-def test_the_schema_names_those_specialists_that_live_workers_serve() -> None:
+def test_the_schema_names_the_served_specialists() -> None:
     with pytest.raises(jsonschema.ValidationError, match="'oracle' is not one of"):
         jsonschema.validate(json.loads(answer(step("a", specialist="oracle"))), READING.schema)
 
@@ -127,7 +127,7 @@ def test_a_question_is_offered_only_in_a_job_with_approvals(may_ask: bool) -> No
     assert ("a person decides" in json.dumps(reading.schema)) is may_ask
 
 
-def test_what_is_left_out_or_null_has_a_default() -> None:
+def test_a_missing_or_null_field_has_a_default() -> None:
     plan = read(
         json.dumps(
             {
@@ -156,7 +156,7 @@ def test_prose_and_a_fence_around_the_answer_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("last_try", [False, True])
-def test_a_step_for_nobody_who_exists_is_the_generalists_at_once_and_the_others_stay(
+def test_a_step_for_an_unknown_specialist_goes_to_the_generalist_at_once_and_the_others_stay(
     last_try: bool,
 ) -> None:
     reading = PlanFormat(("generalist", "researcher"), max_steps=6)
@@ -178,7 +178,7 @@ def test_a_step_for_nobody_who_exists_is_the_generalists_at_once_and_the_others_
     )
 
 
-def test_a_team_for_a_step_of_a_job_that_may_have_none_is_the_generalists() -> None:
+def test_a_team_in_a_job_without_teams_goes_to_the_generalist() -> None:
     result = PlanFormat(("generalist",), max_steps=1).read(
         answer(step("a", specialist="supervisor")), last_try=False
     )
@@ -186,7 +186,7 @@ def test_a_team_for_a_step_of_a_job_that_may_have_none_is_the_generalists() -> N
     assert [each.specialist for each in Plan.of(result.output).steps] == ["generalist"]
 
 
-def test_all_that_is_wrong_is_said_in_one_turn() -> None:
+def test_all_errors_are_reported_in_one_turn() -> None:
     steps = (
         step("a", "b"),
         step("b", "a"),
@@ -224,7 +224,7 @@ def test_all_that_is_wrong_is_said_in_one_turn() -> None:
         (json.dumps({"steps": "a"}), "steps: must be a list"),
     ],
 )
-def test_what_is_no_plan_is_refused_with_what_to_mend(text: str, expected: str) -> None:
+def test_an_invalid_plan_is_refused_with_a_repair_instruction(text: str, expected: str) -> None:
     assert expected in refusal(text)
 
 
@@ -268,7 +268,7 @@ def test_without_a_plan_one_specialist_gets_the_whole_request(
         (None, None),
     ],
 )
-def test_a_join_says_what_a_step_can_do_without(
+def test_a_join_names_the_parts_a_step_can_do_without(
     said: dict[str, Any] | None, meant: Join | None
 ) -> None:
     plan = read(answer(step("step_a"), step("b"), step("c", "step_a", "b", join=said)))

@@ -104,7 +104,7 @@ def test_two_whys_are_two_sentences() -> None:
     assert patch.why in ("not needed. x.", "x. not needed.")
 
 
-def test_where_no_step_can_be_changed_any_more_that_is_said() -> None:
+def test_if_no_step_can_be_changed_the_error_says_so() -> None:
     with pytest.raises(
         InvalidAnswer,
         match=r"step draft has begun: it cannot be changed or dropped \(no step can any more\)",
@@ -177,7 +177,7 @@ def test_a_step_that_another_waits_for_is_not_dropped_alone() -> None:
 AGAIN = {"id": "errors", "task": "Go through the checkout service's logs and give each error."}
 
 
-def test_work_that_was_asked_for_already_is_told_once_with_what_came_of_it() -> None:
+def test_repeated_work_is_reported_once_with_its_earlier_result() -> None:
     told = refused(hand_off("researcher", **AGAIN))
 
     assert told.startswith(
@@ -185,9 +185,7 @@ def test_work_that_was_asked_for_already_is_told_once_with_what_came_of_it() -> 
     )
 
 
-def test_asked_for_again_it_is_left_out_and_who_waits_for_it_waits_for_the_one_that_was_asked_first() -> (
-    None
-):
+def test_a_second_repeat_is_left_out_and_its_dependents_wait_for_the_first_step() -> None:
     patch = patch_of(
         hand_off("researcher", **AGAIN), hand_off(depends_on=["errors"]), last_try=True
     )
@@ -196,7 +194,7 @@ def test_asked_for_again_it_is_left_out_and_who_waits_for_it_waits_for_the_one_t
     assert [(step.id, step.depends_on) for step in patch.add] == [("config", ("logs",))]
 
 
-def test_what_one_reply_asks_for_twice_is_run_once() -> None:
+def test_a_duplicate_within_one_reply_runs_once() -> None:
     first, second = (
         {"id": name, "task": task}
         for name, task in {"x": "Find the open ports.", "y": "Which ports are open?"}.items()
@@ -211,7 +209,7 @@ def test_what_one_reply_asks_for_twice_is_run_once() -> None:
     )
 
 
-def test_what_is_dropped_may_be_asked_for_in_other_words() -> None:
+def test_a_dropped_step_may_be_requested_in_other_words() -> None:
     instead = hand_off("writer", id="text", task="Write it up.", why="-")
 
     assert "asks for what draft was asked for" in refused(instead)
@@ -246,7 +244,7 @@ def test_a_replanner_can_have_a_person_asked_only_in_a_job_with_approvals(
     assert ("ask" in offered) is may_ask
 
 
-def test_a_handoff_keeps_whom_and_what_it_was_offered() -> None:
+def test_the_schema_restores_the_offered_specialists_and_steps() -> None:
     again = patch_reading_of(
         patch_format(EVERYBODY, ("draft",), 2), PLAN, READING.found, may_ask=False
     )

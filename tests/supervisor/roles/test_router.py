@@ -67,7 +67,7 @@ def test_the_router_uses_the_cheap_model_no_tools_and_one_repair_at_most() -> No
     assert (role.name, role.tier, role.tools, role.max_turns) == ("router", Tier.CHEAP, (), 2)
 
 
-def test_the_lint_has_nothing_to_say_about_the_router_beside_the_roles() -> None:
+def test_the_lint_has_no_complaint_about_the_router_next_to_the_roles() -> None:
     assert [
         str(remark)
         for remark in lint(
@@ -83,12 +83,12 @@ def test_an_answer_that_fits_the_schema_becomes_a_route(way: str, team: bool) ->
 
 
 @pytest.mark.parametrize("changed", [{"specialist": "oracle"}, {"route": "both"}, {"because": "x"}])
-def test_the_schema_is_closed_and_offers_what_exists(changed: dict[str, str]) -> None:
+def test_the_schema_is_closed_and_offers_existing_specialists(changed: dict[str, str]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**json.loads(answer()), **changed}, READING.schema)
 
 
-def test_who_was_offered_can_be_told_from_the_schema() -> None:
+def test_the_schema_shows_the_offered_specialists() -> None:
     assert specialists_of_route_schema(READING.schema) == ("generalist", "tax_desk", "writer")
     assert specialists_of_route_schema(RouteFormat(()).schema) == ("generalist",)
     assert specialists_of_route_schema({}) == ()
@@ -121,7 +121,7 @@ def test_a_specialist_that_does_not_exist_costs_a_turn_and_then_the_generalist_t
     assert "generalist takes it" in note
 
 
-def test_without_a_generalist_somebody_who_exists_takes_it() -> None:
+def test_without_a_generalist_another_live_specialist_takes_the_request() -> None:
     reading = RouteFormat(("writer", "coder"))
     assert (
         Route.of(reading.read(answer(specialist="oracle"), last_try=True).output).specialist
@@ -129,7 +129,7 @@ def test_without_a_generalist_somebody_who_exists_takes_it() -> None:
     )
 
 
-def test_a_team_costs_no_turn_for_whom_it_names_beside() -> None:
+def test_a_team_route_with_an_unknown_specialist_costs_no_turn() -> None:
     result = READING.read(answer("team", "oracle"), last_try=False)
     assert (Route.of(result.output).team, Route.of(result.output).specialist, result.notes) == (
         True,
@@ -153,7 +153,7 @@ def test_a_team_costs_no_turn_for_whom_it_names_beside() -> None:
     ],
 )
 @pytest.mark.parametrize("last_try", [False, True])
-def test_what_is_no_route_is_refused_with_what_to_mend(
+def test_an_invalid_route_is_refused_with_a_repair_instruction(
     text: str, expected: str, last_try: bool
 ) -> None:
     with pytest.raises(InvalidAnswer) as refused:
@@ -170,14 +170,14 @@ def taken_by(text: str, *, last_try: bool) -> str | None:
 
 
 @given(ANYTHING, st.booleans())
-def test_any_json_is_either_a_route_to_somebody_who_exists_or_refused(
+def test_any_json_is_a_route_to_an_existing_specialist_or_refused(
     value: object, last_try: bool
 ) -> None:
     assert taken_by(json.dumps(value), last_try=last_try) in (None, *READING.specialists)
 
 
 @given(ANYTHING, ANYTHING, ANYTHING, st.booleans())
-def test_any_fields_are_either_a_route_to_somebody_who_exists_or_refused(
+def test_any_fields_are_a_route_to_an_existing_specialist_or_refused(
     route: object, specialist: object, why: object, last_try: bool
 ) -> None:
     assert taken_by(answer(route, specialist, why=why), last_try=last_try) in (

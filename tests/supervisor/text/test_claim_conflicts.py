@@ -101,7 +101,7 @@ def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> No
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.none() | st.text(max_size=12))
-def test_any_text_is_read_and_none_contradicts_itself(
+def test_any_text_is_read_and_contradicts_itself_never(
     one: str, other: str, unit: str | None
 ) -> None:
     ours, theirs = read_value(one, unit, "size"), read_value(other, unit, "size")
@@ -185,7 +185,7 @@ def test_these_cannot(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "text", ["32 March 2024", "2024-13-01", "31.02.2024", "soon", "", "12", "Q5 2024"]
 )
-def test_what_is_no_date_is_no_period(text: str) -> None:
+def test_an_invalid_date_is_no_period(text: str) -> None:
     assert periods_of(text) == ()
 
 
@@ -245,7 +245,7 @@ def test_only_claims_about_the_same_thing_contradict_each_other(
         ("release date", "03/05/2024", "7 June 2024", True),
     ],
 )
-def test_what_has_many_values_contradicts_itself_only_where_each_claims_to_be_all(
+def test_an_attribute_with_many_values_contradicts_itself_only_if_each_claims_to_be_complete(
     attribute: str, one: str, other: str, is_conflict: bool
 ) -> None:
     claims = [
@@ -265,7 +265,7 @@ def test_what_has_many_values_contradicts_itself_only_where_each_claims_to_be_al
         ("depth", "Q1 2023", True),
     ],
 )
-def test_of_what_adds_up_a_part_of_a_year_is_another_time_than_the_year(
+def test_for_sums_a_part_of_a_year_is_another_period_than_the_year(
     attribute: str, date: str, is_conflict: bool
 ) -> None:
     part, whole = (
@@ -300,11 +300,11 @@ def test_a_time_of_day_is_the_same_on_a_clock_of_twelve_hours(hour: int, minute:
 
 
 @pytest.mark.parametrize("text", ["25:00", "13 pm", "10:75", "1.30", "12", "noonish", ""])
-def test_what_is_no_time_of_day_is_none(text: str) -> None:
+def test_an_invalid_time_of_day_is_none(text: str) -> None:
     assert minutes_of(text) == ()
 
 
-def test_claims_of_one_dispute_stand_in_one_conflict_and_agreeing_ones_of_it_too() -> None:
+def test_all_claims_of_one_dispute_are_in_one_conflict_with_the_agreeing_claims() -> None:
     claims = [
         a_claim("a.c1", "330", "m"),
         a_claim("b.c1", "984", "ft"),
@@ -323,7 +323,7 @@ def test_a_claim_that_others_carry_on_is_one_claim() -> None:
     assert conflicts_in([a_claim("a.c1", "330", "m")] * 3)[0].conflicts == ()
 
 
-def test_what_says_nothing_in_parts_is_not_compared() -> None:
+def test_a_claim_without_structured_parts_is_not_compared() -> None:
     plain = [Claim(id=f"{step}.c1", text=f"It is {step}.") for step in "ab"]
 
     assert conflicts_in(plain) == conflicts_in([])

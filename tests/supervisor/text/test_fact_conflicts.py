@@ -57,7 +57,7 @@ def test_a_veto_names_the_claim_the_fact_and_its_source() -> None:
         (a_claim("a.c1", "324", "t"), False),
     ],
 )
-def test_units_dates_and_wordings_are_those_of_contradictions_between_claims(
+def test_facts_use_the_same_units_dates_and_wordings_as_contradictions_between_claims(
     claim: Claim, wrong: bool
 ) -> None:
     assert is_vetoed(claim, *TABLE.facts) is wrong
@@ -117,7 +117,7 @@ dates = st.sampled_from(["2022", "2023", "1889"])
 
 
 @given(values, units, dates, values, units, dates)
-def test_one_fact_vetoes_exactly_what_the_same_claim_would_contradict(
+def test_a_fact_vetoes_exactly_the_claims_that_the_same_claim_would_contradict(
     value: str, unit: str | None, date: str, other: str, other_unit: str | None, other_date: str
 ) -> None:
     said, beside = (
@@ -129,7 +129,7 @@ def test_one_fact_vetoes_exactly_what_the_same_claim_would_contradict(
 
 
 @given(values, units, dates, st.lists(st.builds(a_fact, values, units, date=dates), max_size=4))
-def test_a_claim_that_says_what_a_fact_says_is_never_vetoed(
+def test_a_claim_that_repeats_a_fact_is_never_vetoed(
     value: str, unit: str | None, date: str, others: list[KnownFact]
 ) -> None:
     assert not is_vetoed(
@@ -138,13 +138,13 @@ def test_a_claim_that_says_what_a_fact_says_is_never_vetoed(
 
 
 @given(st.lists(st.builds(a_fact, values, units, date=dates), max_size=4), values, units)
-def test_what_the_table_does_not_speak_of_is_not_vetoed(
+def test_a_claim_outside_the_table_is_not_vetoed(
     facts: list[KnownFact], value: str, unit: str | None
 ) -> None:
     assert not is_vetoed(a_claim("a.c1", value, unit, about="Golden Gate Bridge"), *facts)
 
 
-def test_what_is_too_much_to_be_told_or_held_against_facts_is_counted() -> None:
+def test_facts_or_contradictions_over_the_limit_are_counted() -> None:
     claims = [a_claim(f"a.c{n}", "324", "m") for n in range(1, MOST_CLAIMS + 2)]
     vetoes = against_the_facts(claims, TABLE)
 
@@ -170,7 +170,7 @@ def answered(job: SimulatedJob, metres: str) -> None:
     job.advance()
 
 
-def test_a_contradicted_answer_goes_back_to_who_wrote_it_and_leaves_when_it_is_mended() -> None:
+def test_a_contradicted_answer_returns_to_its_writer_and_leaves_when_it_is_corrected() -> None:
     job = a_job()
     answered(job, "324")
     (feedback,) = job.handoffs["answer.2"].feedback
@@ -181,7 +181,7 @@ def test_a_contradicted_answer_goes_back_to_who_wrote_it_and_leaves_when_it_is_m
     assert job.state.status is JobStatus.OK
 
 
-def test_a_contradiction_that_nobody_mends_leaves_as_an_open_point() -> None:
+def test_an_uncorrected_contradiction_leaves_as_an_open_point() -> None:
     job = a_job()
     for _ in range(MOST_GATE_ROUNDS + 1):
         answered(job, "324")

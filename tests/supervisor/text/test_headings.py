@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from handoff_queue.supervisor.text.markdown import below
 
 
-def test_the_highest_heading_comes_to_stand_one_level_below() -> None:
+def test_the_highest_heading_becomes_one_level_lower() -> None:
     assert below(2, "# Overview\n\nIt is so.") == "### Overview\n\nIt is so."
 
 
@@ -46,7 +46,7 @@ def test_an_underlined_heading_is_one_too() -> None:
         "",
     ],
 )
-def test_what_is_no_heading_of_the_text_itself_is_left_alone(untouched: str) -> None:
+def test_a_line_that_only_resembles_a_heading_stays_unchanged(untouched: str) -> None:
     assert below(2, untouched) == untouched
 
 
@@ -57,7 +57,7 @@ def test_code_between_headings_stays_to_the_letter() -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_headings_are_found_whatever_ends_the_lines(end: str) -> None:
+def test_headings_are_found_with_any_line_ending(end: str) -> None:
     assert below(2, f"Before.{end}# Overview{end}After.") == "Before.\n### Overview\nAfter."
 
 

@@ -49,7 +49,7 @@ def test_the_same_in_other_words_is_the_same(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER)
-def test_something_else_is_something_else_however_like_it_reads(one: str, other: str) -> None:
+def test_a_similar_reading_different_task_is_different(one: str, other: str) -> None:
     assert likeness(one, other) == likeness(other, one) <= SAME_FROM - 0.1
 
 

@@ -42,19 +42,19 @@ def data(text: str) -> dict[str, Any]:
     return found
 
 
-def test_what_others_wrote_cannot_end_the_block_of_data() -> None:
+def test_foreign_text_cannot_end_the_data_block() -> None:
     assert len(LexborHTMLParser(page(hostile())).css("script")) == 2
     assert LexborHTMLParser(page(hostile())).css("img") == []
 
 
-def test_what_others_wrote_comes_back_from_the_block_as_it_was() -> None:
+def test_foreign_text_is_read_from_the_data_block_unchanged() -> None:
     (job,) = data(page(hostile()))["jobs"]
 
     assert (job["id"], job["story"]) == (JOB, [[0.0, HOSTILE]])
     assert json.loads(job["payloads"][job["bars"][0]["result"]])["output"] == HOSTILE
 
 
-def test_what_a_terminal_or_a_browser_would_obey_stands_nowhere_in_it() -> None:
+def test_the_page_contains_no_control_character_for_a_terminal_or_a_browser() -> None:
     ran = Ran("x\0 \x1b]0;T\x07 \x9b31m \u202e rev")
     ran.role("planner", (0, 0, 1), task="\u202e", output="\x9b31m")
 
@@ -91,7 +91,7 @@ def test_tokens_and_money_are_summed_for_each_specialist() -> None:
     assert (one["busy_s"], one["waited_s"]) == (4, 1)
 
 
-def test_time_in_which_nobody_had_a_handoff_is_waited_and_each_who_left_it_is_in_the_data() -> None:
+def test_time_without_a_claim_is_waiting_time_and_the_data_names_each_lost_process() -> None:
     ran = Ran()
     ran.step("a", (0, 1, 30))
     ran.left("a", (1, 6, ClaimEnd.LOST), (10, 12, ClaimEnd.BACK), again_at=21)
@@ -111,7 +111,7 @@ def test_time_in_which_nobody_had_a_handoff_is_waited_and_each_who_left_it_is_in
     ]
 
 
-def test_what_has_not_ended_counts_as_worked_so_far_and_what_nobody_has_as_waited() -> None:
+def test_an_open_claim_counts_as_work_and_an_unclaimed_handoff_as_waiting() -> None:
     ran = Ran()
     ran.runs("a", (0, 2))
     ran.runs("b", (0, 0))
@@ -134,7 +134,7 @@ def test_a_job_that_says_it_is_its_own_child_is_there_once() -> None:
     assert tree_of({JOB: own}, JOB) == [own]
 
 
-def test_of_a_tree_of_jobs_one_that_is_gone_is_left_out_and_named() -> None:
+def test_a_deleted_job_of_a_tree_is_left_out_and_named() -> None:
     child = JobId("j-ba9876543210")
     record = hostile().record()
     line = timeline_of(record)

@@ -59,7 +59,7 @@ def test_each_number_of_a_source_is_a_link_to_its_quote() -> None:
 @pytest.mark.parametrize(
     "text", ["`a[1]`", "```\na[1]\n```", "[9]", "[x]", "[see [1]](https://example.com)"]
 )
-def test_what_only_looks_like_a_source_is_no_link_to_one(text: str) -> None:
+def test_text_that_only_resembles_a_source_is_no_link(text: str) -> None:
     assert html(text, 1).css("a.cite") == []
 
 
@@ -83,14 +83,14 @@ def test_a_definition_of_a_link_takes_no_number_away_from_its_source() -> None:
         "| <script>alert(1)</script> |\n|---|\n",
     ],
 )
-def test_nothing_in_an_answer_runs_loads_or_leads_elsewhere_than_to_the_web(text: str) -> None:
+def test_no_part_of_an_answer_runs_loads_or_links_outside_the_web(text: str) -> None:
     page = html(text, 1)
 
     assert page.css("script, img, iframe, object, style, [onerror]") == []
     assert all((link.attributes["href"] or "").startswith("https://") for link in page.css("a"))
 
 
-def test_a_link_to_the_web_tells_the_other_page_nothing() -> None:
+def test_a_link_to_the_web_reveals_nothing_to_the_other_page() -> None:
     (link,) = html("[terms](https://example.com/a?b=1&c=2)").css("a")
 
     assert link.attributes["rel"] == "noopener noreferrer nofollow"

@@ -13,7 +13,7 @@ def told(**reported: Any) -> dict[str, Any]:
     return report_sections(report_of(Ran().record()).model_copy(update=reported))
 
 
-def test_a_verdict_is_told_with_what_was_sent_back_left_open_and_scored() -> None:
+def test_a_verdict_is_reported_with_its_revisions_open_points_and_scores() -> None:
     score = {"criterion": "accuracy", "score": 4, "why": "One figure is off.", "step": None}
     verdict = {
         "round": 1,
@@ -33,7 +33,7 @@ def test_a_verdict_is_told_with_what_was_sent_back_left_open_and_scored() -> Non
     ]
 
 
-def test_a_verdict_that_code_has_given_says_what_it_rests_on() -> None:
+def test_a_verdict_of_code_states_its_basis() -> None:
     verdict: dict[str, Any] = {"revisions": [], "open_points": [], "scores": [], "problem": None}
     passed = {**verdict, "round": 1, "verdict": "PASS", "checked": CHECKED_OFFLINE}
     none = {**verdict, "round": 2, "verdict": None, "problem": "no model", "checked": None}
@@ -45,13 +45,13 @@ def test_a_verdict_that_code_has_given_says_what_it_rests_on() -> None:
     ]
 
 
-def test_a_gap_says_why_and_what_it_would_cost() -> None:
+def test_a_gap_states_its_reason_and_its_cost() -> None:
     gap = {"step": "look", "specialist": "legal", "why": "no terms", "likely_usd": 0.0017}
 
     assert told(gaps=(gap,))["gaps"] == ["look (legal): no terms. It would cost about $0.0017."]
 
 
-def test_a_contradiction_names_its_claims_and_what_stands() -> None:
+def test_a_contradiction_names_its_claims_and_its_outcome() -> None:
     claims = [{"id": "a.c1", "text": "330 m"}, {"id": "b.c1", "text": "324 m"}]
     conflict = {"id": "x", "claims": claims, "stands": ["a.c1"], "why": "Newer."}
 
@@ -63,5 +63,5 @@ def test_a_contradiction_names_its_claims_and_what_stands() -> None:
     )
 
 
-def test_nothing_is_told_of_what_did_not_happen() -> None:
+def test_a_report_omits_events_that_did_not_happen() -> None:
     assert {name for name, lines in told().items() if lines} == set()

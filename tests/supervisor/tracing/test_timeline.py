@@ -29,7 +29,7 @@ def chain(ran: Ran) -> list[str]:
     return [bar.handoff_id for bar in timeline_of(ran.record()).bars if bar.is_critical]
 
 
-def test_a_step_comes_after_the_steps_that_it_depends_on_or_after_who_asked_for_it() -> None:
+def test_a_step_follows_its_dependencies_or_the_step_that_asked_for_it() -> None:
     found = after(a_team())
 
     assert found["quick.1"] == found["slow.1"] == ("planner.1",)
@@ -43,7 +43,7 @@ def test_a_role_comes_after_all_that_nothing_else_has_come_after() -> None:
     assert after(ran)["assessor.1"] == ("aside.1", "last.1")
 
 
-def test_an_attempt_at_a_step_comes_after_the_latest_result_of_what_it_depends_on() -> None:
+def test_an_attempt_follows_the_latest_result_of_its_dependencies() -> None:
     ran = a_team()
     ran.step("slow", (9, 9, 11), attempt=2)
     ran.step("last", (11, 11, 12), after="slow", attempt=2)
@@ -52,9 +52,7 @@ def test_an_attempt_at_a_step_comes_after_the_latest_result_of_what_it_depends_o
     assert after(ran)["last.2"] == ("slow.2",)
 
 
-def test_a_step_that_finds_out_what_another_needs_is_part_of_the_path_that_the_other_waited_on() -> (
-    None
-):
+def test_an_input_step_is_on_the_path_of_the_step_that_waited_for_it() -> None:
     ran = Ran()
     ran.role("planner", (0, 0, 1))
     ran.step("a", (1, 1, 2))
@@ -76,9 +74,7 @@ def test_an_attempt_that_was_made_because_the_one_before_had_failed_comes_after_
     assert chain(ran) == ["a.1", "a.2", "a.3", "a.4"]
 
 
-def test_an_attempt_that_fails_while_a_role_thinks_about_something_else_is_what_the_next_one_comes_after() -> (
-    None
-):
+def test_the_next_attempt_follows_an_attempt_that_failed_while_a_role_ran() -> None:
     ran = Ran()
     ran.role("planner", (0, 0, 1))
     ran.step("first", (1, 1, 2))
@@ -89,9 +85,7 @@ def test_an_attempt_that_fails_while_a_role_thinks_about_something_else_is_what_
     assert after(ran)["a.2"] == ("a.1",)
 
 
-def test_a_step_that_was_sent_back_comes_after_who_did_that_also_where_it_depends_on_others() -> (
-    None
-):
+def test_a_revised_step_follows_its_reviewer_even_with_dependencies() -> None:
     ran = a_team()
     ran.step("last", (9, 9, 11), after="quick slow", attempt=2)
 
@@ -99,11 +93,11 @@ def test_a_step_that_was_sent_back_comes_after_who_did_that_also_where_it_depend
     assert chain(ran) == ["planner.1", "slow.1", "last.1", "assessor.1", "last.2"]
 
 
-def test_the_critical_path_is_what_the_job_would_have_been_shorter_without() -> None:
+def test_the_job_would_have_been_shorter_without_its_critical_path() -> None:
     assert chain(a_team()) == ["planner.1", "slow.1", "last.1", "assessor.1"]
 
 
-def test_of_a_job_that_goes_on_the_path_leads_to_what_runs() -> None:
+def test_the_path_of_a_running_job_leads_to_the_running_handoffs() -> None:
     ran = Ran()
     ran.role("planner", (0, 0, 1))
     ran.step("a", (1, 1, 8))
@@ -115,7 +109,7 @@ def test_of_a_job_that_goes_on_the_path_leads_to_what_runs() -> None:
     assert (line.begins_at, line.ends_at) == (0, 9.5)
 
 
-def test_what_was_given_up_made_nobody_wait_and_stands_until_then() -> None:
+def test_an_abandoned_step_delayed_no_other_and_is_shown_until_then() -> None:
     ran = a_team()
     ran.given_up("late", (1, 1, 6))
 

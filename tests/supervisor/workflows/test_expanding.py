@@ -46,7 +46,7 @@ def waits(plan: Plan) -> dict[str, tuple[str, ...]]:
     return {step.id: tuple(step.depends_on) for step in plan.steps}
 
 
-def test_a_step_waits_for_all_copies_of_one_that_is_repeated(tmp_path: Path) -> None:
+def test_a_step_waits_for_all_copies_of_a_repeated_step(tmp_path: Path) -> None:
     plan = workflow(tmp_path, f"{LOOK}\n{WRITE}").expand("a song", lines=["x", "y"])
 
     assert waits(plan) == {"look_0001": (), "look_0002": (), "write": ("look_0001", "look_0002")}
@@ -75,7 +75,7 @@ def test_copies_over_something_else_wait_for_all(tmp_path: Path) -> None:
     assert waits(plan)["check_0001"] == ("look_0001", "look_0002")
 
 
-def test_a_row_is_put_in_whole_and_by_column(tmp_path: Path) -> None:
+def test_a_row_is_inserted_whole_and_by_column(tmp_path: Path) -> None:
     steps = "id: a, specialist: writer, task: '{Order no.} of {who}: {item}', for_each: rows, fallback: 'Nothing on {who}'"
 
     (step,) = (
@@ -165,7 +165,7 @@ def _each(found: Workflow, step_id: str) -> object:
     return next(step.for_each for step in found.steps if step.id == step_id)
 
 
-def test_what_is_not_given_is_asked_for(tmp_path: Path) -> None:
+def test_a_repeated_step_without_items_is_refused(tmp_path: Path) -> None:
     found = workflow(tmp_path, f"{LOOK}\n{WRITE}")
 
     assert (
@@ -175,7 +175,7 @@ def test_what_is_not_given_is_asked_for(tmp_path: Path) -> None:
     assert "and none are given (there are rows)" in refusal(found, rows=[{"a": "b"}])
 
 
-def test_what_is_given_is_not_left_lying(tmp_path: Path) -> None:
+def test_unused_items_are_refused(tmp_path: Path) -> None:
     found = workflow(tmp_path, "id: write, specialist: writer, task: 'Write {request}'")
 
     assert (
@@ -185,7 +185,7 @@ def test_what_is_given_is_not_left_lying(tmp_path: Path) -> None:
     assert found.expand("?", files=["documents may be there all the same.md"]).sinks == ("write",)
 
 
-def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: Path) -> None:
+def test_a_missing_column_is_named_with_the_existing_columns(tmp_path: Path) -> None:
     found = workflow(tmp_path, "id: a, specialist: writer, task: 'Write to {nmae}', for_each: rows")
 
     message = refusal(found, rows=[{"name": "Ann", "town": "Ulm"}])

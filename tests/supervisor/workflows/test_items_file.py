@@ -32,7 +32,7 @@ def refusal(folder: Path, name: str, data: bytes | str) -> str:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.jsonl", "a"])
-def test_lines_are_as_they_stand_there_without_the_blank_ones(tmp_path: Path, name: str) -> None:
+def test_lines_are_read_unchanged_without_blank_lines(tmp_path: Path, name: str) -> None:
     found = items(tmp_path, name, "\ufefffirst, {item}\r\n\r\n  second\u2028still\n \nthird")
 
     assert found == Items(lines=("first, {item}", "  second\u2028still", "third"))
@@ -60,9 +60,7 @@ def test_a_field_in_quotes_holds_anything(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(printable, printable), min_size=1, max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_a_table_holds_is_read_as_it_was_written(
-    tmp_path: Path, rows: list[tuple[str, str]]
-) -> None:
+def test_a_table_is_read_unchanged(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
     path = tmp_path / "a.csv"
     with path.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([("left", "right"), *rows, ("the", "last")])

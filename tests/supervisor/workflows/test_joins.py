@@ -45,7 +45,7 @@ def test_a_repeated_step_that_it_must_have_is_all_its_copies(tmp_path: Path) -> 
     ].join == Join(enough=2, must=(StepId("look_0001"), StepId("look_0002")))
 
 
-def test_a_copy_joins_what_belongs_to_its_item(tmp_path: Path) -> None:
+def test_a_copy_joins_the_parts_of_its_own_item(tmp_path: Path) -> None:
     found = workflow(
         tmp_path,
         f"{LOOK}\n{ONCE}\n{LOOK.replace('look', 'check', 1)}, depends_on: [look, once], join: {{must: look}}",

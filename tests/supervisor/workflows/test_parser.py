@@ -58,7 +58,7 @@ def test_everything_that_a_file_can_say_is_read(tmp_path: Path) -> None:
     assert (write.task, write.fallback, write.depends_on) == ("2024", "Say so.", ("look_0001",))
 
 
-def test_what_a_step_waits_for_is_in_the_plan(tmp_path: Path) -> None:
+def test_a_steps_dependencies_are_in_the_plan(tmp_path: Path) -> None:
     steps = f"{ONE}\nid: b, specialist: writer, task: Send, after: review, approve: true"
     plain, marked = workflow(tmp_path, steps).expand("?").steps
 
@@ -103,7 +103,7 @@ def test_a_step_that_waits_for_the_review_of_a_workflow_without_one_is_refused(
     assert "waits for the review, and the workflow says `review: false`" in refusal(path)
 
 
-def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
     found = workflow(
         tmp_path, "id: a, specialist: writer, task: Write, depends_on: , for_each: , fallback: "
     )
@@ -337,14 +337,14 @@ def test_a_file_that_is_no_workflow_is_refused_in_one_line(
     )
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_else_a_file_holds_is_refused_in_one_line(tmp_path: Path, text: bytes) -> None:
+def test_any_invalid_file_is_refused_in_one_line(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "test.yaml"
     path.write_bytes(text)
 
     assert refusal(path).startswith(str(path))
 
 
-def test_of_many_problems_the_first_are_told(tmp_path: Path) -> None:
+def test_the_first_of_many_problems_are_reported(tmp_path: Path) -> None:
     ring = [f"id: a{n}, specialist: writer, task: Write, depends_on: a{n ^ 1}" for n in range(40)]
 
     message = refusal(written(tmp_path, "\n".join(ring)))
@@ -354,7 +354,7 @@ def test_of_many_problems_the_first_are_told(tmp_path: Path) -> None:
     assert len(message) < 1_500
 
 
-def test_each_problem_is_told_with_the_line_of_its_step(tmp_path: Path) -> None:
+def test_each_problem_is_reported_with_the_line_of_its_step(tmp_path: Path) -> None:
     steps = f"{ONE}\nid: b, specialist: writer, task: Write, depends_on: nobody\nid: c, specialist: writer, task: Write, depends_on: [b, b]"
 
     message = refusal(path := written(tmp_path, steps))
@@ -373,7 +373,7 @@ def test_more_steps_than_a_person_writes_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
 
     assert "is not a regular file" in refusal(tmp_path / "pipe.yaml")
@@ -400,7 +400,7 @@ def test_a_workflow_is_found_by_name_and_the_last_folder_that_has_it_wins(tmp_pa
     assert read_workflow("brief").path.parent.name == "workflows"
 
 
-def test_who_names_none_hears_which_there_are(tmp_path: Path) -> None:
+def test_an_unknown_name_gets_a_suggestion_or_the_list_of_workflows(tmp_path: Path) -> None:
     written(tmp_path, ONE)
     (tmp_path / ".hidden.yaml").write_text("")
 

@@ -12,7 +12,7 @@ from handoff_queue.supervisor.workflows.template import Template
 
 
 @given(st.text(), st.text())
-def test_whatever_is_put_in_comes_out_verbatim(item: str, request_text: str) -> None:
+def test_every_inserted_value_stays_verbatim(item: str, request_text: str) -> None:
     filled = Template.of("<{item}|{request}|{item}>").fill({"item": item, "request": request_text})
 
     assert filled == f"<{item}|{request_text}|{item}>"

@@ -43,7 +43,7 @@ def test_nothing_is_opened_before_the_first_search(tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists()
 
 
-def test_a_foreign_file_is_left_alone_and_the_index_made_beside_it(
+def test_a_foreign_file_is_left_alone_and_the_index_is_made_next_to_it(
     tmp_path: Path, index: DocumentIndex
 ) -> None:
     (tmp_path / "documents").mkdir()
@@ -78,7 +78,7 @@ def test_a_file_damaged_between_two_runs_is_replaced(tmp_path: Path) -> None:
     again.close()
 
 
-def test_what_was_left_behind_is_deleted_once_nobody_uses_it(tmp_path: Path) -> None:
+def test_a_leftover_index_is_deleted_once_no_process_uses_it(tmp_path: Path) -> None:
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "v1-000000.sqlite").write_text("no database at all" * 100)
     first = DocumentIndex(tmp_path)

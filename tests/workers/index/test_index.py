@@ -61,7 +61,7 @@ def test_a_match_in_path_and_heading_counts_more(index: DocumentIndex) -> None:
     assert sources(index, "rome", library) == ["rome.md", "a.md"]
 
 
-def test_a_word_that_stands_everywhere_does_not_hide_the_telling_one_nor_is_it_lost(
+def test_a_frequent_word_does_not_hide_the_rare_word_and_is_not_lost(
     index: DocumentIndex,
 ) -> None:
     library = Library(

@@ -22,7 +22,7 @@ def test_they_are_in_order_and_leave_out_nothing_but_white_space(text: str) -> N
 
 
 @given(TEXTS)
-def test_none_is_longer_than_the_limit(text: str) -> None:
+def test_no_passage_is_longer_than_the_limit(text: str) -> None:
     assert all(passage.end - passage.start <= MOST_CHARS for passage in passages(text))
 
 

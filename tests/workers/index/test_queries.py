@@ -42,5 +42,5 @@ def test_a_pasted_page_is_cut_to_a_long_question() -> None:
     assert len(words_of(" ".join(f"word{number}" for number in range(1_000)))) == MOST_WORDS
 
 
-def test_characters_of_scripts_without_spaces_are_words_of_their_own() -> None:
+def test_characters_of_scripts_without_spaces_are_separate_words() -> None:
     assert index_text("数据库x").split() == ["数", "据", "库", "x"]

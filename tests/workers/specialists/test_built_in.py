@@ -14,7 +14,7 @@ DOMAINS = {"legal", "medical", "technical", "financial", "ops"}
 ADVISERS = ("legal", "medical", "financial")
 
 
-def test_they_are_those_that_the_manual_promises() -> None:
+def test_the_built_in_specialists_match_the_manual() -> None:
     assert (
         set(SPECS)
         == {"researcher", "analyst", "writer", "coder", "reviewer", "generalist"} | DOMAINS
@@ -29,7 +29,7 @@ def test_descriptions_are_well_apart() -> None:
     assert max(similarity([spec.description for spec in SPECS.values()]).values()) < OVERLAP - 0.05
 
 
-def test_who_only_works_on_what_it_is_given_cannot_reach_the_web() -> None:
+def test_a_specialist_that_works_only_on_its_input_cannot_reach_the_web() -> None:
     for name in ("analyst", "writer", "coder", "reviewer", "ops"):
         assert not {"web_search", "fetch_url"} & set(SPECS[name].tools)
     assert SPECS["writer"].tools == ()
@@ -40,7 +40,7 @@ def test_every_file_is_named_after_its_specialist() -> None:
 
 
 @pytest.mark.parametrize("name", ADVISERS)
-def test_those_that_could_be_taken_for_advice_say_in_public_that_they_are_not(name: str) -> None:
+def test_specialists_that_could_pass_for_advice_say_that_they_give_none(name: str) -> None:
     assert (
         "not legal advice" in SPECS[name].description
         or "no investment advice" in SPECS[name].description

@@ -44,7 +44,7 @@ def test_an_ipv4_address_is_never_reached_inside_an_ipv6_one(number: int) -> Non
 
 
 @given(st.ip_addresses())
-def test_what_the_standard_library_calls_private_is_never_public(
+def test_an_address_that_the_standard_library_calls_private_is_never_public(
     address: IPv4Address | IPv6Address,
 ) -> None:
     assume(
@@ -63,7 +63,7 @@ def test_what_the_standard_library_calls_private_is_never_public(
     st.sampled_from([a for a in PRIVATE if "%" not in a]),
     st.integers(0, 3),
 )
-def test_one_private_address_among_public_ones_damns_the_host(
+def test_one_private_address_among_public_ones_blocks_the_host(
     public: list[str], private: str, place: int
 ) -> None:
     mixed = [*public[:place], private, *public[place:]]

@@ -39,7 +39,7 @@ def test_a_page_becomes_text_and_is_kept_to_be_cited() -> None:
     assert server.asked == [(f"site.example:{server.port}", "/a?b=1")]
 
 
-def test_a_long_page_is_shown_in_part_and_kept_whole() -> None:
+def test_a_long_page_is_shown_in_part_and_kept_completely() -> None:
     desk = Desk()
     with serving({"/": Page(b"x" * 50_000, "text/plain")}) as server:
         answer = json.loads(desk.call(tool(), url=f"http://site.example:{server.port}/"))
@@ -108,7 +108,7 @@ def test_a_redirect_to_a_file_is_refused() -> None:
         )
 
 
-def test_a_name_is_resolved_once_so_that_a_second_answer_cannot_lead_elsewhere() -> None:
+def test_a_name_is_resolved_once_so_a_second_answer_cannot_redirect() -> None:
     answers = [["127.0.0.1"], ["10.0.0.1"]]
     with serving({"/": Page(b"<p>safe</p>")}) as server:
         answer = json.loads(
@@ -122,7 +122,7 @@ def test_a_name_is_resolved_once_so_that_a_second_answer_cannot_lead_elsewhere()
     assert answers == [["10.0.0.1"]]
 
 
-def test_each_hop_to_the_same_name_is_checked_anew() -> None:
+def test_each_hop_to_the_same_name_is_checked_again() -> None:
     answers = [["127.0.0.1"], ["10.0.0.1"]]
     with serving({"/": Page(status=302, headers={"Location": "/next"})}) as server:
         text = Desk().failure(
@@ -175,14 +175,14 @@ def test_the_handoffs_deadline_is_a_limit_too() -> None:
 
 
 @pytest.mark.parametrize("content_type", ["image/png", "application/octet-stream", "video/mp4"])
-def test_what_is_not_text_is_refused(content_type: str) -> None:
+def test_a_non_text_page_is_refused(content_type: str) -> None:
     with serving({"/": Page(b"...", content_type)}) as server:
         assert "cannot be read as text" in Desk().failure(
             tool(), url=f"http://site.example:{server.port}/"
         )
 
 
-def test_an_error_of_the_server_is_told() -> None:
+def test_an_error_of_the_server_is_reported() -> None:
     with serving({}) as server:
         assert "answered 404" in Desk().failure(
             tool(), url=f"http://site.example:{server.port}/gone"
@@ -194,7 +194,7 @@ def test_a_page_made_by_scripts_says_so() -> None:
         assert "holds no text" in Desk().failure(tool(), url=f"http://site.example:{server.port}/")
 
 
-def test_a_closed_port_is_told() -> None:
+def test_a_closed_port_is_reported() -> None:
     with serving({}) as server:
         port = server.port
 
@@ -229,7 +229,7 @@ def test_no_secrets_travel_along(monkeypatch: pytest.MonkeyPatch) -> None:
         ("http://site.example/" + "x" * 2_000, "more than 1,000 characters"),
     ],
 )
-def test_an_address_that_is_none_of_a_page_is_refused(url: str, reason: str) -> None:
+def test_an_address_that_is_not_a_page_is_refused(url: str, reason: str) -> None:
     text = Desk().failure(tool(), url=url)
 
     assert reason in text

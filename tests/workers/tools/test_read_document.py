@@ -15,7 +15,7 @@ TOOL = read_document_tool()
 
 
 @given(st.integers(min_value=1, max_value=4 * MOST_CHARS))
-def test_reading_on_from_where_the_text_ended_gives_the_whole(length: int) -> None:
+def test_reading_on_from_the_end_of_the_text_gives_the_whole(length: int) -> None:
     text = "".join(chr(97 + position % 26) for position in range(length))
     desk = Desk({"a.md": text})
     read = ""
@@ -43,7 +43,7 @@ def test_a_source_may_be_named_in_another_normal_form() -> None:
     assert json.loads(desk.call(TOOL, source="caf\u00e9.md"))["source"] == "cafe\u0301.md"
 
 
-def test_an_unknown_source_is_answered_with_those_that_may_be_meant() -> None:
+def test_an_unknown_source_gets_suggestions() -> None:
     desk = Desk({"docs/postgres.md": "x", "docs/redis.md": "y"})
 
     assert "did you mean docs/postgres.md" in desk.failure(TOOL, source="docs/postgre.md")

@@ -73,7 +73,7 @@ def test_two_folders_cannot_share_a_name(tmp_path: Path) -> None:
         registry(tmp_path, first, second)
 
 
-def test_every_built_in_tool_has_a_closed_schema_and_says_what_it_is_for(tmp_path: Path) -> None:
+def test_every_built_in_tool_has_a_closed_schema_and_states_its_purpose(tmp_path: Path) -> None:
     for tool in registry(tmp_path, offline=False).tools_for(BUILT_IN):
         assert tool.input_schema["additionalProperties"] is False
         assert set(tool.input_schema["required"]) <= set(tool.input_schema["properties"])

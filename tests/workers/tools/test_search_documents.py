@@ -10,7 +10,7 @@ from handoff_queue.workers.tools.search_documents import search_documents_tool
 from tests.workers.tools.contexts import Desk
 
 
-def test_hits_can_be_quoted_and_the_number_of_documents_is_said(index: DocumentIndex) -> None:
+def test_hits_can_be_quoted_and_the_number_of_documents_is_stated(index: DocumentIndex) -> None:
     desk = Desk({"a.md": "Whales sing.", "b.md": "Cats do not."})
 
     answer = json.loads(desk.call(search_documents_tool(index), query="whales"))

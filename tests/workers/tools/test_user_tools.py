@@ -71,7 +71,7 @@ def test_public_functions_of_a_file_become_tools(tmp_path: Path) -> None:
     assert Desk().call(weather, city="Oslo", days=3) == "Oslo: rain for 3 days"
 
 
-def test_half_a_character_in_what_a_tool_returns_can_be_stored(tmp_path: Path) -> None:
+def test_half_a_surrogate_pair_in_a_tools_result_can_be_stored(tmp_path: Path) -> None:
     """A file's name may hold half a surrogate pair."""
     own = """
         def names() -> str:
@@ -145,7 +145,7 @@ def test_a_secret_inside_json_is_blacked_out(
     assert Desk().call(tools_of(tmp_path, leak=text)["leak"]) == '{"it": "[TOKEN]"}'
 
 
-def test_of_what_a_tool_raises_the_model_is_told_the_type_and_no_text(tmp_path: Path) -> None:
+def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tmp_path: Path) -> None:
     text = '''
         from handoff_queue.shared.agent.tool import ToolFailed
 
@@ -183,7 +183,7 @@ def test_of_what_a_tool_raises_the_model_is_told_the_type_and_no_text(tmp_path: 
         ),
     ],
 )
-def test_a_broken_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_broken_file_is_named_with_its_error(tmp_path: Path, text: str, reason: str) -> None:
     found = refusal(tmp_path, t=text)
 
     assert found.startswith("t.py")
@@ -285,7 +285,7 @@ def test_an_installed_package_that_does_not_load_is_named() -> None:
         find_installed_tools(among=[EntryPoint("gone", "no_such_module", "handoff.tools")])
 
 
-def test_a_pipe_is_no_tool_and_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_a_pipe_is_not_a_tool_and_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
 
     assert refusal(tmp_path) == "pipe.py: is no regular file; take it out of the folder"

@@ -169,7 +169,7 @@ def generated() -> Iterator[int]:
         ([PNG] * (MOST_IMAGES + 1), f"at most {MOST_IMAGES} can be shown"),
     ],
 )
-def test_what_cannot_be_shown_is_a_failed_call(value: object, why: str) -> None:
+def test_a_value_that_cannot_be_shown_is_a_failed_call(value: object, why: str) -> None:
     text = failure(value)
 
     assert why in text
@@ -204,7 +204,7 @@ def test_an_image_is_an_image(value: object) -> None:
     assert [(image.width, image.height) for image in output.images] == [(1, 1)]
 
 
-def test_an_image_in_a_container_is_an_image_beside_the_json() -> None:
+def test_an_image_in_a_container_is_an_image_next_to_the_json() -> None:
     output = shown({"chart": PNG, "of": [Picture(), "sales"]})
 
     assert output.text == '{"chart": "[image 1]", "of": ["[image 2]", "sales"]}'
@@ -261,7 +261,7 @@ class Shop:
     ],
     ids=["plain", "wrapped", "wrapped twice", "classmethod", "method", "partial"],
 )
-def test_what_is_async_is_run_to_its_end(function: Callable[..., Any]) -> None:
+def test_an_async_tool_is_run_to_its_end(function: Callable[..., Any]) -> None:
     assert Desk().call(tool_from(function, name="ask"), city="Oslo") == '{"city": "Oslo"}'
 
 
@@ -269,7 +269,7 @@ def test_an_object_that_can_be_called_is_a_tool() -> None:
     assert Desk().call(tool_from(Shop(), name="ask"), city="Oslo") == '{"city": "Oslo"}'
 
 
-def test_what_a_partial_has_filled_in_the_model_does_not_see() -> None:
+def test_the_model_does_not_see_the_bound_arguments_of_a_partial() -> None:
     def price(item: str, region: str) -> str:
         """The price of an item."""
         return f"{item} in {region}"

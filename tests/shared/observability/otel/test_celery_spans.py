@@ -99,7 +99,7 @@ def test_tasks_of_the_host_have_no_spans(told: Told) -> None:
     host.close()
 
 
-def test_the_host_may_use_celerys_instrumentation_beside_ours(told: Told) -> None:
+def test_the_host_may_use_celerys_instrumentation_together_with_ours(told: Told) -> None:
     theirs = CeleryInstrumentor()  # type: ignore[no-untyped-call]
 
     assert not isinstance(theirs, CelerySpans)

@@ -43,7 +43,7 @@ def test_a_service_says_once_a_minute_that_batches_fail() -> None:
     assert spared.filter(logging.makeLogRecord({"msg": "Queue full"})), "another thing"
 
 
-def test_a_process_that_stops_does_not_stay_for_a_collector_that_never_answers_and_says_what_is_lost(
+def test_a_stopping_process_does_not_wait_for_a_silent_collector_and_logs_the_loss(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -81,7 +81,7 @@ def ran(told: Told, *replies: Any, tool: Callable[[dict[str, Any]], str] | None 
         span.finished(running(*replies, handoff=handoff, tools=tools).go())
 
 
-def test_content_is_told_only_where_that_was_asked_for_and_never_a_secret(captures: bool) -> None:
+def test_content_is_exported_only_on_request_and_a_secret_never(captures: bool) -> None:
     told = Told(captures=captures)
     ran(told, calls(("look", {"q": f"{SAID} {SECRET}"})), answers(f"{SAID} {SECRET}"))
 
@@ -107,7 +107,7 @@ def test_a_call_that_fails_says_which_kind_of_error_and_not_in_which_words() -> 
     assert (agent.attributes or {})["error.type"] == StopReason.MODEL_ERROR
 
 
-def test_what_a_model_says_that_it_could_not_do_is_failed_and_not_finished() -> None:
+def test_a_result_that_reports_failure_is_a_failed_span() -> None:
     told = Told()
     ran(told, answers("", status="failed", problem=SAID))
 
@@ -156,7 +156,7 @@ def test_turns_of_a_claim_that_came_to_nothing_are_below_the_handoff_that_anothe
     assert agent.start_time == 1_000_500_000_000, "of its first claim"
 
 
-def test_a_handoff_that_is_not_wanted_any_more_is_told_of_for_its_calls_are_below_it() -> None:
+def test_an_unwanted_handoff_has_a_span_because_its_calls_are_below_it() -> None:
     told = Told()
     with told.telemetry.handoff(a_handoff(), None, None) as span:
         span.dropped()
@@ -166,7 +166,7 @@ def test_a_handoff_that_is_not_wanted_any_more_is_told_of_for_its_calls_are_belo
 
 
 @pytest.mark.parametrize(("earlier_s", "is_within"), [(0.0, True), (60.0, False)])
-def test_a_handoff_is_below_what_runs_it_unless_it_was_begun_before_that(
+def test_a_handoff_is_below_the_span_that_runs_it_unless_it_began_earlier(
     earlier_s: float, is_within: bool
 ) -> None:
     told, place = Told(), place_of(JOB, lambda _: StoredTrace())
@@ -189,7 +189,7 @@ def life(retries: int = 0) -> JobSpan:
     )
 
 
-def test_a_job_that_nobody_was_told_of_at_first_is_the_root_of_its_trace() -> None:
+def test_a_job_without_a_parent_span_is_the_root_of_its_trace() -> None:
     told = Told()
     told.telemetry.job_ended(life())
 
@@ -203,7 +203,7 @@ def test_a_job_that_nobody_was_told_of_at_first_is_the_root_of_its_trace() -> No
     assert (job.start_time, job.end_time) == (10_000_000_000, 12_000_000_000)
 
 
-def test_a_job_that_ends_again_after_a_retry_is_told_below_its_first_end() -> None:
+def test_the_end_after_a_retry_is_below_the_first_end() -> None:
     told = Told()
     told.telemetry.job_ended(life())
     told.telemetry.job_ended(life(retries=1))

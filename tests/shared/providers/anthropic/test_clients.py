@@ -88,7 +88,7 @@ def test_a_proxy_of_the_environment_is_gone_through(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("environment", [{}, {"ANTHROPIC_BASE_URL": ""}])
-def test_an_empty_base_url_is_none(
+def test_an_empty_base_url_counts_as_unset(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
     """In a container of the compose file every variable exists, and most variables are empty."""
@@ -103,7 +103,7 @@ def test_an_empty_base_url_is_none(
     model.close()
 
 
-def test_a_real_model_without_a_key_says_what_to_set() -> None:
+def test_a_real_model_without_a_key_names_the_setting() -> None:
     with pytest.raises(MissingCredentials, match="ANTHROPIC_API_KEY"):
         model_from(Settings(offline=False))
 

@@ -59,7 +59,7 @@ def test_work_is_done_once_there_may_be_a_thread_again(no_more_threads: pytest.M
     assert done == ["it"]
 
 
-def test_a_child_of_a_fork_has_a_loop_of_its_own() -> None:
+def test_a_child_of_a_fork_has_a_separate_loop() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", IN_A_CHILD],
         timeout=60,
@@ -104,7 +104,7 @@ def look_at(breaths: Breaths) -> Iterator[Callable[[int], BatchingSelector]]:
         yield connected
 
 
-def test_who_reads_one_connection_looks_again_at_once(
+def test_a_loop_with_one_ready_connection_polls_again_at_once(
     breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(1)
@@ -114,7 +114,7 @@ def test_who_reads_one_connection_looks_again_at_once(
     assert (found, breaths.taken) == ([1, 1, 1], [])
 
 
-def test_who_has_read_many_lets_more_come_before_it_looks_again(
+def test_a_loop_with_many_ready_connections_waits_before_it_polls_again(
     breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(50)
@@ -140,7 +140,7 @@ def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(
     assert breaths.taken == pytest.approx([0.02])
 
 
-def test_nobody_is_kept_waiting_longer_than_he_asked_for(
+def test_the_loop_never_waits_longer_than_its_timeout(
     breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(50)
@@ -151,7 +151,7 @@ def test_nobody_is_kept_waiting_longer_than_he_asked_for(
     assert (found, breaths.taken) == ([50, 50, 50], [0.001])
 
 
-def test_however_many_are_read_a_breath_has_its_bound(
+def test_the_wait_of_the_loop_is_bounded_for_any_number_of_connections(
     breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(600)

@@ -47,7 +47,7 @@ def test_a_busy_server_may_say_when_to_come_back(serve: Serve, status: int) -> N
 
 
 @pytest.mark.parametrize("header", ["nan", "inf", "-inf", "soon"])
-def test_a_time_that_is_none_is_no_time_to_wait(serve: Serve, header: str) -> None:
+def test_an_invalid_retry_after_means_no_wait(serve: Serve, header: str) -> None:
     assert error_of(serve, fails(429, retry_after=header)).retry_after_s is None
 
 
@@ -107,7 +107,7 @@ def test_garbage_instead_of_a_stream_is_unreachable(serve: Serve, body: str) -> 
     assert isinstance(error_of(serve, Reply(body=body)), ModelUnreachable)
 
 
-def test_an_error_event_in_a_stream_is_told_by_its_type(serve: Serve) -> None:
+def test_an_error_event_in_a_stream_is_reported_by_its_type(serve: Serve) -> None:
     event = 'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}\n\n'
     assert isinstance(error_of(serve, says("x", raw_events=(event,))), ModelBusy)
 
@@ -212,7 +212,7 @@ def test_schemas_that_can_be_strict_are(serve: Serve) -> None:
     assert server.requests[0]["output_config"]["format"]["schema"]["additionalProperties"] is False
 
 
-def test_a_free_form_schema_is_told_in_words_instead(serve: Serve) -> None:
+def test_a_free_form_schema_is_described_in_words(serve: Serve) -> None:
     model, server = serve(in_turn(says("x")))
     free = {"type": "object", "properties": {"output": {"type": "object"}}}
     model.reply(

@@ -46,7 +46,7 @@ def test_it_runs() -> None:
     assert ran(add, a=2) == "3"
 
 
-def test_a_pattern_that_could_take_for_ever_is_refused() -> None:
+def test_a_pattern_with_exponential_time_is_refused() -> None:
     def send(to: Annotated[str, Field(json_schema_extra={"pattern": "(?=a)a"})]) -> str:
         """Send it."""
         return to
@@ -55,7 +55,7 @@ def test_a_pattern_that_could_take_for_ever_is_refused() -> None:
         tool_from(send)
 
 
-def test_what_is_not_text_is_sent_as_json() -> None:
+def test_a_non_text_result_is_sent_as_json() -> None:
     def listing(kind: Literal["a", "b"]) -> list[str]:
         """List things."""
         return [kind, "é"]
@@ -63,7 +63,7 @@ def test_what_is_not_text_is_sent_as_json() -> None:
     assert ran(listing, kind="a") == '["a", "é"]'
 
 
-def test_arguments_of_a_wrong_type_are_told_without_their_values() -> None:
+def test_arguments_of_a_wrong_type_are_reported_without_their_values() -> None:
     with pytest.raises(ToolFailed) as caught:
         ran(add, a="a secret")
     assert "a: " in str(caught.value)
@@ -112,7 +112,7 @@ def generated(a: int) -> Iterator[str]:
 @pytest.mark.parametrize(
     "function", [no_docstring, no_type, unknown_type, no_json, many, generated, lambda a: a]
 )
-def test_what_cannot_be_a_tool_is_refused_in_one_line(function: Callable[..., Any]) -> None:
+def test_an_invalid_tool_is_refused_in_one_line(function: Callable[..., Any]) -> None:
     with pytest.raises(InvalidTool) as caught:
         tool_from(function)
     assert "\n" not in str(caught.value)
@@ -170,7 +170,7 @@ def with_parameters_only(kind: str) -> str:
         (with_parameters_only, "describe the tool, too"),
     ],
 )
-def test_what_the_provider_would_refuse_in_each_request_is_refused_at_load(
+def test_a_tool_that_the_provider_would_refuse_is_refused_at_load(
     function: Callable[..., Any], why: str
 ) -> None:
     with pytest.raises(InvalidTool) as caught:
@@ -216,7 +216,7 @@ def test_the_model_does_not_see_the_parameter_that_the_worker_fills_in() -> None
         ran(pay, amount=1, context={"tenant": "mine"})
 
 
-def test_a_tool_is_told_whose_call_it_serves() -> None:
+def test_a_tool_knows_the_handoff_it_serves() -> None:
     context = replace(a_tool_context(), tenant=lambda: "acme")
     run = tool_from(tells).run
     assert run is not None
@@ -227,7 +227,7 @@ def test_a_tool_is_told_whose_call_it_serves() -> None:
     assert json.loads(output.text) == ["acme", context.job_id, "find.1", "find", 1]
 
 
-def test_the_deadline_of_a_call_is_that_of_its_handoff() -> None:
+def test_the_deadline_of_a_call_is_the_deadline_of_its_handoff() -> None:
     def left(context: CallContext) -> float:
         """Return the remaining seconds."""
         return (context.deadline - datetime.now(UTC)).total_seconds()

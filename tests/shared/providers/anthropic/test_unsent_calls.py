@@ -69,7 +69,7 @@ def through(
         yield host
 
 
-def test_a_proxy_that_wants_a_password_is_told_with_its_host_and_setting(
+def test_a_proxy_that_wants_a_password_is_reported_with_host_and_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with through(monkeypatch, answering(b"407 Proxy Authentication Required")) as host:
@@ -82,7 +82,7 @@ def test_a_proxy_that_wants_a_password_is_told_with_its_host_and_setting(
     assert "407" in str(error)
 
 
-def test_the_same_proxy_before_an_http_server_is_told_and_costs_nothing(
+def test_such_a_proxy_before_an_http_server_is_reported_and_costs_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with through(monkeypatch, answering(b"407 Proxy Authentication Required"), "HTTP") as host:
@@ -135,7 +135,7 @@ def tls_server(folder: Path, holds: str) -> RawServer:
     return RawServer(talk)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_not_tried_again(tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_not_retried(tmp_path: Path) -> None:
     with tls_server(tmp_path, "IP:127.0.0.1") as server:
         error = error_of(server.url.replace("http:", "https:"))
 

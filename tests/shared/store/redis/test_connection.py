@@ -32,7 +32,7 @@ def admin(redis_url: str) -> Iterator[redis.Redis]:
         client.replicaof("NO", "ONE")
 
 
-def test_nobody_there() -> None:
+def test_a_closed_port_is_reported() -> None:
     with pytest.raises(StoreUnavailable, match="is it running"):
         Connection("redis://127.0.0.1:1/0").now()
 
@@ -50,7 +50,7 @@ def test_no_password(redis_url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["localhost:6379", "http://localhost", "", "sentinel://h/abc", "redis://h/0?foo=bar"]
 )
-def test_what_is_no_redis_url(url: str) -> None:
+def test_an_invalid_redis_url_is_reported(url: str) -> None:
     with pytest.raises(UserError, match="HANDOFF_REDIS_URL"):
         Connection(url)
 
@@ -84,7 +84,7 @@ def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
         "no slots in a script",
     ],
 )
-def test_a_cluster_is_refused_by_its_name_whatever_it_says_first(
+def test_a_cluster_is_refused_by_name_at_its_first_error(
     error: redis.ResponseError,
 ) -> None:
     with (
@@ -99,7 +99,7 @@ def test_a_cluster_is_refused_by_its_name_whatever_it_says_first(
 
 
 @pytest.mark.parametrize("place", ["nowhere", "a-file"])
-def test_a_folder_of_cas_that_is_none(tmp_path: Path, place: str) -> None:
+def test_an_invalid_ca_folder_is_reported(tmp_path: Path, place: str) -> None:
     (tmp_path / "a-file").touch()
     with pytest.raises(UserError, match="ssl_ca_path cannot be read"):
         Connection(f"rediss://127.0.0.1:1/0?ssl_ca_path={tmp_path / place}")
@@ -148,7 +148,7 @@ def test_a_passing_condition_is_no_internal_error(store: Store, code: str) -> No
         "SSLV3_ALERT_HANDSHAKE_FAILURE",
     ],
 )
-def test_a_redis_that_asks_for_a_certificate_is_told_from_one_without_tls(openssl: str) -> None:
+def test_a_redis_that_asks_for_a_certificate_differs_from_a_redis_without_tls(openssl: str) -> None:
     with pytest.raises(StoreUnavailable, match="requires a client certificate"), in_our_words():
         raise redis.ConnectionError(
             f"Error while reading from h:1 : (1, '[SSL: {openssl}] no (_ssl.c:2580)')"
@@ -169,7 +169,7 @@ def test_one_call_of_many_that_fails_leaves_the_others_alone(store: Store) -> No
     assert done == b"ok"
 
 
-def test_a_process_that_uses_all_its_connections_is_told_so(redis_url: str) -> None:
+def test_a_process_that_uses_all_its_connections_gets_that_reason(redis_url: str) -> None:
     connection = Connection(redis_url, timeout_s=0.2)
     pool = connection.redis.connection_pool
     taken = [pool.get_connection() for _ in range(MAX_CONNECTIONS)]
@@ -181,7 +181,7 @@ def test_a_process_that_uses_all_its_connections_is_told_so(redis_url: str) -> N
     connection.close()
 
 
-def test_what_is_closed_has_no_socket_open(redis_url: str, admin: redis.Redis) -> None:
+def test_a_closed_connection_has_no_open_socket(redis_url: str, admin: redis.Redis) -> None:
     """Python warns about an unclosed socket only at garbage collection, without naming its owner."""
     before = len(admin.client_list())
     connection = Connection(redis_url)
@@ -194,7 +194,7 @@ def test_what_is_closed_has_no_socket_open(redis_url: str, admin: redis.Redis) -
     wait_until(lambda: len(admin.client_list()) == before, what="the end of both")
 
 
-def test_what_was_said_to_redis_until_it_answered_is_forgotten(store: Store) -> None:
+def test_a_retried_command_is_forgotten_after_its_answer(store: Store) -> None:
     def say() -> float:
         return store.connection.now()
 

@@ -93,7 +93,7 @@ def test_a_connection_that_is_closed_while_it_is_fresh_fails_once(
     assert opened(admin) == 1
 
 
-def test_an_answer_that_nobody_has_read_is_not_that_to_the_next_command(
+def test_an_unread_answer_is_not_taken_for_the_next_commands_answer(
     client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 60)
@@ -103,7 +103,7 @@ def test_an_answer_that_nobody_has_read_is_not_that_to_the_next_command(
     assert client.echo("ours") == b"ours"
 
 
-def test_nor_is_one_to_who_had_to_wait_for_the_connection(
+def test_an_unread_answer_is_not_taken_by_a_caller_that_waited_for_the_connection(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "FRESH_S", 60)
@@ -139,7 +139,7 @@ class Named:
 
 
 @pytest.mark.parametrize("is_named_by_sentinels", [False, True])
-def test_nor_is_one_that_somebody_was_interrupted_at_to_whoever_goes_on(
+def test_an_interrupted_answer_is_not_taken_by_the_next_caller(
     client: Any, admin: Any, is_named_by_sentinels: bool
 ) -> None:
     """Ctrl-C in a program that goes on."""
@@ -214,7 +214,7 @@ def no_redis(_: RawServer, conversation: Conversation) -> None:
 @pytest.mark.parametrize(
     "say", [nothing, half_an_answer, half_an_answer_and_the_end, the_end, loading, no_redis]
 )
-def test_what_fails_does_so_as_with_redis_py_and_as_often(
+def test_failures_are_those_of_redis_py_and_as_many(
     say: Callable[[RawServer, Conversation], None],
 ) -> None:
     with talking(say) as server:
@@ -239,13 +239,13 @@ def test_what_fails_does_so_as_with_redis_py_and_as_often(
     assert found[0][2] == (1 if say is no_redis else 3)
 
 
-def test_a_command_is_said_as_often_as_redis_py_says_it_over_a_pool_of_ours(client: Any) -> None:
+def test_a_command_is_sent_as_often_as_redis_py_sends_it(client: Any) -> None:
     plain: Any = redis.BlockingConnectionPool().make_connection()  # type: ignore[no-untyped-call]
 
     assert client.connection_pool.make_connection().retry == plain.retry
 
 
-def test_the_other_half_of_an_answer_goes_to_nobody() -> None:
+def test_the_second_half_of_an_answer_reaches_no_other_caller() -> None:
     def say(server: RawServer, conversation: Conversation) -> None:
         if conversation.number == 1:
             half_an_answer(server, conversation)
@@ -284,7 +284,7 @@ def test_many_threads_have_no_more_connections_than_there_may_be(client: Any, ad
     assert opened(admin) <= 3
 
 
-def test_what_a_connection_reads_and_writes_with_leaves_its_timeouts_to_the_system(
+def test_a_connections_socket_uses_the_systems_timeouts(
     client: Any,
 ) -> None:
     connection = client.connection_pool.get_connection()
@@ -312,7 +312,7 @@ sys.exit(os.waitstatus_to_exitcode(status) or client.client_id() != ours)
 """
 
 
-def test_a_forked_process_has_connections_of_its_own(redis_url: str) -> None:
+def test_a_forked_process_has_separate_connections(redis_url: str) -> None:
     assert (
         subprocess.run([sys.executable, "-c", FORKS, redis_url], check=False, timeout=30).returncode
         == 0
@@ -333,6 +333,6 @@ def test_commands_are_packed_as_by_redis_py(command: tuple[Any, ...]) -> None:
     assert DirectPacker().pack(*command) == HiredisRespSerializer().pack(*command)
 
 
-def test_what_cannot_be_packed_is_redis_pys_error(client: Any) -> None:
+def test_an_unpackable_value_is_redis_pys_error(client: Any) -> None:
     with pytest.raises(redis.DataError):
         client.execute_command("SET", "a", None)

@@ -34,7 +34,7 @@ def pair() -> Iterator[Pair]:
     other.close()
 
 
-def test_what_the_other_end_says_is_read(pair: Pair) -> None:
+def test_data_of_the_other_end_is_read(pair: Pair) -> None:
     ours, other = pair
     read = bytearray(10)
     other.sendall(b"said")
@@ -84,7 +84,9 @@ def test_all_arrives_where_the_other_end_takes_its_time(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("seconds", [None, 30.0])
-def test_who_is_cut_off_by_another_thread_learns_of_it(pair: Pair, seconds: float | None) -> None:
+def test_a_socket_that_another_thread_closes_raises_an_error(
+    pair: Pair, seconds: float | None
+) -> None:
     ours, _ = pair
     ours.settimeout(seconds)
     with ThreadPoolExecutor(1) as threads:
@@ -94,7 +96,7 @@ def test_who_is_cut_off_by_another_thread_learns_of_it(pair: Pair, seconds: floa
         assert reading.result(30) == 0
 
 
-def test_the_shortest_time_is_not_for_ever(pair: Pair) -> None:
+def test_the_shortest_timeout_is_not_infinite(pair: Pair) -> None:
     ours, _ = pair
     ours.settimeout(1e-9)
 
@@ -109,7 +111,7 @@ def test_less_than_no_time_is_refused(pair: Pair) -> None:
         ours.settimeout(-1)
 
 
-def test_who_is_not_to_wait_is_told_so_and_not_of_a_timeout(pair: Pair) -> None:
+def test_a_non_blocking_socket_raises_its_own_error_and_no_timeout(pair: Pair) -> None:
     ours, _ = pair
     ours.settimeout(0)
 
@@ -128,14 +130,14 @@ def test_a_timeout_can_be_set_again(pair: Pair) -> None:
         ours.recv_into(bytearray(10))
 
 
-def test_python_is_asked_to_keep_none(pair: Pair) -> None:
+def test_pythons_own_timeout_is_disabled(pair: Pair) -> None:
     ours, _ = pair
 
     assert isinstance(ours, KernelTimeoutSocket)
     assert ours.gettimeout() is None
 
 
-def test_a_socket_that_is_not_to_wait_stays_what_it_is() -> None:
+def test_a_non_blocking_socket_stays_unchanged() -> None:
     with socket.socket() as plain:
         plain.setblocking(False)
 
@@ -149,7 +151,7 @@ class ForeignSocket:
         return TIMEOUT_S
 
 
-def test_a_socket_that_is_not_pythons_stays_what_it_is() -> None:
+def test_a_foreign_socket_stays_unchanged() -> None:
     foreign: Any = ForeignSocket()
 
     assert patient(foreign) is foreign
@@ -186,11 +188,11 @@ KINDS = (
 
 
 @pytest.mark.parametrize(("url", "kind"), KINDS)
-def test_the_stores_connections_are_patient(url: str, kind: type) -> None:
+def test_the_stores_connections_use_our_classes(url: str, kind: type) -> None:
     assert client_for(url, 30.0, 3).connection_pool.connection_class is kind
 
 
 @pytest.mark.parametrize(("url", "kind"), KINDS)
-def test_those_of_messages_are_patient(url: str, kind: type) -> None:
+def test_connections_for_messages_use_our_classes(url: str, kind: type) -> None:
     with make_app("patient", url, Settings(), ["q"]).connection_for_write() as connection:
         assert connection.get_transport_cls().Channel.connection_class is kind

@@ -102,7 +102,7 @@ def test_fleets_with_different_prefixes_do_not_see_each_other(redis_url: str, ur
     first.connection.close()
 
 
-def test_control_messages_and_events_have_exchanges_of_their_own() -> None:
+def test_control_messages_and_events_have_separate_exchanges() -> None:
     names = [
         make_app("test", f"redis://h{query}", Settings(), []).conf[name]
         for query in ("", "?prefix=a", "?prefix=b")

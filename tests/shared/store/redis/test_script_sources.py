@@ -41,7 +41,7 @@ SHARED_NAMES = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_redis_takes_every_script_and_none_calls_what_nobody_defines(
+def test_redis_loads_every_script_and_every_called_function_is_defined(
     store: Store, name: str
 ) -> None:
     source = source_of(name)
@@ -55,7 +55,7 @@ def test_redis_takes_every_script_and_none_calls_what_nobody_defines(
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_what_a_script_uses_of_the_parts_is_defined_once_and_before_it_is_used(name: str) -> None:
+def test_each_part_of_a_script_is_defined_once_before_its_use(name: str) -> None:
     source = without_texts(source_of(name))
     known, missing = set[str](), set[str]()
     for piece in re.split(r"^(?=local )", source, flags=re.MULTILINE):
@@ -71,6 +71,6 @@ def test_what_a_script_uses_of_the_parts_is_defined_once_and_before_it_is_used(n
     ] == []
 
 
-def test_a_script_brings_along_only_what_it_uses() -> None:
+def test_a_script_includes_only_the_parts_it_uses() -> None:
     assert "local function settle(" in source_of("finish")
     assert "local function settle(" not in source_of("evaluate")

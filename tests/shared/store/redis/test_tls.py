@@ -65,9 +65,7 @@ def connect(**options: str) -> None:
     connection(host="localhost", **options)._wrap_socket_with_ssl(Plain())
 
 
-def test_a_ca_of_ones_own_is_trusted_instead_of_the_systems(
-    made: list[ssl.SSLContext], tmp_path: Path
-) -> None:
+def test_a_users_ca_replaces_the_systems_cas(made: list[ssl.SSLContext], tmp_path: Path) -> None:
     certificate, _ = a_certificate(tmp_path, "redis")
     connect(ssl_ca_certs=str(certificate))
 
@@ -76,7 +74,7 @@ def test_a_ca_of_ones_own_is_trusted_instead_of_the_systems(
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
-def test_connections_with_the_same_files_share_a_context_until_one_of_them_is_written_anew(
+def test_connections_with_the_same_files_share_a_context_until_a_file_changes(
     made: list[ssl.SSLContext], tmp_path: Path
 ) -> None:
     certificate, key = a_certificate(tmp_path, "redis")
@@ -96,7 +94,7 @@ def test_connections_with_the_same_files_share_a_context_until_one_of_them_is_wr
     assert third is not first
 
 
-def test_a_handshake_has_the_time_of_a_connect_and_what_is_said_then_that_of_an_answer(
+def test_a_handshake_has_the_connect_timeout_and_later_data_the_answer_timeout(
     made: list[ssl.SSLContext],
 ) -> None:
     plain = Plain()
@@ -106,7 +104,7 @@ def test_a_handshake_has_the_time_of_a_connect_and_what_is_said_then_that_of_an_
     assert plain.timeouts == [5, 30]
 
 
-def test_who_speaks_no_tls_is_not_waited_for_as_long_as_for_an_answer() -> None:
+def test_a_server_without_tls_fails_within_the_connect_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = dict(zip(("host", "port"), silent.getsockname(), strict=True))
         waiting = connection(**address, socket_connect_timeout=0.2, socket_timeout=A_TEST_S)
@@ -117,7 +115,7 @@ def test_who_speaks_no_tls_is_not_waited_for_as_long_as_for_an_answer() -> None:
     assert time.monotonic() - since < A_TEST_S / 2
 
 
-def test_what_is_not_to_be_checked_is_not(made: list[ssl.SSLContext]) -> None:
+def test_disabled_checks_are_not_made(made: list[ssl.SSLContext]) -> None:
     connect(ssl_cert_reqs="none")
 
     (context,) = made
