@@ -69,7 +69,7 @@ def test_no_name_is_vague() -> None:
     assert not vague, "a name says what is inside"
 
 
-def test_every_module_says_why_it_is_there() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         shown(path)
         for path in sources(*ROOMS)

@@ -93,7 +93,7 @@ def test_a_search_and_the_critical_path_filter_stay_active(window: Browser, real
 @pytest.mark.parametrize(
     ("attempts", "said"), [(1, "3.0 s of work in 1 handoff"), (4, "12.0 s of work in 4 handoffs")]
 )
-def test_attempts_one_after_another_are_one_path_and_are_counted_in_words(
+def test_consecutive_attempts_are_one_path_with_a_written_count(
     window: Browser, tmp_path: Path, attempts: int, said: str
 ) -> None:
     ran = Ran()
@@ -193,7 +193,7 @@ def test_nothing_is_wider_than_the_screen(
     assert window.run("return document.documentElement.scrollWidth") <= size[0]
 
 
-def test_it_is_dark_where_the_reader_prefers_that(window: Browser, real: Path) -> None:
+def test_the_page_is_dark_if_the_reader_prefers_that(window: Browser, real: Path) -> None:
     found = []
     for scheme in ("light", "dark"):
         window.prefer(scheme)
@@ -316,7 +316,7 @@ def test_a_time_is_never_sixty_of_something(
     assert f"{said} of work in 1 handoff" in window.text("#head")
 
 
-def test_a_thousand_handoffs_are_there_and_can_be_clicked_within_seconds(
+def test_a_thousand_handoffs_are_shown_and_clickable_within_seconds(
     window: Browser, tmp_path: Path
 ) -> None:
     ran = Ran()

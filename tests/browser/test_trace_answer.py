@@ -72,7 +72,7 @@ def test_the_answer_is_the_first_thing_on_the_page_and_is_rendered(
     assert window.complaints() == []
 
 
-def test_a_number_leads_to_the_document_and_the_words_that_prove_it(
+def test_a_citation_number_links_to_the_document_and_the_proving_quote(
     window: Browser, page: Path
 ) -> None:
     window.resize(*DESK)

@@ -89,7 +89,7 @@ def test_a_fact_check_of_another_answer_is_the_next_round() -> None:
     ]
 
 
-def test_a_replanner_that_is_asked_the_same_again_is_at_the_same_look() -> None:
+def test_a_replanner_with_the_same_request_is_in_the_same_round() -> None:
     asked, first, second = (
         Asked(),
         *(request(ROLE.format(f"Results of {step}."), "decision") for step in "ab"),

@@ -76,7 +76,7 @@ def test_a_cancelled_job_ends_as_cancelled_by_its_user() -> None:
     assert wrong_end(CANCELLED, story("ok", **oks("planner a b c assessor"))) == "not cancelled"
 
 
-def test_a_job_that_wants_more_than_it_may_ends_because_its_budget_is_spent() -> None:
+def test_a_job_that_needs_more_than_its_budget_ends_with_a_spent_budget() -> None:
     cut = dict.fromkeys("cdef", CUT)
 
     assert wrong_end(TIGHT, story("partial", SPENT, **oks("planner a b assessor"), **cut)) == ""
@@ -310,9 +310,7 @@ def test_a_revised_step_runs_again_and_no_step_runs_more_often(shape: Shape) -> 
         (Shape.REJECTED_ANSWER, ("a.2", "b.2", "assessor.2")),
     ],
 )
-def test_a_veto_a_quarrel_or_a_rejection_that_is_lost_is_wrong(
-    shape: Shape, lost: tuple[str, ...]
-) -> None:
+def test_a_lost_veto_dispute_or_rejection_is_wrong(shape: Shape, lost: tuple[str, ...]) -> None:
     assert ended(shape, "ok", *lost) == f"{min(lost)}: no result"
 
 
@@ -327,14 +325,14 @@ def test_an_answer_is_incomplete_if_its_fact_check_was_killed_three_times() -> N
     )
 
 
-def test_a_veto_stands_where_nothing_was_mended_because_both_steps_were_killed() -> None:
+def test_a_veto_remains_if_both_steps_were_killed_and_nothing_was_repaired() -> None:
     again = dict.fromkeys(("a_3", "b_3", "assessor_3"), OK)
 
     assert ended(Shape.VETOED, "partial", a_2=KILLED, b_2=KILLED, **again) == ""
     assert ended(Shape.VETOED, "partial", **again) == "a.3: nothing of the sort was planned"
 
 
-def test_a_helper_is_there_once() -> None:
+def test_an_input_step_exists_once() -> None:
     asks = PlannedStep("b", "writer", attempts=(Says.NEEDS_INPUT, Says.OK))
     helped = PlannedJob(
         "1-0", Shape.HELPED, (asks, PlannedStep("b_help", "writer", helps="b")), seed=1
@@ -355,7 +353,7 @@ def test_a_helper_is_there_once() -> None:
     )
 
 
-def test_a_plan_that_was_turned_down_was_the_planners_if_the_next_one_is() -> None:
+def test_a_rejected_plan_came_from_the_planner_if_the_next_plan_did() -> None:
     assert ended(Shape.REJECTED_PLAN, "ok", planner_1=KILLED) == ""
     by_code = {"planner.1": OK, "planner.2": KILLED, "answer.1": OK, "assessor.1": OK}
     assert (

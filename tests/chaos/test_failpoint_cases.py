@@ -45,7 +45,7 @@ def test_a_process_that_runs_a_script_is_killed_before_and_after_it_and_loses_it
     assert SCRIPTS[script], "somebody runs it"
 
 
-def test_every_queue_of_the_supervisors_has_its_points_and_so_have_groups_of_handoffs() -> None:
+def test_every_queue_of_the_supervisors_and_every_group_of_handoffs_has_failpoints() -> None:
     queues = {value for name, value in vars(names).items() if name.endswith("_QUEUE")} - {
         names.UNROUTED_QUEUE
     }

@@ -81,7 +81,7 @@ def test_a_call_that_was_answered_long_before_is_excused_by_no_strike(strike: St
     assert (found.unexplained, found.in_the_air) == ([KEY], 0)
 
 
-def test_an_answer_is_in_the_air_until_a_process_has_had_the_time_to_store_it() -> None:
+def test_a_call_is_in_flight_until_a_process_had_time_to_store_the_answer() -> None:
     assert is_excused(kill(100.5))
     assert is_excused(kill(SOON))
     assert not is_excused(kill(LATE))
@@ -129,9 +129,7 @@ def test_a_call_that_is_answered_while_redis_is_away_is_in_the_air_until_it_is_b
     assert books(struck, kill(back + STORED_WITHIN_S * 2)).repeated_by == {Fault.KILL_REDIS: 1}
 
 
-def test_a_call_that_came_in_before_redis_had_answered_again_was_in_the_air_and_no_later_one() -> (
-    None
-):
+def test_a_call_from_before_redis_answered_again_was_in_flight_and_later_calls_were_not() -> None:
     struck = with_outages([Strike(Fault.KILL_REDIS, EVERYBODY, 95.0)], [94.0, 98.0])
     over = 98.0 + INSIST_EVERY_S + ARRIVES_WITHIN_S
 
@@ -154,7 +152,7 @@ def test_a_stored_reply_is_not_paid_for_again_after_any_strike() -> None:
     assert books(kill(SOON), stored_at=SOON - 0.01).in_the_air == 0
 
 
-def test_a_turn_that_was_gone_on_from_is_not_paid_for_again() -> None:
+def test_a_turn_with_a_successor_is_not_paid_for_again() -> None:
     later = Call(CallKey("1-0", "a.1", 2), "worker1", SOON + 0.1, out_at=SOON + 0.2)
 
     assert KEY in books(kill(SOON), calls=(ONE, later, AGAIN)).unexplained

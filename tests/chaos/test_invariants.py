@@ -60,7 +60,7 @@ def killed(at: float, process: str = "worker1") -> Strike:
     return Strike(Fault.KILL_WORKER, process, at)
 
 
-def test_without_faults_nothing_is_repeated_and_everything_is_kept() -> None:
+def test_without_faults_nothing_is_repeated_and_every_promise_is_kept() -> None:
     found = books()
 
     assert (found.made, found.needed, found.repeated, found.in_the_air) == (4, 4, 0, 0)

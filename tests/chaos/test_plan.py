@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_jobs_and_another_gives_others() -> None:
     assert [job.steps for job in jobs_of(1, 30)] != [job.steps for job in jobs_of(2, 30)]
 
 
-def test_jobs_can_be_had_a_few_at_a_time() -> None:
+def test_jobs_can_be_generated_in_small_batches() -> None:
     assert jobs_of(1, 30) == [*jobs_of(1, 7), *jobs_of(1, 23, first=7)]
 
 
@@ -43,7 +43,7 @@ def test_every_shape_is_present_except_the_shape_with_an_interactive_user() -> N
     assert {job.shape for job in jobs_of(1, ALL)} == set(Shape) - {Shape.CANCELLED}
 
 
-def test_every_mode_is_there_and_each_shape_comes_in_all_that_it_can_be_in() -> None:
+def test_every_mode_is_present_and_each_shape_comes_in_all_its_possible_modes() -> None:
     drawn = {(job.shape, job.mode) for seed in range(60) for job in jobs_of(seed, ALL)}
 
     assert {mode for _, mode in drawn} == set(Mode)
@@ -60,7 +60,7 @@ def test_a_run_of_one_mode_has_jobs_of_no_other(mode: Mode) -> None:
     assert {job.mode for job in jobs_of(1, 30, draw=only([mode]))} == {mode}
 
 
-def test_the_control_gets_teams_that_chords_can_do_the_same_as_before_there_were_others() -> None:
+def test_the_control_gets_only_shapes_that_chords_can_do() -> None:
     jobs = jobs_of(4242, 20, draw=ONLY_CHORDS)
 
     assert {job.shape for job in jobs} == set(CHORDS)
@@ -133,7 +133,7 @@ def test_an_input_step_is_needed_after_the_planners_answer_and_before_the_step_c
     assert "b_help.1" in course["b.2"].after
 
 
-def test_a_quarrel_needs_the_judge_and_another_round_where_the_reviewer_is_right() -> None:
+def test_a_dispute_needs_the_judge_and_another_round_if_the_reviewer_is_right() -> None:
     both = {"planner.1", "a.1", "b.1", "assessor.1", "a.2", "assessor.2", "judge.1"}
 
     assert needed(Shape.OVERRULED) == both

@@ -37,9 +37,7 @@ def quiet(_line: str) -> None:
     """Nobody watches."""
 
 
-def test_without_faults_exactly_the_calls_of_the_plan_are_made_and_the_command_says_so_as_json() -> (
-    None
-):
+def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json() -> None:
     command = [
         sys.executable,
         "-m",

@@ -52,7 +52,7 @@ def answered(*blocks: Json) -> Json:
     return {**GOOD, "messages": messages}
 
 
-def test_a_refused_request_gets_the_error_of_the_api_and_fails_the_test() -> None:
+def test_a_refused_request_gets_the_apis_error_and_fails_the_test() -> None:
     answers: list[tuple[int, Json]] = []
 
     def send_a_bad_request() -> None:
@@ -99,7 +99,7 @@ def signatures() -> Signatures:
     return Signatures()
 
 
-def test_thinking_that_comes_back_unchanged_is_taken(signatures: Signatures) -> None:
+def test_unchanged_thinking_is_accepted(signatures: Signatures) -> None:
     blocks = signatures.sign(
         (THINKING, {"type": "redacted_thinking", "data": "x"}, CALL), "tool_use"
     )
@@ -127,7 +127,7 @@ def test_thinking_before_a_call_that_was_left_out_is_noticed(signatures: Signatu
     assert any("must be sent back" in line for line in signatures.violations(answered(call)))
 
 
-def test_one_of_two_thoughts_that_was_left_out_is_noticed(signatures: Signatures) -> None:
+def test_a_missing_thinking_block_is_noticed(signatures: Signatures) -> None:
     first, _, call = signatures.sign((THINKING, THINKING, CALL), "tool_use")
     assert list(signatures.violations(answered(first, call)))
 
@@ -139,7 +139,7 @@ def test_text_behind_a_paused_turn_is_noticed(signatures: Signatures) -> None:
     ]
 
 
-def test_a_paused_turn_that_goes_on_is_taken(signatures: Signatures) -> None:
+def test_a_continued_paused_turn_is_accepted(signatures: Signatures) -> None:
     paused = signatures.sign((THINKING,), "pause_turn")
     rest = signatures.sign(({"type": "text", "text": "So."},), "end_turn")
     assert list(signatures.violations(answered(*paused, *rest))) == []

@@ -58,7 +58,7 @@ def test_a_call_of_an_ended_job_is_unwanted(parent: Story, child: Story) -> None
     assert not for_nobody(GIVEN_UP_AT - 1, parent, child)
 
 
-def test_a_job_that_was_approved_goes_on_at_once() -> None:
+def test_an_approved_job_continues_at_once() -> None:
     assert not for_nobody(LATE, AT_WORK, replace(AT_WORK, asked=((GIVEN_UP_AT, LATE - 0.1),)))
 
 

@@ -235,7 +235,7 @@ def test_a_scale_down_in_the_middle_of_handoffs_repeats_no_call_and_waits_for_no
     assert gap_s < LEASE_S / 2
 
 
-def test_a_rolling_update_in_the_middle_of_jobs_repeats_no_call_and_lets_no_role_stand_still(
+def test_a_rolling_update_during_jobs_repeats_no_call_and_stops_no_role(
     scaled: Scaled,
 ) -> None:
     scaled.scale(2, 2)

@@ -122,7 +122,7 @@ def test_the_unused_part_of_a_reservation_is_free_again(storeed: Storeed) -> Non
     storeed.turns.reserve(WorstCase(200, 100, 0))
 
 
-def test_a_beat_changes_nothing(storeed: Storeed) -> None:
+def test_a_heartbeat_changes_nothing(storeed: Storeed) -> None:
     storeed.turns.beat("thinking", "a draft")
     assert storeed.claimed_again().so_far() == ()
 

@@ -56,7 +56,7 @@ def test_the_model_is_named_as_the_server_names_it(model_that_answers: Maker) ->
         assert model.reply(CALL, ignore).model == "another"
 
 
-def test_tool_calls_come_with_id_name_and_arguments(model_that_answers: Maker) -> None:
+def test_tool_calls_have_an_id_a_name_and_arguments(model_that_answers: Maker) -> None:
     with model_that_answers(calls(("look", {"q": "a"}), ("look", {"q": "b"}))) as model:
         reply = model.reply(CALL, ignore)
     assert [(block["name"], block["input"]) for block in reply.content] == [
@@ -89,7 +89,7 @@ def test_unreported_usage_counts_as_zero(model_that_answers: Maker) -> None:
         assert model.reply(CALL, ignore).usage.total_tokens == 0
 
 
-def test_there_are_signs_of_life_before_the_end_and_the_text_so_far_only_grows(
+def test_the_reply_gives_signs_of_life_before_its_end_and_its_text_only_grows(
     model_that_answers: Maker,
 ) -> None:
     pulses: list[Pulse] = []

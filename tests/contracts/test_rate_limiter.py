@@ -92,7 +92,7 @@ def test_a_call_without_rate_limits_does_not_wait(fleet: Fleet) -> None:
     assert goes(second, None)
 
 
-def test_one_refusal_holds_back_all_until_it_is_over(fleet: Fleet) -> None:
+def test_one_refusal_delays_all_callers_until_it_is_over(fleet: Fleet) -> None:
     first, second = known(fleet), fleet()
     assert goes(first)
     first.refused("overloaded", 30)

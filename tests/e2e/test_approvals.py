@@ -249,7 +249,7 @@ def test_a_resumed_run_that_waits_for_a_person_ends_at_once_without_a_terminal(
         assert process.wait(60) == 0
 
 
-def test_run_on_a_terminal_asks_in_place_and_goes_on_with_the_answer(tmp_path: Path) -> None:
+def test_run_on_a_terminal_asks_in_place_and_continues_with_the_answer(tmp_path: Path) -> None:
     handoff = Handoff(tmp_path)
     typed = [
         "run",

@@ -82,7 +82,7 @@ def test_a_model_that_behaves_gives_an_answer(scripted: Scripted) -> None:
     assert (result.status, result.answer) == (JobStatus.OK, "It is so.")
 
 
-def test_a_wrong_key_ends_the_job_and_says_which_variable_to_mend(scripted: Scripted) -> None:
+def test_a_wrong_key_ends_the_job_and_names_the_variable_to_fix(scripted: Scripted) -> None:
     result = scripted.run(fails(401, "invalid x-api-key", "authentication_error"))
     assert result.status is JobStatus.FAILED
     assert any("ANTHROPIC_API_KEY" in note for note in result.notes)
@@ -187,7 +187,7 @@ def test_the_answer_reports_a_reviewer_that_cannot_review(scripted: Scripted) ->
     assert any("not reviewed" in note for note in result.notes)
 
 
-def test_a_review_that_asks_for_something_new_each_time_ends_after_its_rounds_with_the_open_points(
+def test_a_review_with_new_requests_each_time_ends_after_its_rounds_with_the_open_points(
     scripted: Scripted,
 ) -> None:
     demands = [
@@ -221,7 +221,7 @@ def test_a_review_that_repeats_its_request_ends_with_open_points(
     assert "Not good enough." in str(result.answer)
 
 
-def test_nonsense_that_validates_is_partial_and_says_that_nothing_stands_behind_it(
+def test_valid_nonsense_is_partial_and_says_that_it_has_no_basis(
     scripted: Scripted,
 ) -> None:
     nonsense = {

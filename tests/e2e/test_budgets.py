@@ -191,7 +191,7 @@ def test_a_specialist_that_only_calls_tools_ends_at_its_turn_limit_with_its_work
     assert greedy.paid["runaway"] == 1 + 5 + 1
 
 
-def test_a_job_that_asks_waits_for_its_user_and_goes_on_with_more(
+def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
     jobs: Client, greedy: Greedy
 ) -> None:
     job_id = jobs.submit(

@@ -393,7 +393,7 @@ def test_a_run_of_chaos_that_cannot_be_is_refused_before_anything_starts(
 
 
 @pytest.mark.parametrize("command", [["up"], ["specialists"], ["specialists", "--lint"]])
-def test_a_specialist_that_names_a_tool_that_is_not_there_is_refused_before_anything_starts(
+def test_a_specialist_with_an_unknown_tool_is_refused_before_the_start(
     handoff: Handoff, command: list[str]
 ) -> None:
     people = handoff.folder / "people"

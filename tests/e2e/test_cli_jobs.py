@@ -24,7 +24,7 @@ def test_run_uses_the_broker_that_is_set(
     assert [one["status"] for one in listed if one["job_id"] == job_id] == ["ok"]
 
 
-def test_submit_prints_the_id_at_once_and_watch_brings_the_answer(
+def test_submit_prints_the_id_at_once_and_watch_prints_the_answer(
     handoff: Handoff, system: RunningSystem
 ) -> None:
     submitted = handoff.run(

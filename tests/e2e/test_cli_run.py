@@ -292,7 +292,7 @@ def test_an_answer_in_the_users_schema_is_alone_on_stdout_and_its_gaps_are_on_st
         assert said in done.stderr
 
 
-def test_with_json_an_answer_in_a_form_is_the_answer_of_the_one_object(handoff: Handoff) -> None:
+def test_with_json_a_structured_answer_is_in_the_one_printed_object(handoff: Handoff) -> None:
     (handoff.folder / "form.json").write_text(
         '{"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}'
     )

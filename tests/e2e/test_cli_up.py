@@ -89,7 +89,7 @@ def test_up_on_the_users_redis_tells_other_terminals_to_use_the_same_url(
     assert "with the same HANDOFF_REDIS_URL" in handoff.read("err")
 
 
-def test_up_says_which_process_it_has_started_again_and_where_to_look(handoff: Handoff) -> None:
+def test_up_names_the_restarted_process_and_its_log(handoff: Handoff) -> None:
     with handoff.started("up", "--worker", "researcher=1"):
         url_in(handoff)
         (supervisor,) = (

@@ -126,7 +126,7 @@ def test_a_worker_of_another_model_is_a_warning(shell: Shell) -> None:
     assert shell.doctor()[0] == 0
 
 
-def test_without_a_live_process_that_is_the_first_line(tmp_path: Path, redis_url: str) -> None:
+def test_without_a_live_process_doctor_says_so_first(tmp_path: Path, redis_url: str) -> None:
     done = Handoff(tmp_path).run("doctor", HANDOFF_REDIS_URL=redis_url)
 
     assert done.returncode == 1

@@ -75,7 +75,7 @@ RIGHT = {"id": "right", "request": "right: what is it?", "rubric": RUBRIC, "refe
 WRONG = {"id": "wrong", "request": "wrong: what is it?"}
 
 
-def test_each_request_is_done_in_each_way_checked_and_judged(system: System) -> None:
+def test_each_request_is_done_in_each_mode_checked_and_judged(system: System) -> None:
     system.golden(RIGHT, WRONG)
     found = system.run("eval", "golden.jsonl", "--repeat", "2")
 
@@ -174,7 +174,7 @@ def test_work_under_a_name_is_not_repeated(system: System) -> None:
     assert "take a new name" in done.stderr
 
 
-def test_an_interrupted_run_loses_no_job_and_goes_on_by_its_name(system: System) -> None:
+def test_an_interrupted_run_loses_no_job_and_continues_under_its_name(system: System) -> None:
     system.golden(RIGHT, {"id": "slow", "request": "slow: what is it?"}, WRONG)
     command = (
         "eval",
@@ -276,7 +276,7 @@ def test_a_comparison_continues_under_its_name_and_repeats_no_question(system: S
     assert "take a new name" in done.stderr
 
 
-def test_a_comparison_that_was_interrupted_goes_on_by_its_name(system: System) -> None:
+def test_an_interrupted_comparison_continues_under_its_name(system: System) -> None:
     command = ("compare", "slow: what is it?", "--no-judge", "--run", "broken-off")
     with system.handoff.started(*command, **system.environment) as process:
         wait_until(lambda: system.model.calls["work"] >= 1, timeout_s=30, what="a slow one")

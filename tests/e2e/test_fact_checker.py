@@ -109,7 +109,7 @@ def test_a_fact_checker_has_its_specialists_tools_and_sees_the_answer_as_data(
     assert "since 2022" not in said
 
 
-def test_an_answer_that_stays_wrong_leaves_after_as_many_vetoes_as_there_may_be_and_says_so(
+def test_an_answer_that_stays_wrong_leaves_after_the_last_veto_and_says_so(
     fleet: Fleet, script: Script
 ) -> None:
     script.checks = [OBJECTS]
@@ -122,7 +122,7 @@ def test_an_answer_that_stays_wrong_leaves_after_as_many_vetoes_as_there_may_be_
     )
 
 
-def test_where_the_fact_checker_fails_the_answer_is_partial_and_says_that_it_was_not_checked(
+def test_after_a_failed_fact_check_the_answer_is_partial_and_unchecked(
     fleet: Fleet, script: Script
 ) -> None:
     script.checks = [{"fails": True}]

@@ -155,7 +155,7 @@ def at_once(stiff: Fleet) -> dict[str, JobId]:
     }
 
 
-def test_a_handoff_that_freezes_three_workers_fails_and_the_job_goes_on_without_it(
+def test_a_handoff_that_freezes_three_workers_fails_and_the_job_continues_without_it(
     stiff: Fleet, at_once: dict[str, JobId]
 ) -> None:
     result = stiff.ends(at_once["workers"], within_s=60)
@@ -171,7 +171,7 @@ def test_a_handoff_that_freezes_three_workers_fails_and_the_job_goes_on_without_
     assert result.status is JobStatus.PARTIAL
 
 
-def test_a_job_that_freezes_supervisors_fails_and_others_go_on(
+def test_a_job_that_freezes_supervisors_fails_and_other_jobs_continue(
     stiff: Fleet, at_once: dict[str, JobId]
 ) -> None:
     result = stiff.ends(at_once["supervisors"], within_s=60)

@@ -75,7 +75,7 @@ def test_a_supervisor_killed_while_it_reviews_is_replaced(fleet: Fleet) -> None:
     held.go.set()
 
 
-def test_all_processes_killed_at_once_come_back_and_go_on(fleet: Fleet) -> None:
+def test_all_processes_killed_at_once_restart_and_continue(fleet: Fleet) -> None:
     held = [fleet.model.hold("kill-all", step) for step in ("a", "b")]
     job_id = fleet.submit("kill-all", a="", b="", c="a b")
     for one in held:

@@ -85,12 +85,12 @@ def test_every_citation_matches_its_document(result: JobResult) -> None:
     assert all(f"[{one['n']}]" in str(result.answer) for one in result.citations)
 
 
-def test_it_was_reviewed_and_says_that_no_model_made_it(result: JobResult) -> None:
+def test_the_answer_was_reviewed_and_says_that_no_model_made_it(result: JobResult) -> None:
     assert [verdict["verdict"] for verdict in result.verdicts][-1] == "PASS"
     assert any("without a language model" in note for note in result.notes)
 
 
-def test_every_handoff_and_every_result_can_be_read_in_full(result: JobResult) -> None:
+def test_every_handoff_and_every_result_is_readable_in_full(result: JobResult) -> None:
     extra = {
         "state",
         "worker",
@@ -114,7 +114,7 @@ def test_every_handoff_and_every_result_can_be_read_in_full(result: JobResult) -
     }
 
 
-def test_two_jobs_at_once_do_not_disturb_each_other(fleet: Fleet) -> None:
+def test_two_concurrent_jobs_do_not_disturb_each_other(fleet: Fleet) -> None:
     texts = [COMPARISON, "Which index does Faiss offer, and what is HNSW?"]
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda text: run(fleet, text), texts)

@@ -69,7 +69,7 @@ def test_half_a_chord_is_completed_and_its_silent_body_is_not_waited_for(fleet: 
     fleet.ends_well(busy)
 
 
-def test_a_chord_has_no_counters_that_could_be_gone(fleet: Fleet) -> None:
+def test_a_chord_has_no_counters_that_could_be_lost(fleet: Fleet) -> None:
     held = [fleet.model.hold("chordless", step) for step in ("a", "b")]
     job_id = fleet.submit("chordless", a="", b="")
     for one in held:
@@ -84,7 +84,7 @@ def test_a_chord_has_no_counters_that_could_be_gone(fleet: Fleet) -> None:
     assert time.monotonic() - done_at < FAN_IN_S
 
 
-def test_a_message_that_comes_twice_runs_once(fleet: Fleet) -> None:
+def test_a_message_that_arrives_twice_runs_once(fleet: Fleet) -> None:
     held = fleet.model.hold("twice", "a")
     job_id = fleet.submit("twice", a="", b="a")
     assert held.arrived.wait(30)

@@ -48,7 +48,7 @@ def in_folder(tmp_path: Path, name: str) -> Handoff:
     return Handoff(tmp_path / name)
 
 
-def test_a_role_that_loses_its_last_worker_in_mid_job_is_named_until_one_is_there_again(
+def test_a_role_that_loses_its_last_worker_during_a_job_is_named_until_a_worker_returns(
     system: RunningSystem, model: Script, tmp_path: Path
 ) -> None:
     first, second, watcher = (in_folder(tmp_path, name) for name in ("first", "second", "watcher"))
@@ -78,9 +78,7 @@ def test_a_role_that_loses_its_last_worker_in_mid_job_is_named_until_one_is_ther
     jobs.store.connection.close()
 
 
-def test_a_job_in_the_queue_waits_for_a_supervisor_until_there_is_one(
-    redis_url: str, tmp_path: Path
-) -> None:
+def test_a_queued_job_waits_for_the_first_supervisor(redis_url: str, tmp_path: Path) -> None:
     watcher, other = in_folder(tmp_path, "watcher"), in_folder(tmp_path, "other")
     jobs = client.connect(redis_url, Settings(offline=True))
     jobs.store.presence.announce(

@@ -70,7 +70,7 @@ def test_auto_gives_a_comparison_of_several_to_a_team(handoff: Handoff) -> None:
     assert who(outcome)[:2] == ["router", "planner"]
 
 
-def test_an_adaptive_job_is_looked_at_after_each_fan_in_and_ends_by_itself(
+def test_an_adaptive_job_is_replanned_after_each_fan_in_and_ends_by_itself(
     handoff: Handoff,
 ) -> None:
     outcome = ran(handoff, REQUEST, "--mode", "adaptive")

@@ -27,7 +27,7 @@ def nothing_stays_paused(fleet: Fleet) -> Iterator[None]:
         fleet.jobs.resume(role)
 
 
-def test_a_paused_role_stops_everywhere_after_its_turn_and_goes_on_without_repeating_one(
+def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_repeating_a_turn(
     fleet: Fleet,
 ) -> None:
     held = {step: fleet.model.hold("switch", step) for step in STEPS}

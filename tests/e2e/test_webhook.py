@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_a_webhook_gets_one_signed_post_and_a_failed_one_is_made_again(fleet: Fleet) -> None:
+def test_a_webhook_gets_one_signed_post_and_a_failed_post_is_repeated(fleet: Fleet) -> None:
     with HookServer(200) as well, HookServer(503, 200) as ill:
         job_id = fleet.submit("hook", webhook_url=well.url, a="")
         other = fleet.submit("hook-ill", webhook_url=ill.url, a="")

@@ -36,7 +36,7 @@ def test_there_are_at_least_twelve_short_documents() -> None:
     "name",
     ["qdrant", "pgvector", "milvus", "weaviate", "chroma", "faiss", "lancedb", "redis", "vespa"],
 )
-def test_each_product_says_the_same_kinds_of_things(name: str) -> None:
+def test_each_product_has_the_same_kinds_of_statements(name: str) -> None:
     headings = set(re.findall(r"^## (.+)$", LIBRARY.texts[f"{name}.md"], re.MULTILINE))
     assert {
         "Filtering",
@@ -86,7 +86,7 @@ def test_every_statement_of_the_first_answer_points_to_a_quoted_claim(first_job:
 
 
 @pytest.mark.parametrize("request_text", REQUESTS)
-def test_each_request_to_try_is_answered_without_a_second_round(request_text: str) -> None:
+def test_each_sample_request_is_answered_without_a_second_round(request_text: str) -> None:
     job = run_job(request_text, LIBRARY)
     assert job.verdict["verdict"] == "PASS"
     assert list(unmarked_statements(job.answer["output"])) == []

@@ -81,7 +81,7 @@ def test_the_instructions_say_all_that_the_golden_request_needs(name: str) -> No
     SECTIONS,
     ids=lambda section: f"{section.agent}-{section.heading or 'opening'}".replace(" ", "_"),
 )
-def test_without_any_one_section_the_golden_request_fails(section: Section) -> None:
+def test_the_golden_request_fails_without_any_one_section(section: Section) -> None:
     spec = AGENTS[section.agent]
     rest = "\n".join(
         text

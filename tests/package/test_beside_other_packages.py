@@ -106,7 +106,7 @@ def of_the_client(project: Project, redis_url: str) -> dict[str, Any]:
     return printed
 
 
-def test_both_celery_commands_do_a_job_that_the_python_client_submits(
+def test_both_celery_commands_run_a_job_from_the_python_client(
     of_the_client: dict[str, Any],
 ) -> None:
     assert of_the_client["status"] == "ok"

@@ -136,7 +136,7 @@ def test_a_client_submits_follows_and_reads_at_each_end_of_the_supported_version
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_client_keeps_to_its_prefix_at_each_end_of_the_supported_versions(
+def test_a_client_keeps_its_prefix_with_the_oldest_and_the_newest_supported_versions(
     installs: Mapping[str, Environment], redis_url: str, tmp_path: Path, end: str
 ) -> None:
     submit = tmp_path / "submit.py"

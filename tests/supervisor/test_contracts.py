@@ -60,7 +60,7 @@ def test_a_stand_in_may_spend_no_more_than_the_planned_specialist(
     assert handoff.limits.max_seconds == 60
 
 
-def test_a_stand_in_gets_no_effects_that_the_planned_specialist_does_not_have() -> None:
+def test_a_substitute_gets_no_effects_that_the_planned_specialist_does_not_have() -> None:
     stand_in = a_spec("send_mail", name="generalist")
     assert handoff_to(stand_in, a_classifier(tools=("now",))).acts_with == ("now",)
     assert handoff_to(stand_in, stand_in).acts_with is None
@@ -82,9 +82,7 @@ def serve(shell: Shell, *specs: SpecialistSpec) -> None:
     )
 
 
-def test_a_row_that_the_generalist_takes_over_keeps_its_schema(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_a_row_that_the_generalist_takes_keeps_its_schema(shell: Shell, tmp_path: Path) -> None:
     serve(shell, a_classifier(), a_spec(name="generalist"))
     flow = workflow(tmp_path, "id: sort, specialist: classifier, task: Sort it.", UNREVIEWED)
     job_id = shell.jobs.submit(Request("Sort it.", workflow=flow))

@@ -155,7 +155,7 @@ def test_names_that_do_not_fit_are_refused(
     assert said in refusal(written(tmp_path, CSV + "a,b,1,,,\n"), columns, table)
 
 
-def test_a_file_that_is_not_there_or_no_table_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_or_a_file_without_a_table_is_refused(tmp_path: Path) -> None:
     assert "cannot be read" in refusal(tmp_path / "nope.csv")
     assert "is no table" in refusal(written(tmp_path, "x", "facts.txt"))
 

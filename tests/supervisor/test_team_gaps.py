@@ -108,9 +108,7 @@ def test_a_gap_of_a_team_that_stays_one_leaves_the_answers_of_the_team_and_of_it
     assert f"its team {child} lacks {failed} (" in after.gaps[0]["why"]
 
 
-def test_a_team_that_was_let_go_is_finished_from_where_it_stood(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_an_abandoned_team_is_finished_from_its_last_state(shell: Shell, tmp_path: Path) -> None:
     job_id = shell.jobs.submit(
         Request(
             "Compare them.", workflow=workflow(tmp_path, ONE_TEAM), limits=JobLimits(max_rounds=0)

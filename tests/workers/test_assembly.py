@@ -79,7 +79,7 @@ def test_the_threads_of_a_worker_are_patient_about_the_interpreter_lock(
     assert asked == [SWITCH_EVERY_S]
 
 
-def test_the_garbage_collector_of_a_worker_looks_seldom(once: _Once) -> None:
+def test_the_garbage_collector_of_a_worker_runs_seldom(once: _Once) -> None:
     once()
 
     assert gc.get_threshold() == GENERATIONS
@@ -107,7 +107,7 @@ def test_slots_that_are_lost_are_announced(
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), ValueError("x")])
-def test_nothing_that_is_raised_ends_the_announcements(
+def test_no_exception_ends_the_announcements(
     once: _Once, store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     errors, build = [error], _Once.__call__

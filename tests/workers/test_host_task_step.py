@@ -86,7 +86,7 @@ def result_of(url: str, value: Any, *, schema: Any = None) -> HandoffResult:
     return step.run(MemoryCheckpoints(), None)
 
 
-def test_the_task_gets_the_step_and_the_results_that_it_depends_on(
+def test_the_task_gets_the_step_and_the_results_of_its_dependencies(
     redis_url: str, queues: Any
 ) -> None:
     step = a_step(redis_url)
@@ -142,7 +142,7 @@ def test_a_value_that_no_result_can_hold_is_a_failed_step(
     assert words in str(result.error)
 
 
-def test_an_exception_is_a_failed_step_without_the_words_of_the_exception(
+def test_an_exception_is_a_failed_step_without_the_exceptions_text(
     redis_url: str, queues: Any
 ) -> None:
     step = a_step(redis_url)

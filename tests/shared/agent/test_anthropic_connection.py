@@ -71,7 +71,7 @@ def test_threads_that_call_one_after_another_share_the_connection() -> None:
 @pytest.mark.parametrize(
     "rest", [b"", chunk("x"), chunk("x" * 60_000)], ids=["nothing", "a trickle", "a flood"]
 )
-def test_a_body_that_goes_on_after_its_reply_is_not_waited_for(rest: bytes) -> None:
+def test_the_model_does_not_wait_for_data_after_a_complete_reply(rest: bytes) -> None:
     def talk(conversation: Conversation) -> None:
         while conversation.request():
             conversation.say(HEADERS + chunk(START) + chunk(STOP))

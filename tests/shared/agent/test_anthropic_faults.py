@@ -108,7 +108,7 @@ def test_a_caller_that_leaves_a_silent_reply_closes_the_connection_at_once() -> 
         assert server.left.wait(10), "long before its time-out"
 
 
-def test_a_connection_that_died_without_a_word_costs_one_silence_and_is_not_used_again() -> None:
+def test_a_connection_that_died_silently_costs_one_timeout_and_is_not_reused() -> None:
     def talk(conversation: Conversation) -> None:
         while conversation.request():
             if conversation.number == 1 and is_dead.is_set():

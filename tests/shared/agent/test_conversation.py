@@ -143,7 +143,7 @@ def test_thinking_with_its_signature_is_sent_back() -> None:
     assert TALK.plus(replied(thought, text("y"))).messages[1]["content"] == [thought, text("y")]
 
 
-def test_the_final_text_stands_after_the_last_search() -> None:
+def test_the_final_text_is_after_the_last_search() -> None:
     search = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
     assert text_of([text("I'll look."), search, text("a"), text("b")]) == "ab"
     assert text_of([text("all"), search]) == "all"

@@ -65,7 +65,7 @@ def test_all_calls_of_a_reply_are_the_answer_in_one_turn() -> None:
     assert [tool["name"] for tool in run.calls[0].tools] == ["choose"]
 
 
-def test_an_answer_in_words_is_one_too() -> None:
+def test_an_answer_in_words_counts_too() -> None:
     assert deciding(says_json({"choose": "nothing"})).go().output == '{"choose": "nothing"}'
 
 
@@ -94,7 +94,7 @@ def test_wrong_twice_is_a_failure() -> None:
     assert result.turns == 2
 
 
-def test_calls_that_come_along_with_others_decide_nothing_yet() -> None:
+def test_a_decision_next_to_other_calls_decides_nothing_yet() -> None:
     look = a_tool("look", lambda _arguments: "it is sound")
     run = deciding(
         calls(("look", {"q": "x"}), ("choose", {"what": "a"})), choosing("b"), tools=(look,)

@@ -220,7 +220,7 @@ def test_pages_that_were_fetched_during_the_handoff_can_be_cited() -> None:
     assert found.claims[0].sources[0].source == "https://example.org/"
 
 
-def test_confidence_out_of_range_is_brought_back() -> None:
+def test_an_out_of_range_confidence_is_clamped() -> None:
     assert read(envelope(confidence=7)).confidence == 1.0
     assert read(envelope(confidence=-1)).confidence == 0.0
 
@@ -245,7 +245,7 @@ def test_a_truncated_envelope_is_salvaged_with_its_complete_claims() -> None:
     assert [claim.id for claim in found.claims] == ["find.c1"]
 
 
-def test_nothing_is_salvaged_from_nothing() -> None:
+def test_nothing_is_salvaged_from_an_empty_text() -> None:
     assert READING.salvage("") is None
     assert READING.salvage('{"status": "ok", "outp') is None
 
@@ -258,7 +258,7 @@ def test_the_schema_of_a_text_envelope_can_be_enforced() -> None:
     assert strict(READING.schema) is not None
 
 
-def test_definitions_of_the_output_schema_are_hoisted_to_where_they_are_looked_for() -> None:
+def test_definitions_of_the_output_schema_are_moved_to_the_root() -> None:
     output = {
         "type": "array",
         "items": {"$ref": "#/$defs/Row"},

@@ -134,7 +134,7 @@ def test_the_token_limit_makes_the_turn_the_last_one_before_it_is_too_late() -> 
     assert run.calls[1].may_call_tools is False
 
 
-def test_the_token_limit_leaves_the_work_so_far() -> None:
+def test_the_token_limit_keeps_the_work_so_far() -> None:
     thirsty = calls(
         ("look", {"q": "a"}),
         text="So far: Rust.",
@@ -197,7 +197,7 @@ def test_the_deadline_leaves_a_tool_that_hangs() -> None:
     )
 
 
-def test_the_budget_of_the_job_leaves_the_work_so_far() -> None:
+def test_the_jobs_budget_keeps_the_work_so_far() -> None:
     run = running(
         calls(("look", {"q": "a"}), text="So far."),
         tools=(LOOK,),

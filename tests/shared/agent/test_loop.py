@@ -205,7 +205,7 @@ def test_a_reply_that_was_cut_is_asked_for_again_and_shorter() -> None:
     assert last_message(run)[0]["text"] == TOO_LONG
 
 
-def test_an_answer_that_never_gets_short_enough_is_salvaged() -> None:
+def test_an_answer_that_stays_too_long_is_salvaged() -> None:
     text = json.dumps(envelope("Rust [c1]. " * 20))[:60]
     result = running(says(text, stop_reason="max_tokens")).go()
     assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.MAX_TOKENS)

@@ -49,7 +49,7 @@ def test_no_slot_waits_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None
         assert replies_at_once(CALLS) == CALLS
 
 
-def test_where_the_system_allows_few_files_a_call_waits_for_a_connection_and_does_not_fail(
+def test_with_few_allowed_files_a_call_waits_for_a_connection_and_does_not_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

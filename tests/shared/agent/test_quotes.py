@@ -105,7 +105,7 @@ def test_other_words_and_other_numbers_are_not_found(quote: str, text: str) -> N
 
 
 @pytest.mark.parametrize("quote", ["", "  \n", "**", "`", "-", "\u00ad", "*_-_*", "—", "[](", "…"])
-def test_a_quote_without_letters_and_digits_stands_nowhere(quote: str) -> None:
+def test_a_quote_without_letters_and_digits_is_never_found(quote: str) -> None:
     assert find_quote(quote, f"some text {quote} and more **bold** - text") is None
 
 

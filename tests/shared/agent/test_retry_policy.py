@@ -40,7 +40,7 @@ def test_the_server_is_never_called_again_before_its_retry_after(
 
 
 @given(tries=st.integers(MOST_TRIES, 1_000_000), dice=dice)
-def test_it_gives_up(tries: int, dice: float) -> None:
+def test_the_policy_gives_up_at_its_last_attempt(tries: int, dice: float) -> None:
     assert delay_s(ModelUnreachable("x"), tries, dice) is None
 
 

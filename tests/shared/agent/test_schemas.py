@@ -89,7 +89,7 @@ def test_a_schema_that_nothing_can_be_checked_against_is_refused_beforehand(
         },
     ],
 )
-def test_a_schema_that_only_looks_odd_is_taken(schema: dict[str, Any]) -> None:
+def test_an_unusual_but_valid_schema_is_accepted(schema: dict[str, Any]) -> None:
     assert refusal_of(check_schema, schema) is None
 
 

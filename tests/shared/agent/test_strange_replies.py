@@ -64,7 +64,7 @@ def test_a_split_surrogate_pair_is_joined_again(serve: Serve) -> None:
     )
 
 
-def test_a_character_of_which_half_has_come_is_not_seen_yet() -> None:
+def test_half_a_surrogate_pair_is_not_shown_yet() -> None:
     gathering = PartialReply("m", NOTHING_SAID)
     gathering.take(delta("It is good \ud83d"))
     assert gathering.pulse().text == "It is good "

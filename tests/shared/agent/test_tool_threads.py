@@ -113,7 +113,7 @@ def test_no_more_calls_run_at_once_than_may() -> None:
     assert most == MOST_AT_ONCE
 
 
-def test_of_thousands_of_calls_in_a_reply_the_first_are_run_and_each_has_a_result() -> None:
+def test_of_thousands_of_calls_in_a_reply_the_first_run_and_each_has_a_result() -> None:
     ran = list[str]()
 
     def look(arguments: dict[str, Any]) -> str:

@@ -49,7 +49,7 @@ def test_results_come_first_in_the_order_of_their_calls_and_text_comes_last() ->
     assert blocks[-1]["text"] == LAST_TURN
 
 
-def test_nothing_is_put_behind_a_paused_turn() -> None:
+def test_nothing_follows_a_paused_turn() -> None:
     paused = Reply(blocks=(TEXT, SEARCH), stop_reason="pause_turn")
     result, requests = run(paused, answers(), max_turns=2)
 
@@ -112,7 +112,7 @@ class Died(BaseException):
     """The end of a process."""
 
 
-def test_ids_stay_unique_when_another_worker_goes_on() -> None:
+def test_ids_stay_unique_when_another_worker_continues() -> None:
     reply = Reply(blocks=(call("a|b"), call("same")), stop_reason="tool_use")
     turns = MemoryCheckpoints()
 

@@ -42,7 +42,7 @@ def test_a_web_page_is_reported_as_temporary_trouble(serve: Serve) -> None:
         {"error": {"message": {"detail": "model not loaded"}}},
     ],
 )
-def test_the_words_of_a_server_are_shown_wherever_they_stand(
+def test_a_servers_error_text_is_shown_from_any_field(
     serve: Serve, status: int, body: dict[str, object]
 ) -> None:
     error = error_of(serve, Reply(status=status, body=json.dumps(body)))

@@ -45,7 +45,7 @@ def waits_s(consumer: Any) -> float:
     return float(consumer.task_consumer.channel.brpop_timeout)
 
 
-def test_with_all_its_queues_it_waits_as_long_as_any_celery_worker(consumer: Any) -> None:
+def test_a_consumer_of_all_its_queues_waits_as_long_as_a_stock_celery_worker(consumer: Any) -> None:
     taking(consumer, bool)
 
     assert waits_s(consumer) == USUAL_S
@@ -58,7 +58,7 @@ def test_a_consumer_with_a_skipped_queue_polls_again_soon(consumer: Any) -> None
     assert not consumer.task_consumer.consuming_from("two")
 
 
-def test_where_there_is_no_hurry_it_does_not(consumer: Any) -> None:
+def test_without_urgency_the_consumer_does_not_poll_often(consumer: Any) -> None:
     taking(consumer, lambda queue: queue != "two", in_a_hurry=False)
 
     assert waits_s(consumer) == USUAL_S

@@ -118,7 +118,7 @@ def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celer
     assert message_in(json.loads(json.dumps(signature_of(message)))) == message
 
 
-def test_tracing_hears_of_each_message_before_and_after_and_of_the_next_one_then(
+def test_tracing_signals_fire_before_and_after_each_message_in_order(
     app: Celery,
 ) -> None:
     signalled: list[tuple[str, str]] = []

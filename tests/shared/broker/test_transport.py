@@ -79,7 +79,7 @@ def test_celerys_own_queue_and_exchanges_are_no_names_for_a_specialist() -> None
     )
 
 
-def test_events_that_come_together_leave_together() -> None:
+def test_events_that_arrive_together_are_sent_together() -> None:
     hub, dispatcher = Hub(), CountingDispatcher()
     consumer = consumer_with(dispatcher, hub)
     for _ in range(5):
@@ -229,7 +229,7 @@ def test_an_acknowledgement_after_the_channels_end_restores_nothing(
     assert sorted(waiting(server)) == ["first", "second", "third"]
 
 
-def test_no_more_is_taken_than_a_process_may_have_in_its_hands(channel: Any) -> None:
+def test_a_process_takes_no_more_messages_than_it_may_hold(channel: Any) -> None:
     channel.qos.prefetch_count = 2
     assert not channel.qos.can_consume()
 

@@ -231,7 +231,7 @@ def test_a_file_that_is_named_itself_is_not_left_out(tmp_path: Path) -> None:
     assert "--strict-docs" not in str(caught.value)
 
 
-def test_leaving_out_all_there_is_is_refused(tmp_path: Path) -> None:
+def test_excluding_every_document_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.md").write_bytes(BINARY)
 
     with pytest.raises(InvalidDocuments, match="no document that can be read"):

@@ -41,7 +41,7 @@ def test_the_title_heads_a_page_without_a_heading() -> None:
     assert html_text("<title>T</title><h1>H</h1>") == "# H"
 
 
-def test_only_the_main_part_is_taken_when_there_is_one() -> None:
+def test_only_the_main_part_is_read_if_the_page_has_one() -> None:
     assert (
         html_text("<body><div>menu</div><main><p>Text</p></main><footer>foot</footer></body>")
         == "Text"

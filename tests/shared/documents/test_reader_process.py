@@ -21,7 +21,7 @@ def test_a_broken_one_in_memory_is_refused() -> None:
         text_elsewhere(b"%PDF-1.7 nothing", PDF)
 
 
-def test_outcomes_come_in_order_good_and_bad(tmp_path: Path) -> None:
+def test_outcomes_keep_the_order_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "1.pdf").write_bytes(pdf_saying("first"))
     (tmp_path / "2.pdf").write_bytes(b"junk")
     (tmp_path / "3.pdf").write_bytes(pdf_saying("third"))

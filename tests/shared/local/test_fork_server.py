@@ -120,7 +120,7 @@ def _of_the_interpreter() -> dict[str, str]:
     }
 
 
-def test_it_has_its_own_arguments_environment_folder_and_streams(
+def test_a_forked_process_has_separate_arguments_environment_folder_and_streams(
     start: Start, tmp_path: Path
 ) -> None:
     process = start(TELLS, "-A", "an app", stdin="come in", HANDOFF_OWN="1")
@@ -159,7 +159,7 @@ def test_its_exit_code_says_how_it_ended(start: Start, how: str) -> None:
     assert start(code).wait(20) == exit_code
 
 
-def test_it_can_be_stopped_and_killed_as_any_process(start: Start) -> None:
+def test_a_forked_process_can_be_stopped_and_killed(start: Start) -> None:
     process = start("import signal; signal.pause()")
     pid = process.begun() if isinstance(process, ForkedProcess) else process.pid
 
@@ -261,7 +261,7 @@ def test_processes_fork_where_possible_and_restart_the_fork_server(
     assert is_gone(second)
 
 
-def test_without_their_nursery_processes_start_cold(tmp_path: Path) -> None:
+def test_without_a_fork_server_processes_start_cold(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(WAITS)
     here = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
     with ForkServer([], {**os.environ, **here}) as own, Processes(tmp_path, own) as processes:

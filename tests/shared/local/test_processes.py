@@ -47,7 +47,7 @@ def waiting_child(name: str) -> ChildSpec:
     return ChildSpec(name, [sys.executable, "-c", code])
 
 
-def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
+def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.shared.local.a_parent", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -69,7 +69,7 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
         )
 
 
-def test_where_the_kernel_does_not_help_a_watcher_does(tmp_path: Path) -> None:
+def test_without_the_kernels_help_a_watcher_ends_orphans(tmp_path: Path) -> None:
     """The fallback for other systems, run here by pretending to be on one."""
     child = f"import os, pathlib; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); {DEAF}"
     pretend = f"import runpy, sys; sys.platform = 'other'; runpy.run_path({leash.__file__!r}, run_name='__main__')"

@@ -33,7 +33,7 @@ def test_stored_access_data_is_read_again_and_no_other_user_can_read_it(file: Pa
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_a_file_that_was_there_before_is_replaced_with_its_mode(file: Path) -> None:
+def test_an_existing_file_is_replaced_together_with_its_mode(file: Path) -> None:
     file.write_text("of somebody")
     file.chmod(0o644)
 

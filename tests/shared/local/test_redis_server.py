@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_it_takes_commands_and_never_evicts(processes: Processes, tmp_path: Path) -> None:
+def test_the_server_takes_commands_and_never_evicts(processes: Processes, tmp_path: Path) -> None:
     url = PrivateRedis(processes, tmp_path).start()
 
     with redis.Redis.from_url(url, decode_responses=True) as client:

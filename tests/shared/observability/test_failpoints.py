@@ -98,7 +98,7 @@ def test_a_stopped_process_continues_on_a_signal(tmp_path: Path) -> None:
         assert process.communicate(timeout=30)[0].strip() == "done told"
 
 
-def test_a_frozen_process_goes_on_after_its_time(tmp_path: Path) -> None:
+def test_a_frozen_process_continues_after_its_time(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("freeze 0.6")
     began = time.monotonic()
 

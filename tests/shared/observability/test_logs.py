@@ -54,7 +54,7 @@ def test_a_line_says_which_job_and_handoff_it_belongs_to(out: io.StringIO) -> No
     assert "job_id" not in idle
 
 
-def test_the_libraries_loggers_come_out_the_same_way(out: io.StringIO) -> None:
+def test_the_libraries_loggers_have_the_same_format(out: io.StringIO) -> None:
     with logged_as(job_id="j1"):
         logging.getLogger("celery.worker").warning(
             "Task %s[%s] raised", "specialist.researcher", "h1"
@@ -81,7 +81,7 @@ def test_celerys_log_lines_about_a_message_name_its_job(out: io.StringIO) -> Non
     assert (look["job_id"], "handoff_id" in look) == ("j-0123456789ab", False)
 
 
-def test_a_message_that_is_handed_back_is_no_failure_with_a_traceback(out: io.StringIO) -> None:
+def test_a_released_message_is_no_failure_with_a_traceback(out: io.StringIO) -> None:
     """The task logs it on a separate line."""
     celerys = logging.getLogger("celery.app.trace")
     for error in (Reject("its worker shuts down", requeue=True), ValueError("a defect")):

@@ -37,7 +37,7 @@ def test_a_value_under_a_secret_name_is_always_hidden(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["input_tokens", "max_tokens", "routing_key", "keyboard", "queue"])
-def test_names_that_only_look_like_it_are_left_alone(name: str) -> None:
+def test_names_that_only_resemble_secrets_are_left_alone(name: str) -> None:
     assert Redactor([]).value({name: "researcher"}) == {name: "researcher"}
 
 
@@ -71,7 +71,7 @@ def test_credentials_are_known_by_their_shape(text: str) -> None:
     assert not any(part in shown for part in ("hunter2", "abcdefgh", "me:pw"))
 
 
-def test_secrets_come_from_telling_variables_from_settings_and_from_urls() -> None:
+def test_secrets_come_from_named_variables_settings_and_urls() -> None:
     settings = Settings(redis_url=SecretStr("redis://:p%40ss-word@h/0"))
     environment = {
         "MY_TOKEN": CANARY,

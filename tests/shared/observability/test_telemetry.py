@@ -53,7 +53,9 @@ def test_without_the_variable_telemetry_is_not_loaded() -> None:
 
 
 @pytest.mark.slow
-def test_with_the_variable_and_without_the_extra_one_line_says_so_and_all_goes_on() -> None:
+def test_with_the_variable_and_without_the_extra_one_line_says_so_and_the_process_continues() -> (
+    None
+):
     out, lines = started(WITHOUT_THE_EXTRA, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
 
     assert out.startswith("False")
@@ -63,7 +65,7 @@ def test_with_the_variable_and_without_the_extra_one_line_says_so_and_all_goes_o
 
 
 @pytest.mark.slow
-def test_with_both_it_is_on() -> None:
+def test_with_variable_and_extra_telemetry_is_on() -> None:
     assert started(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces")[0].startswith(
         "True"
     )
@@ -132,7 +134,7 @@ def test_values_that_the_exporter_can_use_are_no_problem() -> None:
 
 
 @pytest.mark.slow
-def test_a_process_with_a_bad_endpoint_says_so_in_one_line_and_goes_on() -> None:
+def test_a_process_with_a_bad_endpoint_logs_one_line_and_continues() -> None:
     out, lines = started(OTEL_EXPORTER_OTLP_ENDPOINT="collector.example")
 
     assert out.startswith("False")

@@ -332,7 +332,7 @@ def test_an_error_before_the_claim_ends_the_handoff_with_its_reason_and_no_secre
     assert "sk-secret" not in result.to_json()
 
 
-def test_without_a_store_nothing_is_begun_and_the_message_goes_back(
+def test_without_a_store_nothing_begins_and_the_message_is_returned(
     store: Store, attempts: Attempts
 ) -> None:
     handoff = handed_out(store)

@@ -39,7 +39,7 @@ def call(log: ModelCallLog, outcome: ModelReply | Exception, model: str = "m") -
         assert recorded.reply(request, lambda _pulse: None) is outcome
 
 
-def test_failures_in_a_row_are_counted_with_the_servers_words_and_their_times() -> None:
+def test_consecutive_failures_are_counted_with_their_errors_and_times() -> None:
     times = iter([10.0, 20.0, 30.0])
     log = ModelCallLog(lambda: next(times))
 

@@ -40,14 +40,14 @@ def test_a_user_of_the_offline_model_calls_no_provider(
     assert (name, made, models.lane_of(name)) == (OFFLINE_MODEL, [True], None)
 
 
-def test_a_handoffs_model_comes_before_its_specialists() -> None:
+def test_a_handoffs_model_overrides_its_specialists_model() -> None:
     models = Models(WITH_KEY)
     assert models.name_of("asked-for", specialist("usual")) == "asked-for"
     assert models.name_of(None, specialist("usual")) == "usual"
     assert (models.lane_of("usual") or "").endswith(":usual")
 
 
-def test_without_a_key_a_model_that_was_asked_for_is_refused_and_a_specialists_own_is_not() -> None:
+def test_without_a_key_a_requested_model_is_refused_and_a_specialists_model_is_not() -> None:
     models = Models(Settings(offline=True))
     assert models.name_of(None, specialist("usual")) == OFFLINE_MODEL
     with pytest.raises(MissingCredentials, match="asked-for was asked for"):

@@ -11,7 +11,7 @@ import pytest
 from handoff_queue.shared.runtime.process import allow_files
 
 
-def test_a_process_opens_as_many_files_as_its_system_lets_it_ask_for() -> None:
+def test_a_process_raises_its_limit_of_open_files_to_the_maximum() -> None:
     """1,024 is what most systems begin with."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     said = (
@@ -27,7 +27,7 @@ def test_a_process_opens_as_many_files_as_its_system_lets_it_ask_for() -> None:
     ]
 
 
-def test_where_the_system_refuses_more_files_a_line_says_so_and_the_process_goes_on(
+def test_if_the_system_refuses_more_files_a_line_says_so_and_the_process_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuses(_which: int, _limits: tuple[int, int]) -> None:

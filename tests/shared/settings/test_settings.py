@@ -57,7 +57,7 @@ def test_a_setting_in_seconds_takes_units(monkeypatch: pytest.MonkeyPatch, name:
 
 
 @pytest.mark.parametrize("amount", ["inf", "nan", "1e300", "0", "0.0000001", "-1"])
-def test_a_days_cap_is_an_amount_that_the_books_can_count(
+def test_a_daily_cap_is_an_amount_within_the_range_of_the_accounts(
     monkeypatch: pytest.MonkeyPatch, amount: str
 ) -> None:
     monkeypatch.setenv("HANDOFF_DAY_USD", amount)
@@ -193,7 +193,7 @@ def test_a_text_that_no_request_can_be_made_with_is_refused_and_not_shown(
     assert variable in refusal()
 
 
-def test_no_secret_is_in_the_settings_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_repr_contains_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in SECRETS:
         monkeypatch.setenv(variable, "canary")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://team:canary@gateway.example")

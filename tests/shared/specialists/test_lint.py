@@ -42,7 +42,7 @@ def test_a_complete_specialist_gets_no_remark() -> None:
     assert rules(spec()) == []
 
 
-def test_two_that_do_the_same_in_other_words_overlap_once() -> None:
+def test_two_specialists_with_reworded_descriptions_overlap_once() -> None:
     remarks = lint(
         [spec(), spec("tally", "Counting words in any text, and letters. Not for essays.")]
     )

@@ -225,7 +225,7 @@ def test_no_specialist_takes_a_name_of_the_system(tmp_path: Path, name: str) -> 
     assert "is reserved" in refusal(written(tmp_path, front(name=name)))
 
 
-def test_files_that_are_no_text_or_not_there_are_refused(tmp_path: Path) -> None:
+def test_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
     junk = tmp_path / "junk.md"
     junk.write_bytes(b"---\nname: \xff\xfe")
     assert "is not UTF-8 text (byte 10); save it as UTF-8" in refusal(junk)
@@ -261,7 +261,7 @@ def test_a_readme_and_hidden_files_are_no_specialists(tmp_path: Path) -> None:
     assert load_specialists(tmp_path) == {}
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpecialist, match="no such folder; name a folder of Markdown files"):
         load_specialists(tmp_path / "nowhere")
 

@@ -21,7 +21,7 @@ def test_a_tool_that_the_own_file_does_not_name_is_not_granted() -> None:
     assert grant_spec(pinned, OWN).tools == ("now",)
 
 
-def test_a_job_that_was_planned_before_its_worker_announced_itself_gets_the_own_file() -> None:
+def test_a_job_planned_before_its_worker_announced_itself_gets_the_workers_own_file() -> None:
     assert grant_spec(unannounced_spec(OWN.name), OWN) == OWN
 
 

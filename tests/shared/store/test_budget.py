@@ -65,7 +65,7 @@ def test_a_call_reserves_its_worst_case_and_settles_its_real_cost(store: Store) 
         ({"max_usd": 54}, "max_usd"),
     ],
 )
-def test_each_limit_is_named_when_it_can_never_take_the_call(
+def test_each_limit_that_can_never_allow_the_call_is_named(
     store: Store, limit: dict[str, int], name: str
 ) -> None:
     _, first, second = two_claims(store, **limit)
@@ -77,7 +77,7 @@ def test_each_limit_is_named_when_it_can_never_take_the_call(
     assert reached.value.limit == name
 
 
-def test_a_call_that_may_fit_when_others_come_back_waits_for_them(store: Store) -> None:
+def test_a_call_that_may_fit_after_refunds_waits(store: Store) -> None:
     _, first, second = two_claims(store, max_tokens=1_000)
     first.reserve(WORST)
     assert verdict(second, WORST) == b"wait"
@@ -102,7 +102,7 @@ def test_a_call_waits_for_other_reservations_at_most_until_its_deadline(store: S
             first.checkpoint(replied(100, 20, 5))
 
 
-def test_a_call_that_waits_for_others_hears_that_they_have_used_it_up(store: Store) -> None:
+def test_a_waiting_call_hears_that_others_have_used_the_budget(store: Store) -> None:
     _, first, second = two_claims(store, max_tokens=1_000)
     first.reserve(WORST)
 

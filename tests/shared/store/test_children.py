@@ -169,7 +169,7 @@ def test_a_child_that_has_ended_is_left_as_it_is(store: Store) -> None:
     assert version_of(store, child) == version
 
 
-def test_a_parent_hears_of_the_end_once(store: Store) -> None:
+def test_a_parent_hears_about_the_end_once(store: Store) -> None:
     job_id, child, _ = a_tree(store)
     claimed = store.claims.of_child(job_id, TEAM, child)
     result = result_of(claimed)

@@ -111,7 +111,7 @@ def test_a_handoff_or_job_that_the_store_does_not_have_is_unknown_and_leaves_not
     assert sorted(store.connection.redis.keys()) == before
 
 
-def test_the_next_claim_goes_on_after_the_last_checkpoint(store: Store, job_id: JobId) -> None:
+def test_the_next_claim_continues_after_the_last_checkpoint(store: Store, job_id: JobId) -> None:
     first = granted(store, job_id, "find.1")
     first.checkpoint(replied())
     first.checkpoint(ToolObserved(tool_use_id="t1", text="found"))
@@ -136,7 +136,7 @@ def test_tool_calls_are_counted_at_their_answer_in_every_claim(store: Store, job
     assert store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
 
 
-def test_thousands_of_checkpoints_come_back(store: Store, job_id: JobId) -> None:
+def test_thousands_of_checkpoints_are_read_back(store: Store, job_id: JobId) -> None:
     first = granted(store, job_id, "find.1")
     many = [ToolObserved(tool_use_id=f"t{n}", text="found") for n in range(9_000)]
     for at in range(0, 9_000, 3_000):
@@ -167,7 +167,7 @@ def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(
     assert finish(last) == 1
 
 
-def test_a_claim_that_was_handed_back_does_not_count(store: Store, job_id: JobId) -> None:
+def test_a_released_claim_does_not_count(store: Store, job_id: JobId) -> None:
     for _ in range(3 * MAX_CLAIMS):
         granted(store, job_id, "find.1").release()
 
@@ -268,9 +268,7 @@ def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> No
     assert standing.lease_until > standing.beat_at
 
 
-def test_signs_of_life_that_come_fast_do_not_all_leave_the_process(
-    store: Store, job_id: JobId
-) -> None:
+def test_frequent_heartbeats_are_not_all_sent(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, "find.1")
     before = store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
     for _ in range(1_000):
@@ -305,9 +303,7 @@ def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.EXHAUSTED
 
 
-def test_a_claim_that_got_further_and_was_handed_back_does_not_count(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_released_claim_with_progress_does_not_count(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, "find.1")
     running.checkpoint(replied())
     running.release()

@@ -47,7 +47,7 @@ def test_an_issued_handoff_is_claimed_with_its_decision(store: Store, job_id: Jo
     assert claim(store, job_id, ROLE, "supervisor:2").verdict is ClaimVerdict.BUSY
 
 
-def test_a_decision_that_comes_too_late_claims_nothing(store: Store, job_id: JobId) -> None:
+def test_a_late_decision_claims_nothing(store: Store, job_id: JobId) -> None:
     late = replace(decision(store, job_id), expected=0)
 
     with pytest.raises(VersionConflict):

@@ -141,7 +141,7 @@ def test_caps_hold_until_they_are_set_again(store: Store) -> None:
     claimed.reserve(WORST)
 
 
-def test_a_cap_that_is_spent_is_named_with_when_there_is_more(store: Store) -> None:
+def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None:
     assert store.daily_budgets.spent_up("ours") is None
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
     claimed = a_claim(store, "ours")

@@ -51,7 +51,7 @@ def redis_time(store: Store) -> float:
     return float(seconds) + float(micros) / 1e6
 
 
-def test_a_decision_on_a_history_that_is_gone_is_refused_also_where_another_has_grown_as_long(
+def test_a_decision_on_a_lost_history_is_refused_even_if_another_history_is_as_long(
     store: Store, job_id: JobId
 ) -> None:
     go_back = snapshot(store.connection.redis)

@@ -36,7 +36,7 @@ def test_the_newest_letter_comes_first_and_keeps_its_bytes(store: Store) -> None
     assert store.connection.redis.ttl(keys.DEAD) > 0
 
 
-def test_a_letter_keeps_its_name_when_others_come_in(store: Store) -> None:
+def test_a_letter_keeps_its_name_when_others_arrive(store: Store) -> None:
     store.dead_letters.add("researcher", "no handoff", "one")
     (before,) = store.dead_letters.newest()
     store.dead_letters.add("researcher", "no handoff", "one")
@@ -46,7 +46,7 @@ def test_a_letter_keeps_its_name_when_others_come_in(store: Store) -> None:
     assert len(set(names)) == 2
 
 
-def test_one_is_dropped_and_the_others_stay(store: Store) -> None:
+def test_one_letter_is_dropped_and_the_others_stay(store: Store) -> None:
     for body in ("one", "two", "three"):
         store.dead_letters.add("researcher", "no handoff", body)
     second = store.dead_letters.newest()[1]
@@ -56,7 +56,7 @@ def test_one_is_dropped_and_the_others_stay(store: Store) -> None:
     assert [letter.body for letter in store.dead_letters.newest()] == ["three", "one"]
 
 
-def test_all_are_dropped(store: Store) -> None:
+def test_all_letters_are_dropped(store: Store) -> None:
     for body in ("one", "two"):
         store.dead_letters.add("researcher", "no handoff", body)
 
@@ -135,7 +135,7 @@ def test_the_dead_letter_exists_even_if_its_finder_fails_afterwards(
     assert [letter.body for letter in store.dead_letters.newest()] == [text]
 
 
-def test_a_worker_that_knows_it_may_come_at_any_time(store: Store) -> None:
+def test_a_worker_that_knows_the_version_may_claim_at_any_time(store: Store) -> None:
     job_id, text = a_future_handoff(store)
     store.dead_letters.unread(QUEUE, "schema_version: 2", text)
 

@@ -90,9 +90,7 @@ def kinds(store: Store, job_id: JobId) -> list[str]:
     return [one.event.type for one in store.journal.read(job_id, 3)]
 
 
-def test_they_stand_in_the_journal_one_behind_the_other(
-    store: Store, job_id: JobId, held: Claim
-) -> None:
+def test_both_events_are_in_the_journal_in_order(store: Store, job_id: JobId, held: Claim) -> None:
     done = followed(store, held)
 
     assert kinds(store, job_id) == ["handoff_finished", "handoff_issued"]
@@ -172,9 +170,7 @@ def test_the_counts_of_handoffs_continue(store: Store, job_id: JobId, held: Clai
     )
 
 
-def test_of_a_claim_that_was_lost_nothing_is_written(
-    store: Store, job_id: JobId, held: Claim
-) -> None:
+def test_a_lost_claim_writes_nothing(store: Store, job_id: JobId, held: Claim) -> None:
     let_lease_run_out(store, held)
     claim(store, job_id, FIRST, "supervisor:2")
 
@@ -202,7 +198,7 @@ def test_a_repeated_request_ends_the_handoff_once_and_decides_once(
     ]
 
 
-def test_payloads_of_both_are_there(store: Store, job_id: JobId, held: Claim) -> None:
+def test_the_payloads_of_both_are_stored(store: Store, job_id: JobId, held: Claim) -> None:
     order = replace(next_role(store, job_id), payloads=["what is decided"])
     store.claims.end_and_commit(held, end_of(held), order, None)
 

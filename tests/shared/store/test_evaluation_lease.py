@@ -99,7 +99,7 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
     assert looks_noted(store, job_id) == 1
 
 
-def test_a_commit_that_is_refused_ends_no_look(store: Store, job_id: JobId) -> None:
+def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> None:
     look = store.evaluation_leases.at(job_id)
     look.begin()
 
@@ -148,7 +148,7 @@ def test_the_process_that_ends_such_a_job_runs_alone_and_may_freeze_too(
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_one_less_is_no_reason(store: Store, job_id: JobId) -> None:
+def test_one_evaluation_less_than_the_limit_is_no_reason(store: Store, job_id: JobId) -> None:
     looks_begun_ago(store, job_id, *LONG_AGO[1:])
 
     assert store.evaluation_leases.at(job_id).begin()
@@ -201,7 +201,7 @@ def test_looks_that_began_before_the_first_was_given_up_count_as_one(
     assert store.evaluation_leases.at(job_id).begin()
 
 
-def test_any_number_of_looks_may_begin_at_once(store: Store, job_id: JobId) -> None:
+def test_any_number_of_evaluations_may_begin_at_once(store: Store, job_id: JobId) -> None:
     for _ in range(5 * MAX_LOOKS):
         assert store.evaluation_leases.at(job_id).begin()
 

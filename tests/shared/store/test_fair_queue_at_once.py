@@ -77,7 +77,7 @@ def crowd(app: Celery, store: Store, queue: str, size: int) -> None:
             )
 
 
-def test_of_many_that_wait_as_many_are_taken_in_a_round_trip_as_there_are_slots_for(
+def test_a_round_trip_takes_as_many_messages_as_there_are_free_slots(
     app: Celery, store: Store
 ) -> None:
     client, seen = store.connection.redis, list[Any]()

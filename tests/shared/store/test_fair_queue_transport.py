@@ -151,7 +151,7 @@ def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, st
     assert store.jobs.sweep().due == {}
 
 
-def test_messages_of_the_version_before_are_delivered_as_they_come(
+def test_messages_of_the_version_before_are_delivered_in_list_order(
     app: Celery, store: Store
 ) -> None:
     """They have no place: each stands for itself."""
@@ -230,7 +230,7 @@ def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(
     assert store.connection.redis.zcard(keys.FAIR + QUEUE) == 2
 
 
-def test_where_the_connection_breaks_nothing_is_taken_twice(
+def test_a_broken_connection_makes_no_message_be_taken_twice(
     app: Celery, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The consumer takes messages both ways before the break: popped first, and in one step."""

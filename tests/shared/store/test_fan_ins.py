@@ -40,7 +40,7 @@ def wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
     return ended(claimed, result).wakes
 
 
-def test_the_supervisor_is_woken_when_a_fan_in_may_go_on(store: Store, job_id: JobId) -> None:
+def test_the_supervisor_is_woken_when_a_fan_in_may_continue(store: Store, job_id: JobId) -> None:
     assert [wakes(granted(store, job_id, f"{step}.1")) for step in "abc"] == [False, True, True]
 
 

@@ -144,9 +144,7 @@ def test_a_dropped_part_is_not_waited_for(store: Store, job_id: JobId) -> None:
     assert finish(granted(store, job_id, "look.1")) == 0
 
 
-def test_a_result_for_a_job_that_was_removed_brings_nothing_back(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_result_for_a_removed_job_restores_nothing(store: Store, job_id: JobId) -> None:
     running = granted(store, job_id, "find.1")
     store.connection.redis.delete(keys.job(job_id))
     before = everything(store)

@@ -72,7 +72,7 @@ def test_a_bounded_number_of_the_last_events_is_read_oldest_first(store: Store) 
     assert versions == list(range(TAIL_EVENTS + 2, 2 * TAIL_EVENTS + 2))
 
 
-def test_every_script_that_writes_the_journal_carries_the_tally_on(store: Store) -> None:
+def test_every_script_that_writes_the_journal_updates_the_counts(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1", "d.1")
     finish(granted(store, job_id, "a.1"))

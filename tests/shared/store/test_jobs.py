@@ -18,7 +18,7 @@ def test_standings_leave_out_missing_jobs(store: Store) -> None:
     assert abs(standing.submitted_at - store.connection.now()) < 5
 
 
-def test_the_newest_come_first(store: Store) -> None:
+def test_the_newest_jobs_come_first(store: Store) -> None:
     job_ids = [a_job(store) for _ in range(3)]
     for place, job_id in enumerate(job_ids):
         store.connection.redis.zadd(keys.JOBS, {job_id: place})

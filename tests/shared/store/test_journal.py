@@ -236,7 +236,7 @@ def test_followers_hear_of_an_event_when_it_happens(store: Store) -> None:
         assert [recorded.event for recorded in heard.result(5)] == [CancelRequested()]
 
 
-def test_any_number_of_followers_leave_the_others_their_connections(store: Store) -> None:
+def test_any_number_of_followers_leaves_the_other_callers_their_connections(store: Store) -> None:
     job_id, many = a_job(store), MAX_CONNECTIONS + 1
 
     with ThreadPoolExecutor(many) as pool:
@@ -250,7 +250,7 @@ def test_any_number_of_followers_leave_the_others_their_connections(store: Store
         assert all(len(one.result(10)) == 1 for one in heard)
 
 
-def test_followers_of_a_silent_job_come_back_with_nothing(store: Store) -> None:
+def test_followers_of_a_silent_job_return_empty(store: Store) -> None:
     job_id = a_job(store)
 
     assert store.journal.follow(job_id, 1, 0.01) == []
@@ -279,7 +279,7 @@ def test_the_next_due_time_does_not_overwrite_a_newer_one(store: Store) -> None:
     assert store.connection.redis.zscore(keys.DUE, job_id) == asked_for
 
 
-def test_when_to_look_again_is_set_and_taken_back(store: Store) -> None:
+def test_the_due_time_is_set_and_removed(store: Store) -> None:
     job_id = a_job(store)
 
     store.journal.set_due(job_id, 12.345, 1)

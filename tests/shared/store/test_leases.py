@@ -79,7 +79,7 @@ def test_a_renewed_lease_lasts(redis_url: str) -> None:
 @pytest.mark.parametrize(
     ("lease_s", "every_s"), [(3.0, 1.0), (12.0, 4.0), (15.0, 4.0), (600.0, 4.0)]
 )
-def test_a_lease_is_renewed_three_times_and_a_long_one_often_enough_for_a_sign_of_life_within_5_s(
+def test_a_lease_is_renewed_three_times_and_a_long_lease_at_least_every_5_s(
     lease_s: float, every_s: float
 ) -> None:
     assert renews_every_s(lease_s) == every_s

@@ -14,7 +14,7 @@ from tests.shared.store.conftest import ONE
 
 
 @pytest.mark.parametrize("is_swept", [True, False])
-def test_a_lost_process_stays_counted_when_the_handoff_gets_further(
+def test_a_lost_process_stays_counted_after_progress(
     store: Store, job_id: JobId, is_swept: bool
 ) -> None:
     let_lease_run_out(store, granted(store, job_id, "find.1"))

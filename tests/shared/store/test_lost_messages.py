@@ -35,7 +35,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def test_a_message_that_is_gone_from_an_empty_queue_is_lost(store: Store, job_id: JobId) -> None:
+def test_a_message_missing_from_an_empty_queue_is_lost(store: Store, job_id: JobId) -> None:
     issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
@@ -71,7 +71,7 @@ def test_an_unpublished_message_is_lost_while_others_wait_in_its_queue(
     assert store.jobs.sweep().due == {job_id: [HandoffId("d.1")]}
 
 
-def test_a_message_that_was_handed_back_waits_like_any_other(store: Store, job_id: JobId) -> None:
+def test_a_released_message_waits_like_any_other(store: Store, job_id: JobId) -> None:
     issued_ago(store, job_id, 60, "a.1", "b.1")
     granted(store, job_id, "a.1").release()
     published(store, "a.1", "c.1")

@@ -146,7 +146,9 @@ def test_after_anything_but_results_it_is_refused(store: Store, job_id: JobId, m
         decided(store, job_id, issued("second.1", group="g2"))
 
 
-def test_in_another_history_of_that_version_it_is_refused(store: Store, job_id: JobId) -> None:
+def test_a_decision_on_another_history_with_that_version_is_refused(
+    store: Store, job_id: JobId
+) -> None:
     tip = store.journal.read(job_id)[-1].at
     finish(granted(store, job_id, "first.1"))
 

@@ -91,7 +91,7 @@ def test_a_parked_handoff_is_not_searched_before_its_time(store: Store, job_id: 
     assert A not in store.jobs.sweep().due.get(job_id, [])
 
 
-def test_when_it_is_time_it_is_found_and_goes_on_after_its_last_turn(
+def test_a_parked_handoff_is_found_in_time_and_continues_after_its_last_turn(
     store: Store, job_id: JobId
 ) -> None:
     parked(store, job_id)
@@ -109,7 +109,7 @@ def test_its_chord_waits_for_it(store: Store, job_id: JobId) -> None:
     assert finish(granted(store, job_id, "b.1")) == 1
 
 
-def test_it_keeps_its_place_in_the_line(store: Store, job_id: JobId) -> None:
+def test_a_parked_handoff_keeps_its_place_in_the_line(store: Store, job_id: JobId) -> None:
     parked(store, job_id)
     later = granted(store, job_id, "b.1")
     assert later.reserve(WORST, EXPECTED) is not None

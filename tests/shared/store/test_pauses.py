@@ -65,7 +65,7 @@ def test_no_claim_is_granted_and_the_handoff_is_held(store: Store, job_id: JobId
     assert standing_of(store, job_id) == ("issued", 0, True, False)
 
 
-def test_other_roles_go_on(store: Store, job_id: JobId) -> None:
+def test_other_roles_continue(store: Store, job_id: JobId) -> None:
     store.pauses.pause("writer", "")
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED

@@ -37,7 +37,7 @@ def store_text(store: Store, job_id: JobId, texts: list[str]) -> None:
 
 
 @given(TEXTS | TEXTS.map(lambda text: text * 200))
-def test_every_text_comes_back_as_it_was(text: str) -> None:
+def test_every_text_is_read_back_unchanged(text: str) -> None:
     assert unpack(pack(text)) == text
 
 
@@ -49,7 +49,7 @@ def test_long_texts_are_stored_small(store: Store) -> None:
     assert len(pack("x" * (COMPRESS_FROM - 1))) == COMPRESS_FROM
 
 
-def test_payloads_come_back_by_digest_in_one_go(store: Store) -> None:
+def test_payloads_are_read_by_digest_in_one_round_trip(store: Store) -> None:
     job_id, texts = a_job(store), ["one", "two", "drei: ü"]
     store_text(store, job_id, texts)
 
@@ -59,7 +59,7 @@ def test_payloads_come_back_by_digest_in_one_go(store: Store) -> None:
     assert store.payloads.get(job_id, []) == {}
 
 
-def test_a_payload_that_is_gone_is_named(store: Store) -> None:
+def test_a_missing_payload_is_named(store: Store) -> None:
     job_id = a_job(store)
     store_text(store, job_id, ["one"])
 
@@ -67,7 +67,7 @@ def test_a_payload_that_is_gone_is_named(store: Store) -> None:
         store.payloads.get(job_id, [digest_of("one"), digest_of("two")])
 
 
-def test_a_result_that_is_gone_or_damaged_comes_back_as_an_empty_text(store: Store) -> None:
+def test_a_missing_or_damaged_result_is_read_as_an_empty_text(store: Store) -> None:
     job_id = a_job(store)
     store_text(store, job_id, ["whole", "damaged"])
     store.connection.redis.hset(keys.blobs(job_id), digest_of("damaged"), b"=another text")

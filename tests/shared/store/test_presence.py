@@ -62,9 +62,7 @@ def test_an_announcement_holds_for_a_while_only(store: Store, roles: PresenceSto
     assert store.presence.served() == {}
 
 
-def test_workers_that_are_long_gone_are_not_even_looked_for(
-    store: Store, roles: PresenceStore
-) -> None:
+def test_workers_that_left_long_ago_are_not_looked_up(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec()))
     store.connection.redis.zadd(keys.SERVING, {f"{a_spec().name}/w1": 1})
     roles.announce(says("w2", a_spec()))
@@ -72,7 +70,7 @@ def test_workers_that_are_long_gone_are_not_even_looked_for(
     assert store.connection.redis.zrange(keys.SERVING, 0, -1) == [f"{a_spec().name}/w2".encode()]
 
 
-def test_a_worker_that_leaves_takes_its_word_back(store: Store, roles: PresenceStore) -> None:
+def test_a_leaving_worker_withdraws_its_announcement(store: Store, roles: PresenceStore) -> None:
     roles.announce(says("w1", a_spec()))
     roles.withdraw(says("w1", a_spec()))
 

@@ -96,7 +96,7 @@ def test_a_paused_roles_handoffs_wait_too(store: Store, job_id: JobId) -> None:
     assert store.fleet_load.now().waiting["researcher"].handoffs == 4
 
 
-def test_a_job_that_was_woken_and_not_looked_at_is_open_too(store: Store, job_id: JobId) -> None:
+def test_a_job_with_an_untaken_wake_up_is_open_too(store: Store, job_id: JobId) -> None:
     make_due(store, job_id)
     make_due(store, a_job(store))
     store.jobs.sweep()

@@ -184,7 +184,7 @@ def test_a_message_that_has_moved_stays(shell: Shell) -> None:
     assert redis.llen("oracle") == 1
 
 
-def test_one_supervisor_at_a_time_goes_through_them(
+def test_one_supervisor_at_a_time_repairs_the_queues(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 1)
@@ -229,7 +229,7 @@ def test_a_long_queue_is_repaired_in_slices_even_behind_staying_messages(
     assert (redis.llen("oracle"), max(counting.read), sum(counting.read)) == (20, 4, 30)
 
 
-def test_every_supervisor_looks_when_it_starts_and_goes_on_where_there_is_more(
+def test_every_supervisor_repairs_at_its_start_and_continues_while_there_is_more(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues, "LOOKED_AT", 1)

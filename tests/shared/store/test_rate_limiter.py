@@ -88,7 +88,7 @@ def let_half_a_window_pass(store: Store, calls: list[Claim]) -> None:
 @pytest.mark.parametrize(
     "limits", [NOTHING_SAID, RateLimits(requests=MANY)], ids=["unlimited", "limited"]
 )
-def test_a_turn_is_two_round_trips_and_one_more_where_there_are_limits_to_tell(
+def test_a_turn_costs_two_round_trips_and_one_more_to_report_limits(
     store: Store, job_id: JobId, limits: RateLimits
 ) -> None:
     claimed = known(store, job_id, limits)
@@ -119,7 +119,7 @@ def test_another_lane_is_not_held_back(store: Store, job_id: JobId) -> None:
     )
 
 
-def test_the_first_call_is_let_go_along_with_the_claim(store: Store, job_id: JobId) -> None:
+def test_the_first_call_is_allowed_together_with_the_claim(store: Store, job_id: JobId) -> None:
     issue(store, job_id, "a.1", "b.1")
     a, b = (
         store.claims.claim(

@@ -96,7 +96,7 @@ def test_fetched_pages_stay_until_the_last_working_handoff_ends(
     [Claim.renew, lambda claimed: claimed.reserve(WorstCase(1, 1, 1))],
     ids=["renewal", "turn"],
 )
-def test_every_sign_of_life_keeps_the_job(
+def test_every_heartbeat_keeps_the_job(
     store: Store, job_id: JobId, sign: Callable[[Claim], None]
 ) -> None:
     claimed = long_claim(store, job_id)
@@ -108,7 +108,9 @@ def test_every_sign_of_life_keeps_the_job(
     assert shortest_s(store, keys_of(job_id)) > JOB_S + KEEP_S / 2
 
 
-def test_a_decision_does_not_shorten_the_life_of_a_job_at_work(store: Store, job_id: JobId) -> None:
+def test_a_decision_does_not_shorten_the_retention_of_a_running_job(
+    store: Store, job_id: JobId
+) -> None:
     long_claim(store, job_id)
     issue(store, job_id, "read.1", group="g2")
 

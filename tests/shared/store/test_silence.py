@@ -126,9 +126,7 @@ def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
     assert store.jobs.sweep().due == {job_id: FOUND}
 
 
-def test_one_silence_after_the_other_is_one_and_three_are_the_most(
-    store: Store, job_id: JobId
-) -> None:
+def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobId) -> None:
     """Each before the living had the time to renew. A Redis that is asked too rarely does not
     keep the dead for ever.
     """

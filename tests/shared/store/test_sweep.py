@@ -129,7 +129,7 @@ def test_a_begun_job_is_woken_and_an_unbegun_job_is_announced(store: Store) -> N
     assert (swept.due, swept.fresh) == ({running: []}, (fresh,))
 
 
-def test_a_job_is_due_soon_when_something_happened_while_it_was_looked_at(
+def test_a_job_is_due_soon_if_something_happened_during_its_evaluation(
     store: Store, job_id: JobId
 ) -> None:
     make_due(store, job_id)
@@ -164,9 +164,7 @@ def test_a_dead_workers_reservation_is_booked_when_its_lease_is_found_expired(
     assert books(store, job_id)["turns"] == 1
 
 
-def test_a_lapsed_lease_of_a_job_that_retention_has_removed_brings_nothing_back(
-    store: Store, job_id: JobId
-) -> None:
+def test_a_lapsed_lease_of_a_removed_job_restores_nothing(store: Store, job_id: JobId) -> None:
     let_lease_run_out(
         store,
         claim(store, job_id, "a.1", first=WorstCase(input_tokens=1, output_tokens=1, microusd=1)),
@@ -192,7 +190,7 @@ def test_many_sweepers_share_the_due_jobs(store: Store) -> None:
     assert found == Counter(job_ids)
 
 
-def test_one_sweep_takes_no_more_than_it_can_do(store: Store) -> None:
+def test_one_sweep_takes_a_bounded_number_of_jobs(store: Store) -> None:
     for _ in range(SWEEP_AT_MOST + 20):
         make_due(store, a_job(store))
 
@@ -220,7 +218,7 @@ def test_a_handoff_with_an_expired_lease_waits_in_its_queue_once_it_is_sent(
     assert store.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") is None
 
 
-def test_and_when_that_message_is_lost_too_it_is_found_again(store: Store, job_id: JobId) -> None:
+def test_a_second_lost_message_is_found_again(store: Store, job_id: JobId) -> None:
     let_lease_run_out(store, granted(store, job_id, "a.1"))
     store.jobs.sweep()
     looked_at(store, job_id)

@@ -58,7 +58,7 @@ def test_its_result_settles_it(store: Store, job_id: JobId) -> None:
     assert int(store.connection.redis.hget(keys.handoff(job_id, ONE), "turns")) == 1
 
 
-def test_the_next_checkpoint_stands_behind_it(store: Store, job_id: JobId) -> None:
+def test_the_next_checkpoint_is_stored_behind_it(store: Store, job_id: JobId) -> None:
     claimed = with_a_waiting_reply(granted(store, job_id, ONE))
     claimed.checkpoint(AgentPrompted(text="once more"))
     let_lease_run_out(store, claimed)
@@ -130,7 +130,7 @@ def test_kept_alone_it_stays_no_longer_than_its_job(redis_url: str) -> None:
 
 
 @pytest.mark.parametrize("keep_turns", [False, True])
-def test_it_is_kept_with_the_other_turns_where_these_are(
+def test_a_waiting_checkpoint_is_kept_with_the_other_turns_if_they_are_kept(
     redis_url: str, *, keep_turns: bool
 ) -> None:
     store = open_store(redis_url, Settings(lease_s=3_600, keep_turns=keep_turns))

@@ -25,7 +25,7 @@ def test_all_items_come_in_their_order() -> None:
 
 
 @pytest.mark.usefixtures("nobody_is_made_to_wait")
-def test_another_thread_goes_on_before_the_last_item() -> None:
+def test_another_thread_runs_before_the_last_item() -> None:
     may_go, has_gone = Event(), Event()
 
     def go() -> None:

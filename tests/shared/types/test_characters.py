@@ -25,7 +25,7 @@ def test_a_text_of_complete_characters_stays_unchanged(text: str) -> None:
 
 
 @given(st.characters(min_codepoint=0x10000))
-def test_two_halves_are_one_character(character: str) -> None:
+def test_two_halves_of_a_surrogate_pair_are_one_character(character: str) -> None:
     spelled = character.encode("utf-16-le")
     apart = "".join(spelled[at : at + 2].decode("utf-16-le", "surrogatepass") for at in (0, 2))
     assert (len(apart), in_whole_characters(f"a{apart}b")) == (2, f"a{character}b")

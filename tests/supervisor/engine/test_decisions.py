@@ -67,7 +67,7 @@ def test_a_plan_and_its_first_handoffs_stand_in_the_journal_at_once(shell: Shell
     assert len({one.at for one in others}) == 1
 
 
-def test_a_result_stands_where_nothing_can_be_decided_on_it(
+def test_a_result_is_stored_even_if_no_decision_can_be_made_on_it(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once_there_is_a_plan(monkeypatch, lambda _: 1 / 0)
@@ -162,7 +162,7 @@ def test_a_step_begins_if_its_dependency_ended_while_a_role_ran(
     other.close()
 
 
-def test_a_result_that_came_between_a_decision_and_its_commit_is_not_forgotten(
+def test_a_result_between_a_decision_and_its_commit_is_not_forgotten(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The decision only hands a step out, and stands behind that result, of which it knows nothing."""

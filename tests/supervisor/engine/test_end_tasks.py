@@ -102,7 +102,7 @@ def test_repeats_carry_the_same_id_and_the_end_of_a_retry_another_one(
     assert first == again != other
 
 
-def test_an_immutable_signature_gets_its_own_arguments_alone_and_goes_to_its_queue(
+def test_an_immutable_signature_gets_only_its_own_arguments_and_goes_to_its_queue(
     store: Store, library: PayloadCache, redis_url: str
 ) -> None:
     state = ended(store, library, immutable=True, options={"queue": "billing"})

@@ -175,7 +175,7 @@ def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
 
 
-def test_an_ended_job_at_which_looks_never_end_is_left_alone(shell: Shell) -> None:
+def test_an_ended_job_with_unfinished_evaluations_is_left_alone(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     froze(shell, job_id)
@@ -249,7 +249,7 @@ def test_the_same_of_a_job_at_which_our_code_fails(
     assert shell.jobs.standing(job_id).status is JobStatus.FAILED
 
 
-def test_a_frozen_job_that_others_write_to_all_the_time_is_looked_at_again_later(
+def test_a_frozen_job_with_constant_writes_is_evaluated_again_later(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()

@@ -67,7 +67,7 @@ def test_the_first_evaluation_plans_and_publishes_ready_steps(shell: Shell) -> N
     assert len(shell.open(job_id)) == queued(shell) >= 2
 
 
-def test_a_second_look_changes_nothing(shell: Shell) -> None:
+def test_a_second_evaluation_changes_nothing(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
     before = shell.kinds(job_id), queued(shell)
@@ -78,7 +78,7 @@ def test_a_second_look_changes_nothing(shell: Shell) -> None:
     assert (shell.kinds(job_id), queued(shell)) == before
 
 
-def test_many_at_once_plan_once_and_publish_once(shell: Shell) -> None:
+def test_concurrent_supervisors_plan_once_and_publish_once(shell: Shell) -> None:
     job_id, start = shell.submit(), threading.Barrier(6)
     others = [shell, *(shell.another() for _ in range(5))]
 
@@ -115,7 +115,7 @@ def test_a_job_whose_steps_all_fail_ends_with_the_reason(shell: Shell) -> None:
     assert "it broke" in str(shell.jobs.result(job_id).notes)
 
 
-def test_every_handoff_has_exactly_the_results_that_it_depends_on(shell: Shell) -> None:
+def test_every_handoff_has_exactly_the_results_of_its_dependencies(shell: Shell) -> None:
     job_id = shell.submit()
     run_to_the_end(shell, job_id)
 
@@ -131,7 +131,7 @@ def test_every_handoff_has_exactly_the_results_that_it_depends_on(shell: Shell) 
     )
 
 
-def test_a_job_that_is_gone_is_no_longer_looked_after(shell: Shell) -> None:
+def test_a_deleted_job_is_no_longer_evaluated(shell: Shell) -> None:
     job_id = new_job_id()
     shell.store.connection.redis.zadd(keys.DUE, {job_id: 1})
     shell.advance(job_id)
@@ -272,7 +272,7 @@ def test_a_supervisor_without_a_slot_waits_briefly(shell: Shell) -> None:
         assert waiting.result(timeout=30) is True
 
 
-def test_a_role_that_is_handed_back_at_a_drain_is_run_by_another_supervisor_at_once(
+def test_a_role_released_at_a_drain_is_run_by_another_supervisor_at_once(
     shell: Shell,
 ) -> None:
     job_id, other = shell.submit(), shell.another()

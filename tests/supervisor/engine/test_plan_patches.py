@@ -49,7 +49,7 @@ def test_the_next_evaluation_applies_the_patch(shell: Shell) -> None:
     assert shell.kinds(job_id).count("plan_patched") == 1
 
 
-def test_many_at_once_make_it_once(shell: Shell) -> None:
+def test_concurrent_supervisors_apply_a_patch_once(shell: Shell) -> None:
     job_id, start = proposed(shell), threading.Barrier(4)
     others = [shell.another() for _ in range(4)]
 

@@ -31,7 +31,7 @@ def reads(store: Store) -> int:
     return int(stats.get("cmdstat_xrange", {"calls": 0})["calls"])
 
 
-def test_there_is_no_state_of_no_job(store: Store) -> None:
+def test_an_unknown_job_has_no_state(store: Store) -> None:
     assert StateCache(store.journal).load(new_job_id()) is None
 
 

@@ -46,7 +46,7 @@ def test_a_starting_supervisor_sets_the_daily_caps(store: Store) -> None:
     assert caps_in(store) == {"day_usd": 500_000, "tenant_day_tokens": 10}
 
 
-def test_caps_that_redis_has_lost_are_there_again_after_the_next_announcement(
+def test_caps_that_redis_has_lost_are_restored_by_the_next_announcement(
     store: Store,
 ) -> None:
     sweeper = a_sweeper(store, CAPS)
@@ -82,7 +82,7 @@ def test_the_caps_of_the_last_started_supervisor_hold_after_data_loss(
     assert caps_in(store) == wanted
 
 
-def test_caps_that_are_there_cost_an_announcement_nothing(store: Store) -> None:
+def test_existing_caps_cost_an_announcement_nothing(store: Store) -> None:
     sweeper = a_sweeper(store, CAPS)
     sweeper.announce()
     before = scripts_run(store)

@@ -75,7 +75,7 @@ def test_the_next_caller_evaluates_in_parallel_after_a_hang() -> None:
     assert together.jobs == 0
 
 
-def test_where_one_fails_the_next_one_looks() -> None:
+def test_after_a_failure_the_next_caller_evaluates() -> None:
     together = WakeUpCoalescer(most_s=60)
     with pytest.raises(KeyError), together.place(JOB):
         raise KeyError
@@ -127,7 +127,7 @@ class SlowDispatcher(DyingDispatcher):
         super().publish_group(job_id, outgoing)
 
 
-def test_wake_ups_that_come_while_a_supervisor_looks_are_one_look_more(
+def test_wake_ups_during_an_evaluation_cause_one_more_evaluation(
     shell: Shell, tmp_path: Path
 ) -> None:
     slow = SlowDispatcher(shell.app)

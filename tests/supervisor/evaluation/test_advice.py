@@ -98,7 +98,7 @@ FOUND = "its answer was found better in both orders"
         ),
     ],
 )
-def test_of_two_answers(
+def test_advice_on_two_answers_names_the_better_one(
     first: ComparedAnswer, second: ComparedAnswer, better: Preference | None, advice: str
 ) -> None:
     assert advice_on(first, second, better) == advice
@@ -115,7 +115,7 @@ SIDES = st.builds(
 
 
 @given(SIDES, SIDES, st.none() | st.sampled_from(Preference))
-def test_it_makes_no_difference_which_of_two_is_called_first(
+def test_the_order_of_two_answers_makes_no_difference(
     one: ComparedAnswer, other: ComparedAnswer, better: Preference | None
 ) -> None:
     a, b = (
@@ -153,7 +153,7 @@ def rows(*figures: tuple[Variant, int, int, int]) -> list[SummaryRow]:
     ]
 
 
-def test_of_ways_that_chance_may_tell_apart_the_cheaper_is_advised() -> None:
+def test_of_modes_within_chance_the_cheaper_is_advised() -> None:
     advice = advice_on_rows(rows((SINGLE, 18, 20, 100), (TEAM, 20, 20, 450)))
     assert (
         advice
@@ -172,14 +172,14 @@ def test_the_best_that_is_the_cheapest_as_well_needs_no_excuse() -> None:
     assert advice == "Take single: no other way passes more, and team takes 3.0 times the tokens."
 
 
-def test_where_nothing_passes_no_way_is_advised() -> None:
+def test_if_no_mode_passes_no_mode_is_advised() -> None:
     assert (
         advice_on_rows(rows((SINGLE, 0, 20, 100), (TEAM, 0, 20, 450)))
         == "Take none as it is: no way passes a single request."
     )
 
 
-def test_of_one_way_there_is_nothing_to_choose() -> None:
+def test_a_single_mode_needs_no_advice() -> None:
     assert advice_on_rows(rows((SINGLE, 1, 2, 3))) is None
     assert advice_on_rows([*rows((SINGLE, 1, 2, 3)), row_of(TEAM, [])]) is None
 

@@ -114,7 +114,7 @@ def test_even_the_longest_answers_find_room() -> None:
         assert len(plan.steps[0].task) <= 100_000
 
 
-def test_scores_are_the_first_for_each_criterion_that_there_is() -> None:
+def test_scores_are_the_first_for_each_existing_criterion() -> None:
     given_scores = [
         score("accuracy", 4),
         score("accuracy", 1),

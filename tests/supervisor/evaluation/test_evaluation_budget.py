@@ -44,7 +44,7 @@ def test_an_unknown_cost_counts_as_the_whole_limit() -> None:
     assert EvaluationBudget(100, 1).began("j", 100).ended("j", None).spent == 100
 
 
-def test_without_a_bound_every_job_goes_without_a_limit() -> None:
+def test_without_a_bound_every_job_runs_without_a_limit() -> None:
     purse = EvaluationBudget(None, 2).began("j", None)
     assert purse.next_limit is None
     assert purse.ended("j", 7).spent == 7

@@ -90,6 +90,6 @@ def test_a_correct_example_answer_passes_and_an_empty_answer_fails(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_documents_of_an_example_are_there(case: GoldenCase) -> None:
+def test_the_documents_of_an_example_exist(case: GoldenCase) -> None:
     assert case.docs is not None
     assert list(Path(case.docs).glob("*.md"))

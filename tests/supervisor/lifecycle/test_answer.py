@@ -235,7 +235,7 @@ def test_an_unreviewed_answer_says_so() -> None:
     assert any(note.startswith(NOT_REVIEWED) for note in answer_of(job, a_result("a")).notes)
 
 
-def test_notes_of_the_results_come_once() -> None:
+def test_notes_of_the_results_appear_once() -> None:
     job = done(planned(a="", b=""), a="ok", b="ok")
     notes = ("one source was dropped",)
 

@@ -77,7 +77,7 @@ def at(what: ApprovalOf, **policy: Any) -> SimulatedJob:
     return job
 
 
-def test_a_plan_is_asked_about_before_its_first_step_is_handed_over() -> None:
+def test_a_plan_needs_approval_before_its_first_step_is_issued() -> None:
     job = at_plan()
 
     assert (asked(job), job.open_names) == (PLAN, set())
@@ -242,13 +242,11 @@ def test_a_job_without_an_answer_stops_and_its_unapproved_part_does_not_leave() 
     job = at(ANSWER, timeout_s=60)
     job.now += 60
 
-    assert job.advance() == [
-        EndJob(JobStatus.CANCELLED, "the answer was not approved within 60 s")
-    ]
+    assert job.advance() == [EndJob(JobStatus.CANCELLED, "the answer was not approved within 60 s")]
     assert job.state.is_withheld
 
 
-def test_or_its_user_is_reminded_each_time_after_twice_as_long_and_it_waits_on() -> None:
+def test_a_job_without_an_answer_reminds_its_user_after_doubling_delays_and_keeps_waiting() -> None:
     job = at_plan(timeout_s=60, on_timeout=OnTimeout.REMIND)
     reminded = []
     while job.state.ended is None:

@@ -120,7 +120,7 @@ def test_an_unsettled_point_is_reported_as_disputed() -> None:
     assert point.startswith(f"Disputed between reviewer and writer: a: {POINT}")
 
 
-def test_he_is_asked_once_though_the_quarrel_goes_on() -> None:
+def test_the_judge_is_asked_once_even_if_the_dispute_continues() -> None:
     job = a_quarrel(rounds=5)
     ruled(job, a=Side.REVIEWER)
     done(job, "a")
@@ -198,7 +198,7 @@ def test_a_retry_may_ask_him_again() -> None:
     assert job.state.phase is Phase.WORKING
 
 
-def test_a_review_that_asks_for_something_new_goes_on_without_him() -> None:
+def test_a_review_with_a_new_request_continues_without_the_judge() -> None:
     job = planned(limits=JobLimits(max_rounds=5), a="")
     done(job, "a")
     reviews(job, a=POINT)

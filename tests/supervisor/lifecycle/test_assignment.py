@@ -45,7 +45,7 @@ def who_gets(job: SimulatedJob, looked: Observations) -> dict[str, str]:
     return {step: dict(issue.instead).get(step, "researcher") for step in issue.steps}
 
 
-def test_the_less_busy_queue_comes_first() -> None:
+def test_the_less_busy_specialist_comes_first() -> None:
     assert who_gets(planned(), seen(researcher=5, searcher=0)) == {
         "a": "searcher",
         "b": "searcher",
@@ -125,7 +125,7 @@ def test_without_another_specialist_a_person_is_asked_if_the_plan_says_so() -> N
     assert job.open_names == {"b", "c"}, "what runs goes on meanwhile"
 
 
-def test_a_person_lets_it_go() -> None:
+def test_a_person_gives_a_step_up() -> None:
     job = tried_by_all(OnFailure.ASK)
     job.approve()
     for step in ("b", "c"):
@@ -136,7 +136,7 @@ def test_a_person_lets_it_go() -> None:
     assert job.step("a").attempt == MOST_RETRIES + 3
 
 
-def test_a_person_has_it_tried_again_with_a_word_about_it() -> None:
+def test_a_person_retries_a_step_with_a_note() -> None:
     job = tried_by_all(OnFailure.ASK)
     note = job.reject("Look in the cellar.")
     job.advance(seen(researcher=0, searcher=0))

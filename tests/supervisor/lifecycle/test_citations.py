@@ -41,7 +41,7 @@ def test_an_uncited_claim_is_found_even_without_a_figure() -> None:
         "Price: 5 EUR",
     ],
 )
-def test_a_sentence_with_a_figure_needs_a_source_that_there_is(sentence: str) -> None:
+def test_a_sentence_with_a_figure_needs_an_existing_source(sentence: str) -> None:
     assert find_uncited_sentences(f"It is so [1].\n\n{sentence}", 1) == (sentence,)
     assert find_uncited_sentences(f"It is so [1].\n\n- {sentence}", 1) == (sentence,)
     assert find_uncited_sentences(f"It is so.\n\n{sentence.removesuffix(' [2].')} [1].", 1) == ()
@@ -141,7 +141,7 @@ def test_a_link_with_a_number_as_its_text_is_no_source_and_no_figure() -> None:
     assert find_uncited_sentences("Milvus is in C++ [12](http://x.example/2024).", 1) == ()
 
 
-def test_after_a_list_of_sources_an_answer_is_looked_at_again() -> None:
+def test_after_a_list_of_sources_the_answer_is_checked_again() -> None:
     assert find_uncited_sentences(
         "## Sources\n\n- Annals, 1999\n\n## Price\n\nIt costs 50 EUR.", 1
     ) == ("It costs 50 EUR.",)

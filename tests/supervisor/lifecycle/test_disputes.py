@@ -66,7 +66,7 @@ def test_without_a_conflict_the_judge_is_not_asked() -> None:
     assert job.advance() == [FindConflicts(), IssueRole("assessor", 1)]
 
 
-def test_nothing_is_looked_for_where_no_two_claims_can_be_compared() -> None:
+def test_without_comparable_claims_no_conflicts_are_searched() -> None:
     job = planned(a="", b="")
     job.finish("a", claims=(METRES,))
     job.finish("b")
@@ -74,7 +74,7 @@ def test_nothing_is_looked_for_where_no_two_claims_can_be_compared() -> None:
     assert job.advance() == [IssueRole("assessor", 1)]
 
 
-def test_one_result_can_contradict_itself_in_mode_single_too() -> None:
+def test_a_single_result_can_contradict_itself_in_mode_single_too() -> None:
     job = SimulatedJob(mode=Mode.SINGLE)
     job.advance()
     job.finish(
@@ -89,7 +89,7 @@ def test_one_result_can_contradict_itself_in_mode_single_too() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_a_workflow_is_looked_at_too() -> None:
+def test_a_workflow_is_checked_for_conflicts_too() -> None:
     job = SimulatedJob(workflow=a_plan(a="", b=""), mode=Mode.PIPELINE)
     job.advance()
     job.finish("a", claims=(METRES,))
@@ -136,7 +136,7 @@ def test_a_round_that_repairs_the_contradiction_leaves_no_conflict() -> None:
     assert disputes_of(job.state, job.texts) == ()
 
 
-def test_all_stays_disputed_when_the_judge_fails_and_the_job_goes_on() -> None:
+def test_all_points_stay_disputed_if_the_judge_fails_and_the_job_continues() -> None:
     job = two_sides()
     job.advance()
     job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))
@@ -165,7 +165,7 @@ def test_the_judge_is_not_asked_when_time_is_short() -> None:
     assert IssueRole("judge", 1) not in job.advance()
 
 
-def test_a_retry_asks_a_judge_that_failed_again() -> None:
+def test_a_retry_asks_a_failed_judge_again() -> None:
     job = two_sides()
     job.advance()
     job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))

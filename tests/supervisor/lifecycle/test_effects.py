@@ -85,7 +85,7 @@ def test_a_step_after_the_review_begins_when_the_review_has_passed() -> None:
     assert job.state.status is JobStatus.OK
 
 
-def test_it_waits_while_the_review_sends_work_back() -> None:
+def test_the_step_waits_while_the_review_sends_work_back() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW))
     done(job, "write")
     job.review(write="Too long.")
@@ -274,7 +274,7 @@ def test_a_step_without_approval_in_time_is_a_gap_and_its_effect_does_not_happen
     assert job.events(Approved) == []
 
 
-def test_the_jobs_time_stands_still_while_only_the_question_is_open() -> None:
+def test_the_jobs_time_stops_while_only_the_question_is_open() -> None:
     job = make_job(a_mail(approve=True))
     job.now += 10
     done(job, "write")
@@ -458,7 +458,7 @@ def test_a_step_of_a_child_job_gets_no_tool_with_effects() -> None:
     assert allowed(job, "a") == ()
 
 
-def test_a_helper_that_the_planner_adds_gets_no_tool_with_effects() -> None:
+def test_an_input_step_gets_no_tool_with_effects() -> None:
     job = planned(a="")
     job.finish("a", "needs_input")
     job.advance()
@@ -467,7 +467,7 @@ def test_a_helper_that_the_planner_adds_gets_no_tool_with_effects() -> None:
     assert (allowed(job, "find"), allowed(job, "a")) == ((), None)
 
 
-def test_a_stand_in_for_a_team_gets_no_tool_with_effects() -> None:
+def test_a_substitute_for_a_team_gets_no_tool_with_effects() -> None:
     plan = a_plan(a="")
     team = plan.steps[0].model_copy(update={"specialist": SUB_SUPERVISOR})
     job = SimulatedJob()

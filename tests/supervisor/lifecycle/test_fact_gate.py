@@ -79,7 +79,7 @@ def notes_of(job: SimulatedJob) -> str:
     return " ".join(assemble(job.state, job.state.status, job.texts, None).notes)
 
 
-def test_it_is_handed_the_answer_when_code_has_looked_at_it_and_before_it_leaves() -> None:
+def test_the_checker_gets_the_answer_after_the_gates_and_before_it_leaves() -> None:
     job = a_job()
     job.finish("answer", output="All in all, so.")
 

@@ -80,7 +80,7 @@ def said(job: SimulatedJob) -> str:
     return assemble(job.state, job.state.ended.status, job.texts, None).to_json()
 
 
-def test_a_gap_that_stays_a_gap_is_all_that_is_paid_for_and_the_answer_stands() -> None:
+def test_finish_pays_only_for_a_persistent_gap_and_keeps_the_answer() -> None:
     job = with_a_gap(a="", b="", c="a b", d="c")
     before = said(job)
 
@@ -124,7 +124,7 @@ def test_a_retry_of_all_that_did_not_succeed_has_the_answer_reviewed_in_any_case
     assert finishes(job, "b", whole=False) == ["b.2", "assessor.2"]
 
 
-def test_an_answer_that_stands_is_not_asked_about_again() -> None:
+def test_an_unchanged_answer_needs_no_second_approval() -> None:
     job = with_a_gap(approvals=Approvals(what=(ApprovalOf.ANSWER,)), a="", b="", c="a b")
     asked = job.state.approved
 

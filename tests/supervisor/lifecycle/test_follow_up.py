@@ -145,7 +145,7 @@ def test_a_plan_knows_only_its_given_results() -> None:
     assert Plan(steps=(step,), given=(StepId("prev_a"),)).sinks == ("t",)
 
 
-def test_no_step_takes_the_name_of_a_result_that_is_there() -> None:
+def test_no_step_takes_the_name_of_an_existing_result() -> None:
     with pytest.raises(ValueError, match="step id a is the name of a result that is there already"):
         Plan(steps=a_plan(a="").steps, given=(StepId("a"),))
 

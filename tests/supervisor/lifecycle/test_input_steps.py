@@ -29,7 +29,7 @@ def helped(job: SimulatedJob, **answers: str | Step | None) -> SimulatedJob:
     return job
 
 
-def test_a_step_in_need_waits_for_its_helper_and_goes_on_with_its_result() -> None:
+def test_a_step_in_need_waits_for_its_input_step_and_continues_with_its_result() -> None:
     job = helped(in_need(planned(a="", b="a"), "a"), a=a_helper("h"))
     assert (job.open_names, job.step("a").status) == ({"h"}, StepStatus.WAITING)
 
@@ -59,7 +59,7 @@ def test_a_failed_input_step_fails_no_other_step() -> None:
     assert job.handoffs["a.2"].depends_on == ("h",), "it is told"
 
 
-def test_two_steps_that_need_the_same_wait_for_the_same_helper() -> None:
+def test_two_steps_with_the_same_need_wait_for_the_same_input_step() -> None:
     job = in_need(planned(a="", b=""), "a", "b")
     one = a_helper("h")
     helped(job, a=one, b=one)
@@ -135,7 +135,7 @@ def test_steps_are_added_as_long_as_the_limits_allow() -> None:
     assert not can_help(planned(a="", limits=JobLimits(max_steps=8, max_handoffs=4)).state)
 
 
-def test_one_agent_alone_has_no_helpers() -> None:
+def test_a_single_agent_has_no_input_steps() -> None:
     job = SimulatedJob(mode=Mode.SINGLE)
     job.advance()
 

@@ -30,7 +30,7 @@ def test_a_new_job_is_planned_first() -> None:
     assert job.state.status is JobStatus.RUNNING
 
 
-def test_with_no_specialist_there_it_waits_for_one() -> None:
+def test_without_a_live_specialist_the_job_waits() -> None:
     job = SimulatedJob()
     job.roles = frozenset()
 

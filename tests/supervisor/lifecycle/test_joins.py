@@ -118,7 +118,7 @@ def test_without_a_required_part_the_join_is_given_up_at_once() -> None:
     assert job.open_names == {"a", "b"}
 
 
-def test_where_fewer_can_come_than_are_of_use_it_is_given_up() -> None:
+def test_a_join_that_can_no_longer_get_enough_results_is_given_up() -> None:
     job = of_three(at_least=2)
     ends(job, "a", "b", status="failed")
 
@@ -140,7 +140,7 @@ def test_at_the_end_of_its_time_a_join_continues_with_its_results() -> None:
     assert job.failure_reason("b") == "not waited for: 1 of 3 results were there after 60 s for d"
 
 
-def test_when_its_time_is_over_and_too_few_are_there_the_next_one_will_do() -> None:
+def test_at_the_end_of_its_time_a_join_with_too_few_results_takes_the_next_one() -> None:
     job = of_three(within_s=60, at_least=2)
     ends(job, "a")
     job.now += 61
@@ -204,7 +204,7 @@ def test_a_late_step_gets_no_second_chance() -> None:
         ({"within_s": 60, "enough": 3, "at_least": 2}, 2),
     ],
 )
-def test_the_supervisor_is_woken_from_the_first_result_with_which_it_may_go_on(
+def test_the_supervisor_is_woken_from_the_first_sufficient_result(
     join: dict[str, Any], wakes_from: int
 ) -> None:
     job = of_three(**join)

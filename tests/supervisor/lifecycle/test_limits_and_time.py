@@ -73,7 +73,7 @@ def test_a_synthesis_that_is_not_over_at_the_deadline_is_done_by_code() -> None:
     assert job.advance()[0] == ChooseAnswer(AnswerMethod.MERGED)
 
 
-def test_in_the_last_moments_no_review_and_no_synthesis_is_begun() -> None:
+def test_in_the_last_moments_no_review_and_no_synthesis_begins() -> None:
     job = planned(a_plan(Synthesis.RECONCILE, a="", b=""))
     job.now = job.state.working_deadline + 1
     job.finish("a")
@@ -122,7 +122,7 @@ def test_more_handoffs_than_the_job_may_have_are_not_issued() -> None:
     assert job.open_names == {"assessor"}
 
 
-def test_of_several_ready_steps_as_many_run_as_the_limit_of_handoffs_allows() -> None:
+def test_of_several_ready_steps_as_many_run_as_the_handoff_limit_allows() -> None:
     job = planned(limits=JobLimits(max_handoffs=3), a="", b="", c="", d="")
 
     assert job.open_names == {"a", "b"}

@@ -131,7 +131,7 @@ def test_the_steps_of_a_workflow_are_run_without_a_planner() -> None:
     assert job.advance() == [IssueRole("assessor", 1)]
 
 
-def test_a_retry_before_there_is_a_plan_routes_again() -> None:
+def test_a_retry_before_a_plan_exists_routes_again() -> None:
     job = a_job(Mode.AUTO)
     job.advance()
     job.append(CancelRequested())

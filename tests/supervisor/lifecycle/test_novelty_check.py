@@ -120,11 +120,11 @@ def test_the_same_claims_from_the_same_places_are_no_news_in_any_words(
         "conclusion",
     ],
 )
-def test_one_thing_that_was_not_there_is_news(news: HandoffResult) -> None:
+def test_one_unknown_claim_is_news(news: HandoffResult) -> None:
     assert not is_known(news, [TOWER])
 
 
-def test_without_claims_the_text_says_whether_it_was_there() -> None:
+def test_without_claims_the_text_decides_about_news() -> None:
     assert is_known(found("x", LOGS), [found("a", OTHER), found("b", f"{LOGS} That is all.")])
     assert not is_known(found("x", LOGS), [found("a", OTHER)])
     assert not is_known(found("x", f"{LOGS} {OTHER}"), [found("a", LOGS)])
@@ -207,7 +207,7 @@ def test_a_claim_without_parts_that_says_otherwise_at_the_same_place_is_news(tex
     assert not is_known(found("x", CLAIMED, claim("x.c1", text, cited())), before)
 
 
-def test_a_claim_that_is_known_in_a_conclusion_that_is_turned_round_is_news() -> None:
+def test_a_known_claim_in_a_reversed_conclusion_is_news() -> None:
     before = [
         found("a", "The tower is 330 m high [a.c1], which is safe in a storm.", height("a.c1"))
     ]
@@ -246,7 +246,7 @@ def many_claims(count: int, shift: int) -> HandoffResult:
     )
 
 
-def test_many_claims_are_held_against_many_more_without_comparing_each_with_each() -> None:
+def test_many_claims_are_compared_with_many_more_without_comparing_each_pair() -> None:
     new, others = many_claims(100, 0), many_claims(2_000, 0)
 
     assert calls_in(lambda: is_known(new, [others])) < 2 * 100 * 2_000, (
@@ -310,7 +310,7 @@ def notes_of(job: SimulatedJob) -> tuple[str, ...]:
     return assemble(job.state, JobStatus.OK, job.texts, None).notes
 
 
-def test_two_rounds_in_a_row_that_bring_nothing_new_are_the_last_and_the_answer_says_so() -> None:
+def test_two_rounds_in_a_row_without_news_are_the_last_and_the_answer_says_so() -> None:
     job = a_job()
     comes_to(job, adds("x"), x=LOGS)
     comes_to(job, adds("y"), y=LOGS)
@@ -332,7 +332,7 @@ def test_a_round_with_news_resets_the_count() -> None:
     assert isinstance(comes_to(job, adds("w"))[1], IssueGroup)
 
 
-def test_a_round_of_which_one_step_brings_something_is_worth_it() -> None:
+def test_a_round_with_news_from_one_step_is_worthwhile() -> None:
     job = a_job()
     both = Patch(add=(*adds("x").add, *adds("y").add))
     comes_to(job, both, x=LOGS, y=OTHER)
@@ -363,7 +363,7 @@ def test_a_dependent_step_that_only_repeats_its_input_brings_no_news() -> None:
     assert comes_to(job, adds("z", "y"))[1:] == [IssueRole("assessor", 1)]
 
 
-def test_a_failed_step_is_no_round_that_brought_nothing() -> None:
+def test_a_failed_step_is_no_round_without_news() -> None:
     job = a_job()
     comes_to(job, adds("x"), x=LOGS)
     job.patch_plan(adds("y"))

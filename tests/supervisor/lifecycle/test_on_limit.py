@@ -95,7 +95,7 @@ def test_ask_waits_for_a_decision_and_says_so_once() -> None:
     assert job.next_commands() == ()
 
 
-def test_with_more_to_spend_it_goes_on_where_it_stood() -> None:
+def test_a_larger_budget_continues_the_job_from_its_state() -> None:
     job = spent(OnLimit.ASK)
     job.advance()
     before = job.result_of("a.1")

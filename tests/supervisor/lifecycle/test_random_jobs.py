@@ -31,7 +31,7 @@ from tests.property_settings import draws
 
 @draws(150)
 @given(st.integers(0, 10**9))
-def test_every_job_ends_once_and_keeps_its_rules_on_the_way(seed: int) -> None:
+def test_every_job_ends_once_and_keeps_its_invariants(seed: int) -> None:
     job = RandomJob(Random(seed))
     job.run()
     job.check_end()

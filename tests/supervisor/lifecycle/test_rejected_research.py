@@ -8,7 +8,7 @@ from tests.doubles.simulated_job import done
 from tests.supervisor.lifecycle.test_approval_policy import RESEARCH, asked, at
 
 
-def test_rejected_research_that_no_time_was_left_to_mend_does_not_leave_unasked() -> None:
+def test_rejected_research_without_time_for_repair_does_not_leave_without_a_question() -> None:
     job = at(RESEARCH)
     job.reject("Wrong.")
     job.advance()
@@ -23,7 +23,7 @@ def test_rejected_research_that_no_time_was_left_to_mend_does_not_leave_unasked(
     assert job.state.is_withheld
 
 
-def test_or_it_leaves_when_it_is_approved_after_all() -> None:
+def test_rejected_research_leaves_after_a_later_approval() -> None:
     job = at(RESEARCH)
     job.reject("Wrong.")
     job.advance()
@@ -35,7 +35,7 @@ def test_or_it_leaves_when_it_is_approved_after_all() -> None:
     assert job.state.status is JobStatus.PARTIAL
 
 
-def test_research_that_was_mended_in_time_is_not_asked_about_when_the_time_is_over() -> None:
+def test_repaired_research_needs_no_second_approval_at_the_deadline() -> None:
     job = at(RESEARCH)
     job.reject("Wrong.")
     job.advance()

@@ -102,7 +102,7 @@ def is_asked_again(task: str, after: str) -> bool:
     return bool(repeats_in([a_step("again", task)], [a_step("first", after)]))
 
 
-def test_there_are_as_many_pairs_as_the_docs_say() -> None:
+def test_the_number_of_pairs_matches_the_docs() -> None:
     counts = [(len(part["same"]), len(part["other"])) for part in (PAIRS, PAIRS["held_out"])]
 
     assert counts == [(22, 24), (10, 10)]
@@ -115,7 +115,7 @@ def test_the_same_work_in_other_words_is_found(first: str, again: str) -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER)
-def test_other_work_in_words_much_like_it_is_never_taken_for_the_same(one: str, other: str) -> None:
+def test_similarly_worded_other_work_is_never_a_repeat(one: str, other: str) -> None:
     assert not is_asked_again(other, one)
     assert not is_asked_again(one, other)
 
@@ -180,7 +180,7 @@ def test_a_part_of_an_earlier_task_is_a_repeat(first: str, part: str) -> None:
         ("Describe the source of the river Elbe.", "Describe the mouth of the river Elbe."),
     ],
 )
-def test_one_small_word_makes_it_other_work_both_ways(one: str, other: str) -> None:
+def test_one_small_word_makes_other_work_in_both_directions(one: str, other: str) -> None:
     assert not is_asked_again(other, one)
     assert not is_asked_again(one, other)
 
@@ -277,7 +277,7 @@ def test_another_name_figure_or_aspect_is_never_a_repeat(
 
 
 @given(st.permutations("errors checkout logs payment deadline gateway".split()))
-def test_the_order_of_its_words_does_not_matter(words: list[str]) -> None:
+def test_the_order_of_the_words_does_not_matter(words: list[str]) -> None:
     assert is_asked_again(" ".join(words), "errors checkout logs payment deadline gateway")
 
 

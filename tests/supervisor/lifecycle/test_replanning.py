@@ -64,7 +64,7 @@ def notes_of(job: SimulatedJob) -> tuple[str, ...]:
     return assemble(job.state, JobStatus.OK, job.texts, None).notes
 
 
-def test_the_plan_is_looked_at_again_when_a_chord_is_in() -> None:
+def test_the_plan_is_reviewed_after_each_chord() -> None:
     job = adaptive(a="", b="")
 
     assert after(job, "a") == []
@@ -107,7 +107,7 @@ def test_a_step_that_began_in_between_is_not_changed_or_dropped() -> None:
     assert job.state.steps.keys() == {"a", "b", "c", "x"}
 
 
-def test_a_patch_that_fits_no_more_changes_nothing_and_the_job_goes_on() -> None:
+def test_an_outdated_patch_changes_nothing_and_the_job_continues() -> None:
     job = adaptive(a="", b="a", c="b")
     after(job, "a")
     replanned(job, Patch(add=(a_step("x", "nowhere"),)))
@@ -171,7 +171,7 @@ def test_an_unchanged_step_with_a_failed_dependency_is_given_up() -> None:
     assert replanned(job)[1] == given_up("everything that it depends on failed", "b")
 
 
-def test_a_failure_that_gets_another_chance_is_no_news_yet() -> None:
+def test_a_failure_with_another_attempt_is_no_news_yet() -> None:
     job = SimulatedJob(mode=Mode.ADAPTIVE)
     job.advance()
     job.make_plan(Plan(steps=(a_step("a").model_copy(update={"on_failure": OnFailure.RETRY}),)))
@@ -184,7 +184,7 @@ def test_a_failure_that_gets_another_chance_is_no_news_yet() -> None:
     assert after(job, "a") == [LOOK]
 
 
-def test_a_plan_is_changed_as_often_as_there_are_rounds_and_the_answer_says_that_it_was() -> None:
+def test_a_plan_changes_at_most_once_per_round_and_the_answer_says_so() -> None:
     job = adaptive(JobLimits(max_rounds=1), a="")
     after(job, "a")
     replanned(job, Patch(add=(a_step("x"),)))
@@ -193,7 +193,7 @@ def test_a_plan_is_changed_as_often_as_there_are_rounds_and_the_answer_says_that
     assert "The plan was not changed any more: its limit of 1 rounds is reached." in notes_of(job)
 
 
-def test_a_plan_that_has_all_the_steps_it_may_have_is_not_looked_at() -> None:
+def test_a_plan_with_the_maximum_of_steps_is_not_reviewed() -> None:
     job = adaptive(JobLimits(max_steps=1), a="")
 
     assert after(job, "a") == [IssueRole("assessor", 1)]
@@ -236,7 +236,7 @@ def test_without_time_or_money_the_replanner_is_not_asked() -> None:
     ]
 
 
-def test_a_look_that_the_budget_stopped_is_taken_again_when_there_is_more() -> None:
+def test_a_replanning_that_the_budget_stopped_is_repeated_with_a_larger_budget() -> None:
     job = adaptive(JobLimits(on_limit=OnLimit.ASK, max_turns=3), a="")
     after(job, "a")
     job.finish("replanner", "failed", stop_reason=StopReason.JOB_BUDGET)
@@ -296,7 +296,7 @@ def test_a_retried_job_may_be_changed_again() -> None:
     assert after(job, "x") == [IssueRole("replanner", 2)]
 
 
-def test_in_a_team_the_plan_is_run_as_it_is() -> None:
+def test_a_teams_plan_runs_unchanged() -> None:
     job = planned(a="", b="a")
     assert after(job, "a") == [group("g2", "b")]
     assert after(job, "b") == [IssueRole("assessor", 1)]

@@ -66,7 +66,7 @@ def test_a_result_gives_the_reason_for_its_gaps_in_one_line(
     assert why(result) == said
 
 
-def test_every_reason_for_which_an_agent_is_stopped_has_plain_words() -> None:
+def test_every_stop_reason_of_an_agent_has_plain_words() -> None:
     assert set(STOPPED_BY) == set(StopReason) - {StopReason.FINISHED}
 
 

@@ -39,7 +39,7 @@ def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> N
         retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits())
 
 
-def test_without_more_it_is_refused_also_where_the_days_budget_was_spent_before_its_own() -> None:
+def test_without_a_larger_budget_a_retry_is_refused_even_if_the_days_budget_ended_it() -> None:
     with pytest.raises(UserError, match="raise it with"):
         retry_of(ended(StopReason.DAY_BUDGET, StopReason.JOB_BUDGET).state, USED, None, NewLimits())
 
@@ -49,7 +49,7 @@ def test_a_limit_that_is_spent_already_is_refused() -> None:
         retry_of(ended(StopReason.JOB_BUDGET).state, USED, None, NewLimits(max_turns=12))
 
 
-def test_with_more_the_job_has_the_new_limit_and_keeps_the_others() -> None:
+def test_with_a_larger_budget_the_job_has_the_new_limit_and_keeps_the_others() -> None:
     job = ended(StopReason.JOB_BUDGET)
     job.append(retry_of(job.state, USED, None, NewLimits(max_turns=24)))
 
@@ -77,7 +77,7 @@ def test_a_job_that_ended_for_another_reason_needs_no_more(reason: StopReason) -
     assert retry_of(ended(reason).state, USED, None, NewLimits()) == RetryRequested(holds=True)
 
 
-def test_a_job_that_had_more_and_ended_for_another_reason_needs_no_more() -> None:
+def test_a_job_that_ended_for_another_reason_needs_no_larger_budget() -> None:
     job = ended(StopReason.JOB_BUDGET)
     job.append(RetryRequested(max_turns=24))
     job.advance()

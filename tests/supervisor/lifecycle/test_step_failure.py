@@ -72,7 +72,7 @@ def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dro
     assert job.state.status is JobStatus.PARTIAL
 
 
-def test_without_a_generalist_it_is_dropped_after_its_retries() -> None:
+def test_without_a_generalist_a_step_is_dropped_after_its_retries() -> None:
     job = planned(roles=frozenset({"researcher"}))
     for _ in range(1 + MOST_RETRIES):
         fails(job)

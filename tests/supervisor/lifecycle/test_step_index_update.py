@@ -51,7 +51,7 @@ def check(first: JobState, journal: list[Recorded], dice: Random) -> None:
 
 @draws(80)
 @given(st.integers(0, 10**9))
-def test_in_every_state_of_any_job(seed: int) -> None:
+def test_the_index_is_correct_in_every_state_of_any_job(seed: int) -> None:
     job = RandomJob(Random(seed))
     first = job.state
     for _ in range(2):
@@ -114,5 +114,5 @@ def any_event(dice: Random, attempts: dict[StepId, int]) -> Event:
             return finished(step, attempts[step], dice.choice(list(ResultStatus)))
 
 
-def test_a_job_begins_with_nothing_to_look_at() -> None:
+def test_a_new_job_has_an_empty_index() -> None:
     assert SimulatedJob().state.overview == overview_of(SimulatedJob().state)

@@ -90,7 +90,7 @@ def test_a_finish_lets_the_team_continue_its_gaps() -> None:
     assert job.state.open[HandoffId("team.2")].child
 
 
-def test_it_goes_on_as_often_as_it_is_asked_for() -> None:
+def test_a_team_continues_as_often_as_requested() -> None:
     job = ends(a_job(), team="partial")
     for _ in range(2):
         ends(again(job), team="partial")
@@ -254,7 +254,7 @@ def test_a_continuing_team_fills_its_gaps_for_the_new_handoff() -> None:
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_an_answer_that_stands_is_no_new_result_for_a_parent_that_has_it(*, is_known: bool) -> None:
+def test_an_unchanged_answer_is_no_new_result_for_a_parent_that_has_it(*, is_known: bool) -> None:
     job = ends(taken_up(a_team(a="", b=""), is_known=is_known), b="failed")
     gap = Gap(step=StepId("b"), specialist="researcher", why="it broke")
 

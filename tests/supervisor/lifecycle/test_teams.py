@@ -211,7 +211,7 @@ def test_a_generalist_in_a_childs_place_tries_once(reason: StopReason) -> None:
     assert job.step("t0").attempt == 2
 
 
-def test_a_replanner_looks_while_a_child_is_at_work_and_again_when_that_has_ended() -> None:
+def test_a_replanner_runs_while_a_child_works_and_again_after_its_end() -> None:
     job = planned(teams(agents=1, children=1), mode=Mode.ADAPTIVE)
     job.advance()
 

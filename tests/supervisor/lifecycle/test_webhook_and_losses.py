@@ -92,7 +92,7 @@ def test_running_waiting_and_ended_handoffs_are_left_alone() -> None:
     assert job.next_commands(seen) == ()
 
 
-def test_a_role_that_waits_in_a_queue_is_left_there_until_it_is_lost() -> None:
+def test_a_queued_role_is_left_alone_until_it_is_lost() -> None:
     job = SimulatedJob()
     job.advance()
 
@@ -125,7 +125,7 @@ def test_messages_go_out_before_a_role_is_run_because_that_takes_as_long_as_its_
     assert job.next_commands(seen) == (again("b.1"), run("planner.2"))
 
 
-def test_a_job_is_looked_at_again_by_its_deadline_and_sooner_while_a_role_is_at_work() -> None:
+def test_a_job_is_evaluated_again_by_its_deadline_and_sooner_while_a_role_runs() -> None:
     job = SimulatedJob()
     job.roles = frozenset()
     assert next_due(job.state, job.now, LEASE_S) == job.now + 2

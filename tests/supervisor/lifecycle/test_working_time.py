@@ -43,7 +43,7 @@ def test_the_wait_for_a_person_is_no_work_and_the_score_excludes_it() -> None:
     assert working_seconds(state.job_id, job.journal) == 9.0 == state.worked_s
 
 
-def test_a_question_that_stands_open_when_a_job_ends_is_no_work_either() -> None:
+def test_an_open_question_at_the_end_of_a_job_is_no_work_either() -> None:
     job = asked_after(4.0)
     job.now += MANY_S
     job.append(JobEnded(status=JobStatus.CANCELLED))

@@ -88,7 +88,7 @@ def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
     assert quote.seconds is not None
 
 
-def test_while_few_quotes_have_turned_out_most_is_stretched() -> None:
+def test_with_few_scored_quotes_the_upper_bound_is_wider() -> None:
     quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert quote.seconds
@@ -133,7 +133,7 @@ def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[i
 
 
 @pytest.mark.parametrize("seed", [11, 12, 13, 14, 15])
-def test_of_a_hundred_varied_jobs_85_to_97_stay_below_most(seed: int) -> None:
+def test_of_a_hundred_varied_jobs_85_to_97_stay_below_the_upper_bound(seed: int) -> None:
     job = RandomJob(Random(seed))
     job.run(120)  # the history of an installation
 
@@ -149,7 +149,7 @@ def test_a_score_is_the_real_figure_as_a_multiple_of_the_estimate() -> None:
     assert score_of(quote, 274, 30.0) == QuoteScore(2.0, 2.0, 2.0, 2.0)
 
 
-def test_where_nothing_was_to_be_paid_and_nothing_was_the_quote_was_right() -> None:
+def test_a_quote_of_zero_for_a_free_job_was_right() -> None:
     free = quote_of(CHAIN, CostHistory({"researcher": [CostSample(0, 1.0)]}), 0, 0.0, "x")
     score = score_of(free, 0, 3.0)
 

@@ -34,7 +34,7 @@ def answer(*resolutions: tuple[str, str, str]) -> str:
     )
 
 
-def test_each_step_gets_its_resolution_in_the_order_in_which_they_asked() -> None:
+def test_each_step_gets_its_resolution_in_the_order_of_the_requests() -> None:
     text = answer(
         ("laws", "give_up", "Only the user knows."), ("costs", "answer", "Assume 2026 prices.")
     )
@@ -130,7 +130,7 @@ def test_a_step_for_an_unknown_specialist_goes_to_the_generalist_with_a_note() -
     assert read.notes == ("there is no specialist wizard: generalist takes its steps",)
 
 
-def test_two_that_need_the_same_get_the_same_step() -> None:
+def test_two_steps_with_the_same_need_get_the_same_input_step() -> None:
     same = ("researcher", "Find the price of Qdrant.")
     found = helpers_in(WITH_OTHERS.read(asks_others(costs=same, laws=same), last_try=False))
 
@@ -159,7 +159,7 @@ def test_a_step_that_cannot_be_added_is_reported_once_and_then_its_need_is_given
     assert read.notes == ("step costs asked a question without an answer",)
 
 
-def test_no_more_steps_are_added_than_there_is_room_for() -> None:
+def test_the_number_of_added_steps_stays_within_the_limit() -> None:
     reading = NeedsFormat(("costs", "laws"), ("researcher",), 1)
     text = asks_others(
         costs=("researcher", "Find the price of Qdrant."),

@@ -49,7 +49,7 @@ def test_a_step_that_rewords_an_answered_need_is_given_up() -> None:
     assert (event.answered, event.given_up, event.repeats) == ((), ("a",), ("a",))
 
 
-def test_a_step_that_asks_for_something_else_is_answered() -> None:
+def test_a_step_with_a_new_need_is_answered() -> None:
     event = after_needs("Which year does the licence change refer to?", "Who are the readers?")
 
     assert (event.answered, event.given_up, event.repeats) == (("a",), (), ())

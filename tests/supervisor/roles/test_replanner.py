@@ -99,7 +99,7 @@ def test_all_calls_of_a_reply_are_one_patch() -> None:
     assert patch.why == "The code is sound. So that it is one text."
 
 
-def test_two_whys_are_two_sentences() -> None:
+def test_two_reasons_are_two_sentences() -> None:
     patch = patch_of(hand_off(why="not needed"), call("drop_step", step="draft", why="x"))
     assert patch.why in ("not needed. x.", "x. not needed.")
 
@@ -114,7 +114,7 @@ def test_if_no_step_can_be_changed_the_error_says_so() -> None:
         )
 
 
-def test_there_is_a_tool_for_each_specialist_and_two_for_steps_that_have_not_begun() -> None:
+def test_each_specialist_has_a_tool_and_unbegun_steps_have_two() -> None:
     assert [tool.name for tool in READING.tools] == [
         *(f"hand_off_to_{name}" for name in EVERYBODY),
         "change_step",
@@ -219,7 +219,7 @@ def test_a_dropped_step_may_be_requested_in_other_words() -> None:
 @pytest.mark.parametrize(
     ("decision", "is_final"), [("go_on", False), ("finalize", True), (" Go_On ", False)]
 )
-def test_without_a_call_it_says_whether_the_plan_goes_on(decision: str, is_final: bool) -> None:
+def test_a_reply_without_a_call_says_whether_the_plan_stays(decision: str, is_final: bool) -> None:
     read = READING.read(
         json.dumps({"decision": decision, "why": "It is all there."}), last_try=False
     )

@@ -37,7 +37,7 @@ def test_the_synthesis_carries_the_claims_of_the_steps_that_it_points_to() -> No
     assert (result.output, result.claims) == ("Take x [x.c1].", (known["x.c1"],))
 
 
-def test_a_mark_that_nothing_stands_behind_costs_the_synthesizer_a_turn() -> None:
+def test_a_citation_mark_without_a_claim_costs_the_synthesizer_a_turn() -> None:
     reading = EnvelopeFormat(STEP, SYNTHESIZER.output_schema, Sources(lambda digest: ""))
     with pytest.raises(InvalidAnswer, match="points to no claim"):
         reading.read(json.dumps({"status": "ok", "output": "Take x [x.c1]."}), last_try=False)

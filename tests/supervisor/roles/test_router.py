@@ -205,7 +205,7 @@ def test_the_labels_are_many_unlike_each_other_and_name_specialists_that_exist()
     } <= built_in
 
 
-def test_every_built_in_specialist_is_right_for_some_request() -> None:
+def test_every_built_in_specialist_fits_some_request() -> None:
     assert set(load_specialists(BUILT_IN)) <= {label.specialist for label in labelled()}
 
 

@@ -101,7 +101,7 @@ def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> No
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.none() | st.text(max_size=12))
-def test_any_text_is_read_and_contradicts_itself_never(
+def test_any_text_is_read_and_never_contradicts_itself(
     one: str, other: str, unit: str | None
 ) -> None:
     ours, theirs = read_value(one, unit, "size"), read_value(other, unit, "size")

@@ -13,7 +13,7 @@ def test_the_highest_heading_becomes_one_level_lower() -> None:
     assert below(2, "# Overview\n\nIt is so.") == "### Overview\n\nIt is so."
 
 
-def test_deeper_headings_stay_as_far_below_it_as_they_were() -> None:
+def test_deeper_headings_keep_their_relative_level() -> None:
     assert below(2, "## One\n\n#### Deep\n\n## Two") == "### One\n\n##### Deep\n\n### Two"
 
 
@@ -21,7 +21,7 @@ def test_headings_that_stand_too_deep_are_lifted() -> None:
     assert below(2, "##### Overview") == "### Overview"
 
 
-def test_no_heading_gets_deeper_than_markdown_knows() -> None:
+def test_no_heading_gets_deeper_than_markdown_allows() -> None:
     assert below(4, "# One\n\n### Three") == "##### One\n\n###### Three"
 
 
@@ -64,7 +64,7 @@ def test_headings_are_found_with_any_line_ending(end: str) -> None:
 @example("\x0c\na\r=")
 @example("\x0c\r=>\r=")
 @given(st.text(alphabet="#=-~`> \nab\r\t\x0b\x0c\x85\u2028", max_size=200))
-def test_every_text_keeps_its_words_and_once_moved_it_stays(text: str) -> None:
+def test_every_text_keeps_its_words_and_moves_only_once(text: str) -> None:
     moved = below(2, text)
 
     assert [char for char in moved if char in "ab"] == [char for char in text if char in "ab"]

@@ -13,12 +13,12 @@ OBEYED = ["\x1b[31m", "\x9b31m", "\x00", "\u202e", "\u2066"]
 
 
 @pytest.mark.parametrize("text", OBEYED)
-def test_it_is_seen_and_nothing_else_changes(text: str) -> None:
+def test_the_character_is_shown_and_nothing_else_changes(text: str) -> None:
     assert plain(f"é {text} b\n\tc") == f"é \ufffd{text[1:]} b\n\tc"
 
 
 @pytest.mark.parametrize("text", OBEYED)
-def test_in_json_it_is_an_escape_for_the_same_value(text: str) -> None:
+def test_in_json_the_character_is_an_escape_for_the_same_value(text: str) -> None:
     shown = json_for_all(json.dumps({"é": text}, ensure_ascii=False, indent=1))
 
     assert text[0] not in shown

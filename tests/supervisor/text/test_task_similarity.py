@@ -44,7 +44,7 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("one", "other"), REWORDED)
-def test_the_same_in_other_words_is_the_same(one: str, other: str) -> None:
+def test_the_same_task_in_other_words_is_the_same(one: str, other: str) -> None:
     assert likeness(one, other) == likeness(other, one) >= SAME_FROM + 0.1
 
 
@@ -53,7 +53,7 @@ def test_a_similar_reading_different_task_is_different(one: str, other: str) -> 
     assert likeness(one, other) == likeness(other, one) <= SAME_FROM - 0.1
 
 
-def test_a_review_that_goes_in_circles_gets_no_further_round() -> None:
+def test_a_review_that_repeats_itself_gets_no_further_round() -> None:
     job = planned(a="")
     done(job, "a")
     job.review(a="wrong")

@@ -125,7 +125,7 @@ def test_an_open_claim_counts_as_work_and_an_unclaimed_handoff_as_waiting() -> N
     assert [(one["busy_s"], one["waited_s"]) for one in job["specialists"]] == [(8 + 3, 2 + 7)]
 
 
-def test_a_job_that_says_it_is_its_own_child_is_there_once() -> None:
+def test_a_job_that_claims_to_be_its_own_child_is_shown_once() -> None:
     record = Ran().record()
     line = timeline_of(record)
     bar = replace(timeline_of(hostile().record()).bars[0], child=JOB)

@@ -36,7 +36,7 @@ def test_a_step_follows_its_dependencies_or_the_step_that_asked_for_it() -> None
     assert found["last.1"] == ("quick.1", "slow.1")
 
 
-def test_a_role_comes_after_all_that_nothing_else_has_come_after() -> None:
+def test_a_role_follows_everything_that_no_other_handoff_follows() -> None:
     ran = a_team()
     ran.step("aside", (1, 1, 7))
 
@@ -65,7 +65,7 @@ def test_an_input_step_is_on_the_path_of_the_step_that_waited_for_it() -> None:
     assert chain(ran) == ["planner.1", "a.1", "planner.2", "a_help.1", "a.2"]
 
 
-def test_an_attempt_that_was_made_because_the_one_before_had_failed_comes_after_that() -> None:
+def test_an_attempt_after_a_failure_follows_the_failed_attempt() -> None:
     ran = Ran()
     for n in range(4):
         ran.step("a", (3 * n, 3 * n, 3 * n + 3), attempt=n + 1)

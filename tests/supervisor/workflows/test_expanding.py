@@ -126,7 +126,7 @@ def workflows(draw: st.DrawFn) -> str:
     st.fixed_dictionaries({each: st.integers(1, 12) for each in ("files", "lines", "rows")}),
 )
 @in_one_folder
-def test_every_copy_waits_for_steps_that_there_are_and_for_all_that_it_must(
+def test_every_copy_waits_for_existing_steps_and_for_all_required_steps(
     tmp_path: Path, steps: str, counts: Mapping[str, int]
 ) -> None:
     found = workflow(tmp_path, steps)
@@ -322,7 +322,7 @@ def test_the_title_of_a_copy_keeps_the_step_id_when_its_line_is_long(tmp_path: P
     assert len(title) <= 80
 
 
-def test_a_step_that_is_there_once_needs_no_title(tmp_path: Path) -> None:
+def test_a_step_without_copies_needs_no_title(tmp_path: Path) -> None:
     assert titles(workflow(tmp_path, "id: a, specialist: writer, task: Write")) == [None]
 
 

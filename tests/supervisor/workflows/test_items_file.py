@@ -113,7 +113,7 @@ def test_a_file_that_holds_no_items_is_refused_in_one_line(
     assert words in refusal(tmp_path, name, data)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"cannot be read \(No such file or directory\); check the path"
     ):

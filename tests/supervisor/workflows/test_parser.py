@@ -83,9 +83,7 @@ def test_a_condition_is_kept_with_the_ids_and_the_fields_that_it_names(tmp_path:
 
 
 @pytest.mark.parametrize("column", ["town", "request", "item"])
-def test_a_condition_over_a_column_that_is_not_there_is_refused(
-    tmp_path: Path, column: str
-) -> None:
+def test_a_condition_over_a_missing_column_is_refused(tmp_path: Path, column: str) -> None:
     step = (
         f"id: a, specialist: writer, task: '{{item}}', for_each: rows, when: item.{column} == 'x'"
     )
@@ -262,9 +260,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_step_that_is_wrong_is_named_with_its_mend(
-    tmp_path: Path, steps: str, words: str
-) -> None:
+def test_an_invalid_step_is_named_with_its_remedy(tmp_path: Path, steps: str, words: str) -> None:
     path = written(tmp_path, steps)
 
     message = refusal(path)
@@ -420,7 +416,7 @@ def test_a_folder_that_cannot_say_which_one_is_meant_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", [name for name in RESERVED if name != SUB_SUPERVISOR])
-def test_no_step_is_handed_to_a_name_of_the_systems_own(tmp_path: Path, name: str) -> None:
+def test_no_step_is_assigned_to_a_reserved_name(tmp_path: Path, name: str) -> None:
     said = refusal(written(tmp_path, f"id: a, specialist: {name}, task: Write"))
 
     assert f"step 'a': {name} is a reserved name" in said

@@ -19,7 +19,7 @@ def test_every_inserted_value_stays_verbatim(item: str, request_text: str) -> No
 
 
 @given(st.text())
-def test_any_text_can_be_written_by_doubling_its_opening_braces(text: str) -> None:
+def test_any_text_can_be_written_with_doubled_opening_braces(text: str) -> None:
     template = Template.of(text.replace("{", "{{"))
 
     assert template.names == ()
@@ -28,7 +28,7 @@ def test_any_text_can_be_written_by_doubling_its_opening_braces(text: str) -> No
 
 
 @given(st.text())
-def test_any_text_is_taken_apart_without_an_error(text: str) -> None:
+def test_any_text_is_parsed_without_an_error(text: str) -> None:
     template = Template.of(text)
 
     assert len(template.literals) == len(template.names) + 1

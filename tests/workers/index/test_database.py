@@ -95,7 +95,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         found(DocumentIndex(tmp_path / "file"))
 
 
-def test_many_threads_search_and_fill_at_once(index: DocumentIndex) -> None:
+def test_many_threads_search_and_fill_concurrently(index: DocumentIndex) -> None:
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda number: found(index, f"word{number}"), range(64)))
 

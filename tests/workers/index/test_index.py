@@ -77,7 +77,7 @@ def test_a_frequent_word_does_not_hide_the_rare_word_and_is_not_lost(
     assert len(found) == 8
 
 
-def test_a_part_of_a_word_in_a_path_counts_nothing(index: DocumentIndex) -> None:
+def test_a_part_of_a_word_in_a_path_does_not_count(index: DocumentIndex) -> None:
     library = Library(
         {
             "a.md": "one vector here",
@@ -98,7 +98,7 @@ def test_scripts_without_spaces_are_found(index: DocumentIndex) -> None:
     assert sources(index, "日本の首都") == ["cities/tokyo.md"]
 
 
-def test_the_beginning_of_a_word_or_a_misspelt_one_is_a_second_try(index: DocumentIndex) -> None:
+def test_prefixes_and_misspelt_words_are_a_second_try(index: DocumentIndex) -> None:
     assert sources(index, "brid") == ["cities/paris.md"]
     assert sources(index, "Tibre")[0] in ("cities/rome.md", "notes.md")
 
@@ -155,7 +155,7 @@ def test_one_document_does_not_crowd_out_the_others(index: DocumentIndex) -> Non
     assert "short.md" in sources(index, "whale", library, limit=5)
 
 
-def test_a_text_that_is_gone_is_named_and_the_rest_is_searched(index: DocumentIndex) -> None:
+def test_a_missing_text_is_named_and_the_rest_is_searched(index: DocumentIndex) -> None:
     library = Library({"a.md": "alpha one", "b.md": "alpha two"})
     library.lose("b.md")
 

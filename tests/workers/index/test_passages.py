@@ -11,7 +11,7 @@ TEXTS = st.text(alphabet=st.sampled_from(list("ab .\n#!?é。字\t")), max_size=
 
 
 @given(TEXTS)
-def test_they_are_in_order_and_leave_out_nothing_but_white_space(text: str) -> None:
+def test_passages_are_in_order_and_omit_only_white_space(text: str) -> None:
     position = 0
     for passage in passages(text):
         assert passage.start >= position

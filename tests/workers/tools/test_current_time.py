@@ -8,7 +8,7 @@ from handoff_queue.workers.tools.current_time import now_tool
 from tests.workers.tools.contexts import Desk
 
 
-def test_it_is_the_present_in_utc() -> None:
+def test_the_tool_returns_the_present_in_utc() -> None:
     told = datetime.fromisoformat(Desk().call(now_tool()))
 
     assert told.utcoffset() == timedelta(0)

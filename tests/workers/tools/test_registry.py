@@ -25,7 +25,7 @@ def write_tool(folder: Path, name: str) -> Path:
     return folder
 
 
-def test_a_specialist_gets_the_tools_that_it_names_in_its_order(tmp_path: Path) -> None:
+def test_a_specialist_gets_its_named_tools_in_its_order(tmp_path: Path) -> None:
     tools = registry(tmp_path).tools_for(["now", "search_documents", "now"])
 
     assert [tool.name for tool in tools] == ["now", "search_documents"]

@@ -49,7 +49,7 @@ def test_an_index_that_cannot_be_opened_points_to_reading(tmp_path: Path) -> Non
     assert "read_document instead" in Desk({"a.md": "text"}).failure(tool, query="text")
 
 
-def test_a_text_that_is_gone_is_named(index: DocumentIndex) -> None:
+def test_a_missing_text_is_named(index: DocumentIndex) -> None:
     desk = Desk({"a.md": "whale one", "b.md": "whale two"})
     desk.library.lose("b.md")
 

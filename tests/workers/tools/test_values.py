@@ -286,7 +286,7 @@ def test_a_generator_is_refused_at_load() -> None:
             tool_from(function, name="generated")
 
 
-def test_a_tool_that_fails_says_so_in_its_own_words() -> None:
+def test_a_failing_tool_reports_its_own_message() -> None:
     def give() -> str:
         """Give it."""
         raise ToolFailed("not today")

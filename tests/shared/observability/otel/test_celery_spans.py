@@ -52,7 +52,7 @@ def running(task: Task, has_begun: threading.Event, may_end: threading.Event) ->
     return not trace.get_current_span().get_span_context().is_valid
 
 
-def test_two_copies_of_a_message_that_run_at_once_are_two_spans(
+def test_two_concurrent_copies_of_a_message_are_two_spans(
     told: Told, task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, first_may_end, second_may_end = (threading.Event() for _ in range(4))

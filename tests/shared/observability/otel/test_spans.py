@@ -96,7 +96,7 @@ def test_content_is_exported_only_on_request_and_a_secret_never(captures: bool) 
     assert any(HIDDEN in text for of_span in texts.values() for text in of_span) == captures
 
 
-def test_a_call_that_fails_says_which_kind_of_error_and_not_in_which_words() -> None:
+def test_a_failed_call_names_the_kind_of_error_and_no_text() -> None:
     told = Told()
     ran(told, ModelRejected(f"{SAID} is not a model", status=400))
 
@@ -139,7 +139,7 @@ def test_an_error_of_a_users_own_span_goes_out_without_its_text() -> None:
     assert SAID not in told.spans["mine"].to_json()
 
 
-def test_turns_of_a_claim_that_came_to_nothing_are_below_the_handoff_that_another_ends() -> None:
+def test_turns_of_a_claim_without_a_result_are_below_the_handoff_that_another_ends() -> None:
     told = Told()
     with told.telemetry.handoff(a_handoff(), None, None):
         told.telemetry._tracer.start_span("of the first").end()

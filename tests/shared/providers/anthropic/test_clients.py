@@ -74,7 +74,7 @@ def test_a_user_and_password_in_the_base_url_are_a_gateways_and_the_key_goes_alo
     assert sent["x-api-key"] == "sk-of-mine"
 
 
-def test_a_proxy_of_the_environment_is_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def talk(conversation: Conversation) -> None:
         asked.append(conversation.request())
         conversation.say(REPLY)
@@ -108,7 +108,7 @@ def test_a_real_model_without_a_key_names_the_setting() -> None:
         model_from(Settings(offline=False))
 
 
-def test_nothing_set_is_the_offline_model() -> None:
+def test_without_settings_the_offline_model_is_used() -> None:
     model = model_from(Settings())
     assert isinstance(model, AnthropicModel)
     assert model.reply(CALL, lambda _pulse: None).content

@@ -45,7 +45,7 @@ def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPa
         yield patched
 
 
-def test_work_is_done_once_there_may_be_a_thread_again(no_more_threads: pytest.MonkeyPatch) -> None:
+def test_work_is_done_once_a_thread_can_start_again(no_more_threads: pytest.MonkeyPatch) -> None:
     loop, done = EventLoop("reading"), list[str]()
 
     async def work() -> None:
@@ -125,7 +125,7 @@ def test_a_loop_with_many_ready_connections_waits_before_it_polls_again(
     assert breaths.taken == pytest.approx([0.02])
 
 
-def test_a_look_at_once_that_finds_few_does_not_cut_the_breath_short(
+def test_a_poll_with_few_ready_connections_does_not_shorten_the_wait(
     breaths: Breaths, look_at: Callable[[int], BatchingSelector]
 ) -> None:
     selector = look_at(50)
@@ -163,7 +163,5 @@ def test_the_wait_of_the_loop_is_bounded_for_any_number_of_connections(
 
 
 @pytest.mark.parametrize(("waiting", "seconds"), [(1, 0.25), (125, 0.25), (500, 1.0), (5_000, 2.0)])
-def test_the_more_wait_for_replies_the_less_often_each_looks_up(
-    waiting: int, seconds: float
-) -> None:
+def test_more_waiting_calls_poll_less_often(waiting: int, seconds: float) -> None:
     assert pulse_every_s(waiting) == pytest.approx(seconds)

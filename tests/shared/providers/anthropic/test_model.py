@@ -31,16 +31,16 @@ def test_a_call_that_would_fail_again_is_rejected(serve: Serve, status: int) -> 
     assert error.status == status
 
 
-def test_a_bad_key_says_how_to_mend_it(serve: Serve) -> None:
+def test_a_bad_key_names_its_remedy(serve: Serve) -> None:
     assert "set ANTHROPIC_API_KEY" in str(error_of(serve, fails(401)))
 
 
-def test_an_unknown_model_says_how_to_mend_it(serve: Serve) -> None:
+def test_an_unknown_model_names_its_remedy(serve: Serve) -> None:
     assert "--model" in str(error_of(serve, fails(404)))
 
 
 @pytest.mark.parametrize("status", [429, 529])
-def test_a_busy_server_may_say_when_to_come_back(serve: Serve, status: int) -> None:
+def test_a_busy_server_may_give_a_retry_after(serve: Serve, status: int) -> None:
     error = error_of(serve, fails(status, retry_after="7"))
     assert isinstance(error, ModelBusy)
     assert error.retry_after_s == 7
@@ -78,7 +78,7 @@ def test_a_stream_cut_in_the_middle_is_unreachable(serve: Serve, events: int) ->
     )
 
 
-def test_the_words_of_a_stream_that_breaks_off_are_known_before_it_is_known_that_it_did(
+def test_the_text_of_a_broken_stream_is_known_before_the_break(
     serve: Serve,
 ) -> None:
     model, _ = serve(in_turn(says("A text that never ends well", cut_after_events=5)))
@@ -146,7 +146,7 @@ def test_a_silent_server_can_be_left_at_any_moment(serve: Serve, before_headers:
     never.set()
 
 
-def test_the_words_that_came_before_a_silence_are_known_while_it_lasts(serve: Serve) -> None:
+def test_the_text_before_a_silence_is_known_during_it(serve: Serve) -> None:
     go_on = threading.Event()
     model, _ = serve(in_turn(says("Some text that takes its time", stall=go_on)))
 
@@ -188,7 +188,7 @@ def test_arguments_that_were_cut_stay_text(serve: Serve) -> None:
     assert model.reply(CALL, ignore).content[0]["input"] == '{"a": "b'
 
 
-def test_blocks_of_unknown_types_are_kept_as_they_came(serve: Serve) -> None:
+def test_blocks_of_unknown_types_are_kept_unchanged(serve: Serve) -> None:
     block = {"type": "something_new", "data": {"x": [1]}}
     model, _ = serve(in_turn(Reply(blocks=(block,))))
     assert model.reply(CALL, ignore).content == (block,)

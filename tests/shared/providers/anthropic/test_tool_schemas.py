@@ -42,7 +42,7 @@ def test_the_schema_comes_from_signature_and_docstring() -> None:
     assert tool.input_schema["required"] == ["a"]
 
 
-def test_it_runs() -> None:
+def test_a_decorated_tool_runs() -> None:
     assert ran(add, a=2) == "3"
 
 

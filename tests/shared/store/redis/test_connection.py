@@ -155,7 +155,7 @@ def test_a_redis_that_asks_for_a_certificate_differs_from_a_redis_without_tls(op
         )
 
 
-def test_one_call_of_many_that_fails_leaves_the_others_alone(store: Store) -> None:
+def test_one_failing_call_leaves_the_others_alone(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
     first, second = granted(store, job_id, "find.1"), granted(store, job_id, "look.1")

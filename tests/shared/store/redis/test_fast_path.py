@@ -276,7 +276,7 @@ def test_an_error_is_of_the_kind_that_redis_py_makes_it(client: Any, admin: Any,
     assert client.echo("after it") == b"after it"
 
 
-def test_many_threads_have_no_more_connections_than_there_may_be(client: Any, admin: Any) -> None:
+def test_many_threads_share_the_limited_number_of_connections(client: Any, admin: Any) -> None:
     with ThreadPoolExecutor(12) as threads:
         answers = list(threads.map(lambda number: client.echo(str(number)), range(600)))
 
@@ -293,7 +293,7 @@ def test_a_connections_socket_uses_the_systems_timeouts(
     client.connection_pool.release(connection)
 
 
-def test_one_after_another_use_one_connection(client: Any, admin: Any) -> None:
+def test_consecutive_commands_use_one_connection(client: Any, admin: Any) -> None:
     for _ in range(10):
         client.ping()
 

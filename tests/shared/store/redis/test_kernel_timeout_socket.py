@@ -68,7 +68,7 @@ def test_an_other_end_that_takes_some_and_then_no_more_is_a_timeout_after_the_ti
     assert time.monotonic() - began < 3.8, "the time is for all of it"
 
 
-def test_all_arrives_where_the_other_end_takes_its_time(pair: Pair) -> None:
+def test_all_data_arrives_at_a_slow_receiver(pair: Pair) -> None:
     ours, other = pair
     ours.settimeout(30)
     whole, read = bytes(range(256)) * 4000, bytearray()
@@ -164,7 +164,7 @@ class RefusingSocket(socket.socket):
         raise OSError(errno.EINVAL, "Invalid argument")
 
 
-def test_where_the_system_takes_no_timeout_python_keeps_it() -> None:
+def test_without_kernel_timeouts_python_keeps_the_timeout() -> None:
     with RefusingSocket() as plain:
         plain.settimeout(TIMEOUT_S)
 
@@ -172,7 +172,7 @@ def test_where_the_system_takes_no_timeout_python_keeps_it() -> None:
         assert plain.gettimeout() == TIMEOUT_S
 
 
-def test_the_connection_goes_on_and_the_old_socket_is_let_go() -> None:
+def test_the_connection_continues_and_the_old_socket_is_released() -> None:
     plain, other = socket.socketpair()
     with other, patient(plain) as ours:
         other.sendall(b"a")

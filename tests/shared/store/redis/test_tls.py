@@ -138,7 +138,7 @@ def test_connections_of_others_in_the_process_stay_redis_pys(
 
 
 @pytest.mark.parametrize("scheme", ["rediss", "sentinel"])
-def test_every_connection_over_tls_of_ours_shares_contexts(scheme: str) -> None:
+def test_every_tls_connection_of_ours_shares_contexts(scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:1/0" + ("?ssl=true" if scheme == "sentinel" else "")
     app = make_app("test", url, Settings(), [])
     pools = [client_for(url, 1.0, most).connection_pool for most in (None, 3)]
