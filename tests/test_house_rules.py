@@ -1,4 +1,4 @@
-"""The rules of docs/design.md that a program can check. There is no list of exemptions."""
+"""The rules for code in docs/design.md that a program can check. There is no list of exemptions."""
 
 from __future__ import annotations
 
