@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from handoff_queue.shared.providers.offline.statements import markers_in, unmarked_statements
+from handoff_queue.shared.providers.offline.citations import markers_in, unmarked_statements
 from tests.shared.providers.offline.asking_the_model import EXAMPLES, Job, Library, run_job
 
 FIRST_REQUEST = (
@@ -60,7 +60,7 @@ def test_the_first_request_is_researched_by_three_and_passes_the_first_review(
 
 def test_the_first_answer_has_a_section_and_a_column_for_each_thing(first_job: Job) -> None:
     output = first_job.answer["output"]
-    assert output.startswith("# Qdrant, pgvector and Milvus: filtering and durable storage")
+    assert output.startswith("# Qdrant, pgvector and Milvus, compared")
     header = next(line for line in output.splitlines() if line.startswith("|"))
     for thing in ("Qdrant", "pgvector", "Milvus"):
         assert f"\n## {thing}\n" in output
@@ -101,15 +101,15 @@ def test_each_sample_request_is_answered_without_a_second_round(request_text: st
     ("request_text", "said"),
     [
         ("Compare Qdrant, pgvector and Milvus", "## pgvector"),
-        ("Qdrant vs pgvector", "written in C"),
+        ("Qdrant vs pgvector", "| Licence "),
         ("Compare Qdrant, Weaviate, Redis and Vespa", "## Redis"),
         ("Tell me about pgvector", "PostgreSQL"),
         ("pgvector", "PostgreSQL"),
         (
             "What is pgvector written in?",
-            "pgvector: it is written in C [research_pgvector_written.c1].",
+            "- pgvector: It is written in C [research_pgvector_written.c1].",
         ),
-        ("Which databases are written in C?", "pgvector: it is written in C "),
+        ("Which databases are written in C?", "pgvector: It is written in C "),
         ("How does Redis persist data?", "append-only"),
     ],
 )

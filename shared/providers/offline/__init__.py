@@ -1,4 +1,6 @@
-"""The offline model: deterministic, extractive, honest. It answers Messages-API requests
-inside the SDK's HTTP transport, so that serialisation, streaming, tool loops, errors and
-parsing are the real ones. It states only what documents and tools say.
+"""The offline model: deterministic and extractive.
+
+It answers Messages API requests inside the HTTP transport of the SDK. So serialisation, streaming,
+tool loops, errors and parsing are the same as with a real model. It states only sentences that
+documents, tools and earlier results contain.
 """

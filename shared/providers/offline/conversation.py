@@ -1,30 +1,34 @@
-"""A Messages-API request as the offline model understands it: the handoff's tags, the tools
-offered, what was called so far.
-"""
+"""A Messages API request as the offline model reads it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.providers.offline.payloads import claims_and_output, json_in, text_of
+from handoff_queue.shared.types.citation_markers import MARKER
+
+_HEADING = re.compile(r"#{1,6}\s+(.+)")
+_SCHEMA_IN_WORDS = "matches this JSON Schema: "
+"""How the adapter announces a schema that the API cannot enforce (`providers.anthropic.request`)."""
 
 
-class BadRequest(Exception):
-    """What the real API answers with a 400; the message names the field."""
+class RefusedRequest(Exception):
+    """The request gets status 400. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class KnownClaim:
-    """A claim of another step; `id` is qualified: `step.c1`."""
+class Claim:
+    """A statement with its source."""
 
     id: str
     text: str
     source: str
     quotes: tuple[str, ...] = ()
+    heading: str = ""
+    """The heading under which the result states the claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,239 +38,198 @@ class Result:
     step: str
     status: str
     output: Any
-    claims: tuple[KnownClaim, ...]
+    claims: tuple[Claim, ...]
 
     @property
     def text(self) -> str:
-        return (
-            self.output
-            if isinstance(self.output, str)
-            else json.dumps(self.output, ensure_ascii=False)
-            if self.output
-            else ""
-        )
+        if not self.output or isinstance(self.output, str):
+            return self.output or ""
+        return json.dumps(self.output, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call of an earlier turn, and what came back (None: nothing yet)."""
+    """A tool call of an earlier turn, and its result. A failed call has an empty result."""
 
     name: str
     input: Mapping[str, Any]
-    result: str | None
-    is_error: bool
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Everything that the answer depends on."""
+    """Everything that the reply depends on."""
 
-    system: str
     task: str
     results: tuple[Result, ...] = ()
-    feedback: tuple[str, ...] = ()
-    documents: int | None = None
-    """How many there are; None: not said."""
     paths: tuple[str, ...] = ()
-    """The first of them."""
-    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Input schemas by name, of the tools that may be called in this turn."""
-    must_call: str | None = None
-    """The tool that tool_choice insists on."""
-    parallel: bool = True
+    """The documents that the handoff lists."""
+    tools: frozenset[str] = frozenset()
+    """Names of the tools that this turn may call."""
     calls: tuple[Call, ...] = ()
-    schema: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the final text."""
-    output_format: Mapping[str, Any] | None = None
-    """JSON Schema of the envelope's output as the handoff has it: strict schemas lose their
-    limits on the way.
-    """
-    last_answer: str | None = None
-    """The final text that was not accepted, if this turn is a repair."""
-    prompts: tuple[str, ...] = ()
-    """What the loop said between the turns."""
+    output_format: Mapping[str, Any] = field(default_factory=dict)
+    """JSON Schema of the output in the answer envelope. Empty: Markdown."""
 
     @classmethod
-    def from_request(cls, asked: Any) -> Conversation:
-        """Read a request's body.
+    def from_request(cls, request: Mapping[str, Any]) -> Conversation:
+        """Read the body of a request.
 
         Raises:
-            BadRequest: naming the field, as the API would.
+            RefusedRequest: a field is missing or has another type than in the API.
         """
-        _check(asked)
-        messages = asked["messages"]
-        first = text_of(messages[0]["content"])
-        choice = asked.get("tool_choice") or {}
-        tools = {
-            tool["name"]: tool["input_schema"]
-            for tool in asked.get("tools") or ()
-            if "input_schema" in tool
-        }
-        system = text_of(asked.get("system") or "")
-        return cls(
-            system=system,
-            task=_tag(first, "task") or first.strip(),
-            results=_results(first),
-            feedback=tuple(
-                _plain(text)
-                for text in re.findall(r"<feedback\b[^>]*>(.*?)</feedback>", first, re.DOTALL)
-            ),
-            documents=_document_count(first),
-            paths=tuple(
-                path for path in _tag(_tag(first, "documents"), "data").splitlines() if path.strip()
-            ),
-            tools={} if choice.get("type") == "none" else tools,
-            must_call=_forced(choice, tools),
-            parallel=not choice.get("disable_parallel_tool_use"),
-            calls=_calls(messages),
-            schema=_schema(asked, system),
-            output_format=json_in(_tag(first, "output_format")),
-            last_answer=next(
-                (
-                    text
-                    for m in reversed(messages)
-                    if m["role"] == "assistant" and (text := text_of(m["content"]).strip())
-                ),
-                None,
-            ),
-            prompts=tuple(
-                text
-                for m in messages[1:]
-                if m["role"] != "assistant" and (text := text_of(m["content"]).strip())
-            ),
-        )
+        try:
+            _check(request)
+            return _read(request)
+        except (AttributeError, KeyError, TypeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise RefusedRequest(f"The request is malformed: {what}") from error
 
 
-def _check(asked: Any) -> None:
-    if not isinstance(asked, dict):
-        raise BadRequest("The request body must be a JSON object")
+def lines_of_json(text: str) -> list[dict[str, Any]]:
+    """Return the JSON objects of a brief, which has one object a line."""
+    found = []
+    for line in text.splitlines():
+        value = _loads(line) if line.startswith("{") else None
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def objects_in(text: str, first_key: str) -> Iterator[dict[str, Any]]:
+    """Yield the whole JSON objects that begin with a key. The text around them may be cut."""
+    end = 0
+    for found in re.finditer(rf'\{{\s*"{first_key}"', text):
+        if found.start() < end:
+            continue
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, found.start())
+        except ValueError:
+            continue
+        yield value
+
+
+def _check(request: Mapping[str, Any]) -> None:
     for name, kind in (("model", str), ("max_tokens", int), ("messages", list)):
-        if name not in asked:
-            raise BadRequest(f"{name}: Field required")
-        if not isinstance(asked[name], kind) or isinstance(asked[name], bool):
-            raise BadRequest(f"{name}: Input should be a valid {kind.__name__}")
-    if asked["max_tokens"] < 1:
-        raise BadRequest("max_tokens: Input should be greater than or equal to 1")
-    if not asked["messages"]:
-        raise BadRequest("messages: at least one message is required")
-    _check_messages(asked["messages"])
-    for index, tool in enumerate(asked.get("tools") or ()):
-        if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
-            raise BadRequest(f"tools.{index}.name: Field required")
-    choice = asked.get("tool_choice") or {}
-    if choice.get("type") in ("any", "tool") and not asked.get("tools"):
-        raise BadRequest("tool_choice: may only be specified while providing tools")
-
-
-def _check_messages(messages: list[Any]) -> None:
+        if name not in request:
+            raise RefusedRequest(f"{name}: Field required")
+        if not isinstance(request[name], kind) or isinstance(request[name], bool):
+            raise RefusedRequest(f"{name}: Input should be a valid {kind.__name__}")
+    if request["max_tokens"] < 1:
+        raise RefusedRequest("max_tokens: Input should be greater than or equal to 1")
+    if not request["messages"] or request["messages"][0]["role"] != "user":
+        raise RefusedRequest("messages.0.role: the first message must use the `user` role")
+    if (request.get("tool_choice") or {}).get("type") in ("any", "tool"):
+        raise RefusedRequest("tool_choice: the offline model cannot be made to call a tool")
     open_calls: set[str] = set()
-    for index, message in enumerate(messages):
-        if not isinstance(message, dict) or message.get("role") not in (
-            "user",
-            "assistant",
-            "system",
-        ):
-            raise BadRequest(
-                f"messages.{index}.role: Input should be 'user', 'assistant' or 'system'"
-            )
-        content = message.get("content")
-        if not isinstance(content, str | list):
-            raise BadRequest(f"messages.{index}.content: Field required")
-        blocks = (
-            [block for block in content if isinstance(block, dict)]
-            if isinstance(content, list)
-            else []
-        )
-        answered = {
-            block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"
-        }
-        if unknown := answered - open_calls:
-            raise BadRequest(
-                f"messages.{index}: unexpected `tool_use_id` in `tool_result` blocks: {', '.join(map(str, unknown))}"
-            )
-        if message["role"] == "user" and (missing := open_calls - answered):
-            raise BadRequest(
-                f"messages.{index}: `tool_use` ids were found without `tool_result` blocks: {', '.join(sorted(missing))}"
+    for index, message in enumerate(request["messages"]):
+        blocks = _blocks(message["content"])
+        results = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
+        if message["role"] == "user" and results != open_calls:
+            ids = ", ".join(sorted(results ^ open_calls))
+            raise RefusedRequest(
+                f"messages.{index}: `tool_use` without `tool_use_id`, or the reverse: {ids}"
             )
         if message["role"] != "system":
-            open_calls = {str(block["id"]) for block in blocks if block.get("type") == "tool_use"}
-    if messages[0]["role"] != "user":
-        raise BadRequest("messages.0.role: the first message must use the `user` role")
+            open_calls = {block["id"] for block in blocks if block["type"] == "tool_use"}
+
+
+def _read(request: Mapping[str, Any]) -> Conversation:
+    system = _text_of(request.get("system") or "")
+    opening = _text_of(request["messages"][0]["content"])
+    tools = frozenset(tool["name"] for tool in request.get("tools") or ())
+    if (request.get("tool_choice") or {}).get("type") == "none":
+        tools = frozenset()
+    documents = _tag(_tag(opening, "documents"), "data")
+    return Conversation(
+        task=_tag(opening, "task") or opening.strip(),
+        results=tuple(_results(opening)),
+        paths=tuple(path for path in documents.splitlines() if path.strip()),
+        tools=tools,
+        calls=tuple(_calls(request["messages"])),
+        schema=_schema(request, system),
+        output_format=_loads(_tag(opening, "output_format")) or {},
+    )
+
+
+def _schema(request: Mapping[str, Any], system: str) -> Mapping[str, Any]:
+    output = request.get("output_config") or {}
+    schema = (output.get("format") or {}).get("schema")
+    in_words = system.rpartition(_SCHEMA_IN_WORDS)
+    if schema is None and in_words[1]:
+        schema = _loads(in_words[2])
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def _calls(messages: list[dict[str, Any]]) -> Iterator[Call]:
+    blocks = [block for message in messages for block in _blocks(message["content"])]
+    results = {
+        block["tool_use_id"]: _text_of(block.get("content") or "")
+        for block in blocks
+        if block["type"] == "tool_result" and not block.get("is_error")
+    }
+    for block in blocks:
+        if block["type"] == "tool_use":
+            yield Call(block["name"], block.get("input") or {}, results.get(block["id"], ""))
+
+
+def _results(text: str) -> Iterator[Result]:
+    for attributes, inner in re.findall(r"<result\b([^>]*)>(.*?)</result>", text, re.DOTALL):
+        named = dict(re.findall(r'(\w+)="([^"]*)"', attributes))
+        data = _tag(inner, "data")
+        whole = _loads(data)
+        output = whole.get("output") if isinstance(whole, dict) else data
+        headings = _headings_by_marker(output) if isinstance(output, str) else {}
+        step = named.get("step", "step")
+        claims = tuple(_claims(data, step, headings))
+        yield Result(step, named.get("status", "ok"), output, claims)
+
+
+def _claims(data: str, step: str, headings: Mapping[str, str]) -> Iterator[Claim]:
+    for claim in objects_in(data, "id"):
+        if not isinstance(claim.get("text"), str):
+            continue
+        name = claim["id"] if "." in claim["id"] else f"{step}.{claim['id']}"
+        sources = claim.get("sources") or [{}]
+        quotes = tuple(source.get("quote", "") for source in sources)
+        yield Claim(
+            name, claim["text"], sources[0].get("source", ""), quotes, headings.get(name, "")
+        )
+
+
+def _headings_by_marker(output: str) -> dict[str, str]:
+    """Return the heading above the first use of each marker."""
+    headings: dict[str, str] = {}
+    heading = ""
+    for line in output.splitlines():
+        found = _HEADING.match(line)
+        if found:
+            heading = found.group(1)
+        for markers in MARKER.findall(line):
+            for marker in re.split(r"[,;]\s*", markers):
+                headings.setdefault(marker, heading)
+    return headings
+
+
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    return content if isinstance(content, list) else []
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content if block["type"] == "text")
 
 
 def _tag(text: str, name: str) -> str:
+    """Return the content of a tag. `shared.agent.prompt` writes `</` in the content as `<\\/`."""
     found = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
-    return _plain(found.group(1)) if found else ""
-
-
-def _plain(text: str) -> str:
-    """What stood in a tag before its inner closing tags were defused (`shared.agent.prompt`)."""
-    return text.replace("<\\/", "</").strip()
-
-
-def _results(text: str) -> tuple[Result, ...]:
-    found = []
-    for attributes, inner in re.findall(r"<result\b([^>]*)>(.*?)</result>", text, re.DOTALL):
-        named = dict(re.findall(r'(\w+)="([^"]*)"', attributes))
-        step = named.get("step", "step")
-        output, claims = claims_and_output(_tag(inner, "data") or inner)
-        known = tuple(
-            KnownClaim(
-                claim["id"] if "." in claim["id"] else f"{step}.{claim['id']}",
-                claim["text"],
-                next((str(source.get("source", "")) for source in claim.get("sources") or ()), ""),
-                tuple(str(source.get("quote", "")) for source in claim.get("sources") or ()),
-            )
-            for claim in claims
-        )
-        found.append(Result(step, named.get("status", "ok"), output, known))
-    return tuple(found)
-
-
-def _document_count(text: str) -> int | None:
-    found = re.search(r'<documents\b[^>]*count="(\d+)"', text)
-    return int(found.group(1)) if found else None
-
-
-def _schema(asked: Mapping[str, Any], system: str) -> Mapping[str, Any] | None:
-    """As `output_config.format` sends it; or in words, which is how a schema comes that cannot
-    be enforced.
-    """
-    sent = ((asked.get("output_config") or {}).get("format") or {}).get("schema")
-    said = system.rpartition("matches this JSON Schema: ")
-    found = sent or (json_in(said[2]) if said[1] else None)
-    return found if isinstance(found, Mapping) else None
-
-
-def _forced(choice: Mapping[str, Any], tools: Mapping[str, Any]) -> str | None:
-    if choice.get("type") == "tool":
-        name = str(choice.get("name"))
-        if name not in tools:
-            raise BadRequest(f"tool_choice.name: no tool is called {name!r}")
-        return name
-    return next(iter(tools), None) if choice.get("type") == "any" else None
-
-
-def _calls(messages: list[dict[str, Any]]) -> tuple[Call, ...]:
-    blocks = [
-        block
-        for m in messages
-        if isinstance(m["content"], list)
-        for block in m["content"]
-        if isinstance(block, dict)
-    ]
-    results = {
-        block["tool_use_id"]: block for block in blocks if block.get("type") == "tool_result"
-    }
-    return tuple(
-        Call(
-            name=str(block.get("name")),
-            input=block.get("input") or {},
-            result=text_of(results[block["id"]].get("content") or "")
-            if block["id"] in results
-            else None,
-            is_error=bool(results.get(block["id"], {}).get("is_error")),
-        )
-        for block in blocks
-        if block.get("type") == "tool_use"
-    )
+    return found.group(1).replace("<\\/", "</").strip() if found else ""

@@ -1,5 +1,4 @@
-"""The offline model as a transport of the SDK's HTTP client: a request of the Messages API in,
-the API's own answer out, no socket.
+"""The offline model as a transport of the SDK's HTTP client. It opens no socket.
 
 anthropic.Anthropic(api_key="offline",
 http_client=anthropic.DefaultHttpxClient(transport=OfflineTransport()))
@@ -16,67 +15,27 @@ from typing import Any
 
 import httpx2
 
-from handoff_queue.shared.providers.offline import sse
-from handoff_queue.shared.providers.offline.conversation import BadRequest, Conversation
-from handoff_queue.shared.providers.offline.role_detection import reply_to
-from handoff_queue.shared.providers.offline.token_estimate import cut_to, estimate, estimate_input
+from handoff_queue.shared.providers.offline.conversation import Conversation, RefusedRequest
+from handoff_queue.shared.providers.offline.replies import reply_to
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 
-_ERROR_TYPES = {400: "invalid_request_error", 404: "not_found_error", 405: "invalid_request_error"}
+_CHARS_PER_TOKEN = 4
+"""An estimate. There is no tokenizer here, and tokens cost nothing."""
+_DELTA_CHARS = 240
+"""Characters of one delta of a stream: few enough that a reader sees the text grow."""
 
 
 class OfflineTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-    """Stateless and thread-safe: the same request always gives the same bytes. Awaited, it is
-    computed where it is awaited.
+    """Answer `POST /v1/messages`.
+
+    The transport has no state and is safe for threads. The same request always gets the same bytes.
     """
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        return self._answer(request, request.read())
+        return _response(request, request.read())
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        return self._answer(request, await request.aread())
-
-    def _answer(self, request: httpx2.Request, body: bytes) -> httpx2.Response:
-        request_id = "req_offline_" + hashlib.sha256(body).hexdigest()[:16]
-        headers = {"request-id": request_id}
-        try:
-            return self._route(request, body, headers)
-        except _HttpError as error:
-            content = {
-                "type": "error",
-                "error": {"type": _ERROR_TYPES[error.status], "message": str(error)},
-                "request_id": request_id,
-            }
-            return httpx2.Response(error.status, headers=headers, json=content)
-
-    def _route(
-        self, request: httpx2.Request, body: bytes, headers: dict[str, str]
-    ) -> httpx2.Response:
-        path = request.url.path
-        if path not in ("/v1/messages", "/v1/messages/count_tokens"):
-            raise _HttpError(404, f"Not found: {path} (the offline model serves /v1/messages only)")
-        if request.method != "POST":
-            raise _HttpError(405, f"Method {request.method} not allowed")
-        counting = path.endswith("count_tokens")
-        conversation, asked = _parse(body, counting)
-        if counting:
-            return httpx2.Response(
-                200, headers=headers, json={"input_tokens": estimate_input(asked)}
-            )
-        message = _message(conversation, asked, hashlib.sha256(body).hexdigest())
-        if asked.get("stream"):
-            return httpx2.Response(
-                200,
-                headers={**headers, "content-type": "text/event-stream"},
-                stream=_Stream(message),
-            )
-        return httpx2.Response(200, headers=headers, json=message)
-
-
-class _HttpError(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+        return _response(request, await request.aread())
 
 
 class _Stream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
@@ -84,47 +43,62 @@ class _Stream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         self._message = message
 
     def __iter__(self) -> Iterator[bytes]:
-        return sse.events(self._message)
+        return _events(self._message)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for event in self:
             yield event
 
 
-def _parse(body: bytes, counting: bool) -> tuple[Conversation, dict[str, Any]]:
+def _response(request: httpx2.Request, body: bytes) -> httpx2.Response:
+    digest = hashlib.sha256(body).hexdigest()
+    request_id = f"req_offline_{digest[:16]}"
+    headers = {"request-id": request_id}
+    if request.url.path != "/v1/messages" or request.method != "POST":
+        asked = f"{request.method} {request.url.path}"
+        text = f"Not found: {asked} (the offline model serves POST /v1/messages only)"
+        return _error(404, "not_found_error", text, request_id)
     try:
-        asked = json.loads(body)
+        asked_for = _parse(body)
+        message = _message(asked_for, digest)
+    except RefusedRequest as error:
+        return _error(400, "invalid_request_error", str(error), request_id)
+    if asked_for.get("stream"):
+        headers["content-type"] = "text/event-stream"
+        return httpx2.Response(200, headers=headers, stream=_Stream(message))
+    return httpx2.Response(200, headers=headers, json=message)
+
+
+def _error(status: int, kind: str, text: str, request_id: str) -> httpx2.Response:
+    error = {"type": kind, "message": text}
+    content = {"type": "error", "error": error, "request_id": request_id}
+    return httpx2.Response(status, headers={"request-id": request_id}, json=content)
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
     except ValueError as error:
-        raise _HttpError(400, f"The request body is not valid JSON: {error}") from error
-    if counting and isinstance(asked, dict):
-        asked.setdefault("max_tokens", 1)
-    try:
-        return Conversation.from_request(asked), asked
-    except BadRequest as error:
-        raise _HttpError(400, str(error)) from error
-    except (
-        AttributeError,
-        KeyError,
-        TypeError,
-    ) as error:  # a field of another type than the API's: only the commonest are named
-        raise _HttpError(
-            400, f"The request is malformed: {type(error).__name__}: {error}"
-        ) from error
+        raise RefusedRequest(f"The request body is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise RefusedRequest("The request body must be a JSON object")
+    return value
 
 
-def _message(conversation: Conversation, asked: dict[str, Any], digest: str) -> dict[str, Any]:
-    content = reply_to(conversation)
+def _message(request: dict[str, Any], digest: str) -> dict[str, Any]:
+    """Return the message that answers a request. `digest`: of the request's body."""
+    content = reply_to(Conversation.from_request(request))
+    stop_reason = "end_turn"
     for index, block in enumerate(content):
         if block["type"] == "tool_use":
             block["id"] = f"toolu_offline_{digest[:16]}_{index}"
-    stop_reason = (
-        "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
-    )
-    if estimate(content) > asked["max_tokens"]:
-        content, stop_reason = cut_to(content, asked["max_tokens"]), "max_tokens"
+            stop_reason = "tool_use"
+    if _tokens_of(content) > request["max_tokens"]:
+        content, stop_reason = _cut(content, request["max_tokens"]), "max_tokens"
+    read = [request.get(key) for key in ("system", "messages", "tools", "output_config")]
     usage = {
-        "input_tokens": estimate_input(asked),
-        "output_tokens": min(estimate(content), asked["max_tokens"]),
+        "input_tokens": _estimate(json.dumps(read, ensure_ascii=False)),
+        "output_tokens": min(_tokens_of(content), request["max_tokens"]),
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
     }
@@ -138,3 +112,64 @@ def _message(conversation: Conversation, asked: dict[str, Any], digest: str) -> 
         "stop_sequence": None,
         "usage": usage,
     }
+
+
+def _estimate(text: str) -> int:
+    """Return the number of tokens of a text, at least 1."""
+    return max(1, -(-len(text) // _CHARS_PER_TOKEN))
+
+
+def _tokens_of(content: list[dict[str, Any]]) -> int:
+    return _estimate("".join(block.get("text") or json.dumps(block) for block in content))
+
+
+def _cut(content: list[dict[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
+    """Return the text that `max_tokens` leave. A tool call is never cut, but left out."""
+    left = max_tokens * _CHARS_PER_TOKEN
+    kept: list[dict[str, Any]] = []
+    for block in content:
+        if block["type"] != "text" or left <= 0:
+            break
+        kept.append({**block, "text": block["text"][:left]})
+        left -= len(block["text"])
+    return kept
+
+
+def _events(message: dict[str, Any]) -> Iterator[bytes]:
+    """Yield the server-sent events of a message, in the order of the real API."""
+    usage = {**message["usage"], "output_tokens": 1}
+    opening = {**message, "content": [], "stop_reason": None, "usage": usage}
+    yield _event("message_start", message=opening)
+    yield _event("ping")
+    for index, block in enumerate(message["content"]):
+        yield from _block_events(index, block)
+    delta = {
+        "stop_reason": message["stop_reason"],
+        "stop_sequence": None,
+        "stop_details": None,
+        "container": None,
+    }
+    usage = {"output_tokens": message["usage"]["output_tokens"]}
+    yield _event("message_delta", delta=delta, usage=usage)
+    yield _event("message_stop")
+
+
+def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
+    if block["type"] == "tool_use":
+        empty = {**block, "input": {}}
+        kind, key = "input_json_delta", "partial_json"
+        text = json.dumps(block["input"], ensure_ascii=False)
+    else:
+        empty = {**block, "text": ""}
+        kind, key = "text_delta", "text"
+        text = block["text"]
+    yield _event("content_block_start", index=index, content_block=empty)
+    for start in range(0, len(text), _DELTA_CHARS):
+        delta = {"type": kind, key: text[start : start + _DELTA_CHARS]}
+        yield _event("content_block_delta", index=index, delta=delta)
+    yield _event("content_block_stop", index=index)
+
+
+def _event(name: str, **fields: Any) -> bytes:
+    data = json.dumps({"type": name, **fields}, ensure_ascii=False)
+    return f"event: {name}\ndata: {data}\n\n".encode()

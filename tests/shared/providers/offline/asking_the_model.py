@@ -1,6 +1,4 @@
-"""Driving the offline model through the real SDK client, with two small search tools over a
-folder: no doubles of our own code.
-"""
+"""Requests to the offline model through the real SDK client, with two small search tools."""
 
 from __future__ import annotations
 
@@ -209,37 +207,43 @@ def ask(
 
 
 def work(
-    content: str, library: Library, *, schema: Mapping[str, Any] | None = None
+    content: str,
+    library: Library,
+    *,
+    output_format: Mapping[str, Any] | None = None,
+    is_schema_in_words: bool = False,
 ) -> dict[str, Any]:
-    """A whole tool loop, streamed, until the final text."""
+    """Return the answer of a whole tool loop. Each turn is streamed."""
+    schema = envelope_schema(output_format)
+    system = "You are the researcher."
+    more: dict[str, Any] = {}
+    if output_format:
+        content += f"\n<output_format>{json.dumps(output_format)}</output_format>"
+    if is_schema_in_words:
+        system += f" Your answer matches this JSON Schema: {json.dumps(schema)}"
+    else:
+        more["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     messages: list[Any] = [{"role": "user", "content": content}]
     for _ in range(MOST_TURNS):
         with client().messages.stream(
             model="offline",
             max_tokens=8_192,
-            system="You are the researcher.",
+            system=system,
             messages=messages,
             tools=library.tools,  # type: ignore[arg-type]
-            output_config={
-                "format": {"type": "json_schema", "schema": dict(schema or envelope_schema())}
-            },
+            **more,
         ) as stream:
             message = stream.get_final_message()
         if message.stop_reason != "tool_use":
-            answer = json.loads(
-                "".join(block.text for block in message.content if block.type == "text")
-            )
+            text = "".join(block.text for block in message.content if block.type == "text")
+            answer = json.loads(text)
             assert isinstance(answer, dict)
             return answer
-        results = [
-            {
-                "type": "tool_result",
-                "tool_use_id": block.id,
-                "content": library.run(block.name, block.input),
-            }
-            for block in message.content
-            if block.type == "tool_use"
-        ]
+        results = []
+        for block in message.content:
+            if block.type == "tool_use":
+                found = library.run(block.name, block.input)
+                results.append({"type": "tool_result", "tool_use_id": block.id, "content": found})
         messages += [
             {"role": "assistant", "content": message.to_param()["content"]},
             {"role": "user", "content": results},
@@ -257,9 +261,22 @@ def as_result(step: str, answer: Mapping[str, Any]) -> str:
     return f'<result step="{step}" status="{answer["status"]}"> <data>{data}</data> </result>'
 
 
+def a_result(step: str, *claims: str, output: str | None = None, status: str = "ok") -> str:
+    """Return the result of a step. Its output states the claims, if no other is given."""
+    listed = []
+    statements = []
+    for number, text in enumerate(claims, 1):
+        source = {"source": "a.md", "quote": text}
+        listed.append({"id": f"{step}.c{number}", "text": text, "sources": [source]})
+        statements.append(f"{text[:-1]} [{step}.c{number}].")
+    said = " ".join(statements) if output is None else output
+    data = json.dumps({"output": said, "claims": listed})
+    return f'<result step="{step}" status="{status}"> <data>{data}</data> </result>'
+
+
 @dataclass(frozen=True)
 class Job:
-    """What came of a whole request: plan, researchers, writer, reviewer."""
+    """Plan, results, answer and verdict of a whole request."""
 
     plan: dict[str, Any]
     results: dict[str, dict[str, Any]]

@@ -1,11 +1,9 @@
-"""JSON Schemas of all common kinds, written down and made up."""
+"""JSON Schemas of all common kinds: a list of fixed ones, and a strategy for generated ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-import jsonschema
 from hypothesis import strategies as st
 
 
@@ -116,28 +114,3 @@ TREES = st.recursive(
     ),
     max_leaves=12,
 )
-
-_ABSENCES = frozenset({"required", "minItems", "minProperties"})
-
-
-def wrongs(value: Any, schema: dict[str, Any]) -> list[str]:
-    """What is wrong with a value beside that something is not there: nothing ever is."""
-    checked = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
-    return [error.message for error in checked.iter_errors(value) if not _is_an_absence(error)]
-
-
-def _is_an_absence(error: jsonschema.ValidationError) -> bool:
-    if error.validator in _ABSENCES:
-        return True
-    return error.validator in ("anyOf", "oneOf") and any(map(_are_absences, _by_option(error)))
-
-
-def _by_option(error: jsonschema.ValidationError) -> Iterable[list[jsonschema.ValidationError]]:
-    options: dict[Any, list[jsonschema.ValidationError]] = {}
-    for each in error.context or ():
-        options.setdefault(each.relative_schema_path[0], []).append(each)
-    return options.values()
-
-
-def _are_absences(errors: list[jsonschema.ValidationError]) -> bool:
-    return all(map(_is_an_absence, errors))

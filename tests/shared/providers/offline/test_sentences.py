@@ -1,12 +1,13 @@
-"""Sentences: whole, verbatim, and only of running text."""
+"""Sentences, list items and rows: whole, verbatim, and with the headings above them."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handoff_queue.shared.providers.offline.citations import marked, unmarked_statements
 from handoff_queue.shared.providers.offline.sentences import sentences_of
-from handoff_queue.shared.providers.offline.statements import marked, unmarked_statements
 
 TEXT = """# Title
 
@@ -50,8 +51,8 @@ def test_a_fragment_at_a_cut_edge_is_dropped() -> None:
     found = sentences_of(
         "tail of something cut off. A whole sentence stands here. And this one was cut",
         "d",
-        starts_whole=False,
-        ends_whole=False,
+        is_start=False,
+        is_end=False,
     )
     assert [sentence.text for sentence in found] == ["A whole sentence stands here."]
 
@@ -98,49 +99,124 @@ words = st.sampled_from(
 @given(
     st.lists(words, min_size=1, max_size=24).map(" ".join), st.sampled_from(["", "- ", "# T\n\n"])
 )
-def test_who_reviews_finds_the_same_sentences_as_who_drafts(text: str, before: str) -> None:
+def test_a_marked_sentence_counts_as_one_marked_statement(text: str, before: str) -> None:
     for sentence in sentences_of(before + text, "doc.md"):
-        assert list(unmarked_statements(marked(sentence.standing_alone, "c1"))) == []
+        assert list(unmarked_statements(marked(sentence.text, "c1"))) == []
 
 
-def test_labelled_values_say_something_however_short() -> None:
-    listed, bare = (
-        "# Delta\n\n- Price: $499\n- Weight: 1.3 kg",
-        "Delta\n\nPrice: $499\nWeight: 1.3 kg\n",
-    )
-    assert _texts(listed) == _texts(bare) == ["Price: $499", "Weight: 1.3 kg"]
-    assert [each.standing_alone for each in sentences_of(bare, "x.txt")] == [
-        "Delta: Price: $499",
-        "Delta: Weight: 1.3 kg",
-    ]
+@pytest.mark.parametrize(
+    "text", ["# Delta\n\n- Price: $499\n- Weight: 1.3 kg", "Delta\n\nPrice: $499\nWeight: 1.3 kg\n"]
+)
+def test_short_labelled_values_are_statements(text: str) -> None:
+    found = sentences_of(text, "x.txt")
+
+    assert [each.text for each in found] == ["Price: $499", "Weight: 1.3 kg"]
+    assert {each.headings for each in found} == {("Delta",)}
 
 
-def test_rows_of_tables_are_said_with_their_columns_names_and_quoted_as_they_stand() -> None:
-    narrow = sentences_of(
-        "# Ember\n\n| Property | Value |\n|---|---|\n| Price    | $1,099 |\n", "x.md"
-    )
-    wide = sentences_of(
-        "|Name|Price|Weight|\n|:--|--:|---|\n|Ember|$1,099|1.9 kg|\n|Fjord||990 g|\n", "x.md"
-    )
-    assert [(each.text, each.quote) for each in narrow] == [("Price: $1,099", "Price | $1,099")]
-    assert [each.text for each in wide] == [
-        "Ember: Price $1,099, Weight 1.9 kg",
-        "Fjord: Weight 990 g",
-    ]
-    assert wide[0].quote == "Ember|$1,099|1.9 kg"
-
-
-def test_the_lines_of_a_log_are_statements_each() -> None:
+def test_each_line_of_a_log_is_a_statement() -> None:
     log = "2025-03-02 09:14 gateway stopped answering\n2025-03-02 10:02 gateway was restored\n"
+
     assert _texts(log) == log.splitlines()
 
 
-def test_a_first_line_that_stands_alone_and_one_that_is_underlined_are_headings() -> None:
-    found = sentences_of(
-        "Cobalt X\n\nIts batteries last long enough.\n\nPrice\n-----\nIt is cheap for that.\n",
-        "c.txt",
-    )
-    assert [(each.title, each.heading) for each in found] == [
-        ("Cobalt X", "Cobalt X"),
+def test_a_sentence_has_the_headings_above_it_from_the_title_down() -> None:
+    text = "# Tractors\n\n## Halden\n\nIt is a small one.\n\n### Cost\n\nIt is cheap for that.\n\n## Morrow\n\nIt is electric and new.\n"
+
+    assert [each.headings for each in sentences_of(text, "x.md")] == [
+        ("Tractors", "Halden"),
+        ("Tractors", "Halden", "Cost"),
+        ("Tractors", "Morrow"),
+    ]
+
+
+def test_a_short_first_line_and_an_underlined_line_are_headings() -> None:
+    text = "Cobalt X\n\nIts batteries last long.\n\nPrice\n-----\nIt is cheap for that.\n"
+
+    assert [each.headings for each in sentences_of(text, "c.txt")] == [
+        ("Cobalt X",),
         ("Cobalt X", "Price"),
     ]
+
+
+def test_sentences_of_scripts_without_spaces_end_at_their_full_stop() -> None:
+    assert _texts("彼は東京に住んでいます。彼女は京都に住んでいます。") == [
+        "彼は東京に住んでいます。",
+        "彼女は京都に住んでいます。",
+    ]
+
+
+EXPENSES = """date,category,who,amount
+2024-01-03,office,Ann,40.00
+2024-02-14,travel,"Lee,
+Kim",88.00
+"""
+
+
+def test_each_row_of_a_csv_file_is_said_with_the_names_of_its_columns() -> None:
+    assert [(each.quote, each.text) for each in sentences_of(EXPENSES, "table.csv")] == [
+        ("2024-01-03,office,Ann,40.00", "2024-01-03: category office, who Ann, amount 40.00"),
+        (
+            '2024-02-14,travel,"Lee, Kim",88.00',
+            "2024-02-14: category travel, who Lee, Kim, amount 88.00",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [("who;days\nAnn;1,5\n", "a.csv"), ("who\tdays\nAnn\t1,5\n", "a.tsv")],
+)
+def test_semicolons_and_tabs_separate_fields_too(text: str, source: str) -> None:
+    assert [row.text for row in sentences_of(text, source)] == ["Ann: days 1,5"]
+
+
+def test_a_part_of_a_csv_file_loses_rows_that_may_be_cut() -> None:
+    part = "03,office,Ann,40.00\n2024-01-09,travel,Ann,120.50\n2024-03-01,tra"
+    found = sentences_of(part, "a.csv", is_start=False, is_end=False)
+
+    assert [row.text for row in found] == ["2024-01-09: travel, Ann, 120.50"]
+
+
+@pytest.mark.parametrize(
+    ("table", "texts"),
+    [
+        (
+            "|Name|Price|Weight|\n|:--|--:|---|\n|Ember|$1,099|1.9 kg|\n|Fjord||990 g|\n",
+            ["Ember: Price $1,099, Weight 1.9 kg", "Fjord: Weight 990 g"],
+        ),
+        ("Country | Price\nTaiwan | 46 EUR\n", ["Taiwan: Price 46 EUR"]),
+        ("Japan | 41 EUR\nTaiwan | 46 EUR\n", ["Japan: 41 EUR", "Taiwan: 46 EUR"]),
+        ("| a | b |\n|---|---|\n| one | two | three |\n", ["one: b two, three"]),
+    ],
+)
+def test_rows_of_tables_are_said_with_the_names_of_their_columns(
+    table: str, texts: list[str]
+) -> None:
+    assert _texts(f"# Costs\n\nWe ship it all.\n\n{table}")[1:] == texts
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The client waits 2**attempt seconds, then 3**attempt seconds.",
+        "It calls `f(*args, **kwargs)` and then `handlers[0](x)`.",
+        "The method `__init__` sets `a[0]` and `_b_`.",
+        "Set snake_case_names and __version__ first.",
+    ],
+)
+def test_code_in_a_sentence_stays_as_it_is(sentence: str) -> None:
+    assert _texts(sentence) == [sentence]
+
+
+def test_a_document_that_is_no_markdown_is_quoted_as_it_stands() -> None:
+    line = "It returns **b** of [x](y) for all callers."
+
+    assert [each.text for each in sentences_of(line, "x.py")] == [line]
+
+
+@given(st.text(alphabet='a,;"\n\r \u2028|', max_size=80), st.booleans(), st.booleans())
+def test_every_row_of_any_text_stands_in_it(text: str, is_start: bool, is_end: bool) -> None:
+    folded = " ".join(text.split())
+    for row in sentences_of(text, "a.csv", is_start=is_start, is_end=is_end):
+        assert row.quote in folded

@@ -1,0 +1,60 @@
+"""Markers and gaps in the text of an output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from handoff_queue.shared.providers.offline.sentences import CLOSING, split_sentences
+from handoff_queue.shared.providers.offline.tables import cells_of
+from handoff_queue.shared.types.citation_markers import MARKER
+
+NOT_FOUND = "Not found in the documents"
+CANNOT_ANSWER = "The offline model cannot answer this"
+_FEWEST_WORDS = 4
+"""A piece of text with fewer words is a label, and needs no marker."""
+
+
+def marked(text: str, marker: str) -> str:
+    """Return a statement with its marker before the full stop."""
+    end = re.search(rf"[.!。！][{CLOSING}]*$", text)
+    if end is None:
+        return f"{text} [{marker}]."
+    return f"{text[: end.start()]} [{marker}]{end.group()}"
+
+
+def not_found(gaps: Sequence[str]) -> str:
+    """Return the line that names gaps."""
+    return f"{NOT_FOUND}: {'; '.join(gaps)}."
+
+
+def gaps_in(output: str) -> list[str]:
+    """Return the gaps that an output names."""
+    lines = re.findall(rf"^\W*{NOT_FOUND}:\s*(.+?)\.?\s*$", output, re.MULTILINE)
+    return [gap.strip() for line in lines for gap in line.split(";") if gap.strip()]
+
+
+def markers_in(output: str) -> set[str]:
+    """Return the claims that an output points to."""
+    return {name.strip() for found in MARKER.findall(output) for name in re.split("[,;]", found)}
+
+
+def unmarked_statements(output: str) -> Iterator[str]:
+    """Yield sentences, list items and cells of tables that point to no claim."""
+    text = re.sub(r"^(```|~~~).*?(^\1\s*$|\Z)", "", output, flags=re.DOTALL | re.MULTILINE)
+    previous_is_row = False
+    for line in map(str.strip, text.splitlines()):
+        is_table = line.startswith("|")
+        is_header = is_table and not previous_is_row
+        previous_is_row = is_table
+        if is_header or line.startswith("#") or NOT_FOUND in line or CANNOT_ANSWER in line:
+            continue
+        bare = re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line)
+        pieces = cells_of(line)[1:] if is_table else split_sentences(bare)
+        yield from (piece for piece in pieces if _needs_marker(piece))
+
+
+def _needs_marker(piece: str) -> bool:
+    if MARKER.search(piece) or piece.rstrip("*_`").endswith((":", "?")):
+        return False
+    return len(piece.split()) >= _FEWEST_WORDS

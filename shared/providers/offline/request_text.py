@@ -1,0 +1,201 @@
+"""Reading a request in plain words: things to compare, aspects, or questions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import takewhile
+
+from handoff_queue.shared.providers.offline.citations import CANNOT_ANSWER
+from handoff_queue.shared.providers.offline.sentences import split_sentences
+from handoff_queue.shared.providers.offline.words import content_words
+
+MOST_CHARS = 4_000
+"""Characters of a request that are read."""
+_MOST_NAME_WORDS, _MOST_ASPECT_WORDS, _MOST_ITEM_WORDS = 5, 4, 4
+_WORD = r"[\w.+#-]{1,60}"
+_COMPARISONS = (
+    r"\b(?:compare|contrast|comparison (?:of|between))\s+(?P<aspects>(?:the\s+)?[\w, -]{3,60}?)"
+    r"\s+(?:of|in|between)\s+(?P<things>[^.?!:]+)",
+    r"\b(?:compare|contrast|weigh|evaluate|comparison (?:of|between))\s+(?P<things>[^?!:]+)",
+    r"\bdifferences?\s+between\s+(?P<things>[^?!:]+)",
+    r"\bhow (?:do|does)\s+(?P<things>[^?!:]+?)\s+(?:differ|compare)\b",
+    r"\bwhich (?:one )?of\s+(?P<things>[^?!:]+)",
+    rf"(?<![\w.+#-])(?P<things>{_WORD}(?:\s+(?:vs\.?|versus)\s+{_WORD})+)",
+    rf"\b(?:should (?:i|we) (?:use|choose|pick|take)|choose|decide) (?:between )?"
+    rf"(?P<things>{_WORD}(?:, {_WORD})*,? (?:or|and) {_WORD})",
+)
+_END_OF_NAMES = re.compile(
+    r"\s+(?:for|in terms of|with (?:regards?|respect) to|regarding|concerning|in|on|by|when|where"
+    r"|if|so that|focus\w*|covering)\b|[.;](?:\s|$)|\s[-–—]\s"
+    r"|,?\s+(?:and|then)\s+(?:say|tell|recommend|suggest|write|explain|give)\b",
+    re.IGNORECASE,
+)
+_ASPECT_CUE = re.compile(
+    r"\b(?:in terms of|with (?:regards?|respect) to|regarding|concerning|focus(?:ing|es)? on"
+    r"|covering|needs?|requires?|wants?|cares? about|for|in|on|by)\s+",
+    re.IGNORECASE,
+)
+_NO_ASPECT = re.compile(r"(?:an?|us|me|my|our|your|someone)\b|.*\b(?:that|who|which)\b", re.I)
+"""A reader of the answer, as in `for a team that needs filters`."""
+_AND = re.compile(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or|&|versus|vs\.?|against)\s+")
+_QUESTION = r"(?:how|what|why|when|where|which|who|does|do|is|are|can|should)\b"
+_IMPERATIVE = re.compile(
+    r"(?:(?:and|then|also|finally|please),?\s+)*(?:(?:can|could|would) you\s+(?:please\s+)?)?"
+    r"(?:explain|describe|summari[sz]e|outline|define|discuss|tell (?:me|us) about"
+    r"|(?:give|write)(?: me| us)? (?:an? )?(?:short |brief )?"
+    r"(?:overview|summary|report|introduction|account) (?:of|on|about|to))\s+",
+    re.IGNORECASE,
+)
+_WANTED = re.compile(rf"{_QUESTION}|{_IMPERATIVE.pattern}", re.IGNORECASE)
+_NEXT_QUESTION = re.compile(r"\s*,?\s+and\s+(?=(?:how|what|why|when|where|which|who)\b)")
+_PRONOUN = re.compile(r"\b(?:it|its|they|their|them|that|this|these|those)\b", re.IGNORECASE)
+_MAKING = re.compile(
+    r"(?:(?:please|now|then|also)[,!]?\s+|(?:can|could|would|will) you (?:please )?"
+    r"|i(?:'d| would)? (?:want|need|like)(?: you)?(?: to)?\s+)*"
+    r"(?:translate|rewrite|rephrase|paraphrase|proofread|correct|convert|reformat|calculate|compute"
+    r"|solve|classify|sing|implement|refactor|debug|transcribe|imagine|brainstorm|think of"
+    r"|come up with|write|compose|draft|create|generate|invent|tell (?:me|us) an? (?:joke|story)"
+    r"|an? (?:\w+ )?(?:poem|haiku|story|joke)|übersetze)\b",
+    re.IGNORECASE,
+)
+"""Work other than finding something in documents."""
+_CAN_BE_QUOTED = re.compile(
+    r"\b(?:summar\w+|overview|reports?|brief\w*|comparisons?|accounts?|introductions?|digests?"
+    r"|lists?|tables?|notes?|answers?|explanations?|descriptions?|facts?|quotes?|findings?"
+    r"|timelines?|glossar\w+|articles?|guides?|pages?|up|down|out)\b",
+    re.IGNORECASE,
+)
+"""Texts that quotes can make up."""
+_WHOLE = re.compile(
+    r"\b(?:documents?|files?|notes?|sources?|texts?|everything|all|summar\w+)\b", re.I
+)
+_FIRST_WORDS = 5
+"""Words after `write` in which the kind of text is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A request as it was understood."""
+
+    things: tuple[str, ...] = ()
+    """Two or more things to compare, or nothing."""
+    aspects: tuple[str, ...] = ()
+    """What to compare them by."""
+    topics: tuple[str, ...] = ()
+    """What to answer where nothing is compared."""
+
+
+def request_in(task: str) -> str:
+    """Return the words of the user inside a task: the text after `Request:`, or the whole task."""
+    found = re.search(r"^request:\s*(.+)", task, re.DOTALL | re.MULTILINE | re.IGNORECASE)
+    return (found.group(1) if found else task).strip()
+
+
+def understand(text: str) -> Asking:
+    """Read a request. A request that is not understood is one topic."""
+    text = text[:MOST_CHARS]
+    things, rest = _compared(" ".join(re.sub(r"\b(vs|versus)\.", r"\1", text).split()))
+    if things:
+        return Asking(things=things, aspects=_aspects_in(rest))
+    return Asking(topics=_topics(text))
+
+
+def items_of(text: str) -> list[str]:
+    """Return the items of `a, b and c`."""
+    items = [item.strip(" .?!:\"'") for item in _AND.split(text.strip(" .?!:"))]
+    return [item for item in dict.fromkeys(items) if item]
+
+
+def why_not_answerable(request: str) -> str | None:
+    """Return why quotes cannot answer a request, or None."""
+    text = " ".join(request.split())
+    if not content_words(text) and not _WHOLE.search(text):
+        return f"{CANNOT_ANSWER}: the request does not say what to look for in the documents."
+    making = _MAKING.match(text)
+    if making and not _CAN_BE_QUOTED.search(" ".join(text[making.end() :].split()[:_FIRST_WORDS])):
+        return (
+            f"{CANNOT_ANSWER}: it only quotes documents. "
+            "Set ANTHROPIC_API_KEY for a model that can do this task."
+        )
+    return None
+
+
+def _compared(text: str) -> tuple[tuple[str, ...], str]:
+    """Return the things to compare, and the rest of the text, which may name aspects."""
+    for pattern in _COMPARISONS:
+        found = re.search(pattern, text, re.IGNORECASE)
+        things = _names_in(found["things"]) if found else ()
+        if found and len(things) > 1:
+            rest = text[found.start("things") :]
+            for thing in things:
+                rest = re.sub(re.escape(thing), " ", rest, flags=re.IGNORECASE)
+            aspects = found.groupdict().get("aspects")
+            return things, f"covering {aspects}. {rest}" if aspects else rest
+    return (), text
+
+
+def _names_in(text: str) -> tuple[str, ...]:
+    """Return the names in `A, B and C for a team that ...`."""
+    head = _END_OF_NAMES.split(text, maxsplit=1)[0]
+    names = []
+    for item in items_of(re.sub(r"\s+(?:with|to)\s+", ", ", head)):
+        name = re.sub(r"^(?:the|a|an|using|both|either|how)\s+", "", item, flags=re.IGNORECASE)
+        words = name.split()
+        proper = list(takewhile(lambda word: word[:1].isupper() or word[:1].isdigit(), words))
+        if proper and len(words) > 2:
+            words = proper
+        if 0 < len(words) <= _MOST_NAME_WORDS:
+            names.append(" ".join(words))
+    return tuple(dict.fromkeys(names))
+
+
+def _aspects_in(text: str) -> tuple[str, ...]:
+    aspects = []
+    for sentence in re.split(r"[.?!:]", text):
+        for part in _ASPECT_CUE.split(sentence)[1:]:
+            for item in [] if _NO_ASPECT.match(part) else items_of(part):
+                label = re.sub(r"^(?:the|their|its|good|strong|is)\s+", "", item)
+                if content_words(label) and len(label.split()) <= _MOST_ASPECT_WORDS:
+                    aspects.append(label)
+    return tuple(dict.fromkeys(aspects))
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    """Return the questions and subjects of a request.
+
+    Lines and sentences that neither ask nor order anything are left out, if others do.
+    """
+    parts: list[str] = []
+    for line in text.splitlines():
+        parts += _parts_of(re.sub(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+", "", line))
+    topics = [topic for part in parts for topic in _subjects_of(part) if content_words(topic)]
+    return tuple(dict.fromkeys(topics)) or (" ".join(text.split()),)
+
+
+def _parts_of(line: str) -> list[str]:
+    """Return the parts of a line that ask or order something.
+
+    A part with a pronoun stays with the part before it.
+    """
+    sentences = split_sentences(line)
+    wanted = [each for each in sentences if each.endswith("?") or _WANTED.match(each)]
+    parts: list[str] = []
+    for part in (part for each in wanted for part in _NEXT_QUESTION.split(each)):
+        if parts and _PRONOUN.search(part):
+            parts[-1] = f"{parts[-1].rstrip('?.!')} and {part[:1].lower()}{part[1:]}"
+        else:
+            parts.append(part)
+    return parts
+
+
+def _subjects_of(part: str) -> list[str]:
+    if re.match(_QUESTION, part, re.IGNORECASE):
+        return [f"{part[:1].upper()}{part[1:].rstrip('.,;?')}?"]
+    subject = _IMPERATIVE.sub("", part, count=1).rstrip(".")
+    items = items_of(subject)
+    is_list = all(len(item.split()) <= _MOST_ITEM_WORDS for item in items)
+    has_preposition = re.search(r"\b(?:of|in|for|with|between)\b", subject) is not None
+    if subject != part.rstrip(".") and is_list and not has_preposition:
+        return items
+    return [subject]

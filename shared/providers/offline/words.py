@@ -1,0 +1,72 @@
+"""Words of any text, their stems, and how much two texts have in common."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from handoff_queue.shared.text.words import stem
+
+_CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
+"""Scripts without spaces: each character counts as a word."""
+_WORD = re.compile(r"[^\W_]+(?:[.'’+#-]+[^\W_]+)*[+#]*")
+_STOP_WORDS = frozenset(
+    """a about above after again against all also am an and any are as at be because been before
+    being below between both but by can could did do does during each explain describe find for from
+    further give had has have he her here him his how i if in into is it its itself just kind let
+    like list long may me mean means more most much must my name need needs no not of off on one
+    only or other our out over own please question say she should show so some such summarise
+    summarize tell than that the their them then there these they thing this those through to too
+    under until up us use used using very was way we were what when where which while who whom whose
+    why will with work works would you your document documents file files""".split()
+)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words in lower case. A word may hold dots, hyphens and pluses: `c++`, `1.0`."""
+    return _WORD.findall(_CJK.sub(r" \1 ", text.casefold()))
+
+
+def content_words(text: str) -> list[str]:
+    """Return the words that carry meaning, each once, in order."""
+    return [word for word in dict.fromkeys(words_of(text)) if word not in _STOP_WORDS]
+
+
+@lru_cache(maxsize=5_000)
+def stems_of(text: str) -> frozenset[str]:
+    """Return the stems of the words and, for a word with hyphens, the stems of its parts."""
+    words = words_of(text)
+    parts = [part for word in words for part in word.split("-")]
+    return frozenset(stem(word) for word in [*words, *parts] if word)
+
+
+def content_stems(text: str) -> frozenset[str]:
+    """Return the stems of the words that carry meaning."""
+    return frozenset(stem(word) for word in content_words(text))
+
+
+def similarity(one: str, other: str) -> float:
+    """Return the share of words that two texts have in common, 0.0 to 1.0."""
+    left, right = set(words_of(one)), set(words_of(other))
+    if not left or not right:
+        return 0.0
+    return len(left & right) / len(left | right)
+
+
+def mentions(name: str, text: str) -> bool:
+    """Return whether a text has every word of a name. Case makes no difference."""
+    return all(_has_word(word, text) for word in name.split())
+
+
+def _has_word(word: str, text: str) -> bool:
+    if not word.isascii():
+        return word.casefold() in text.casefold()
+    pattern = rf"(?<![\w-]){re.escape(word)}(?:s|'s|’s)?(?![\w-])"
+    return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+def joined(items: list[str] | tuple[str, ...]) -> str:
+    """Return `a, b and c`."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"

@@ -1,0 +1,203 @@
+"""A form holds what claims say, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.providers.offline.citations import markers_in
+from handoff_queue.shared.providers.offline.conversation import Claim
+from handoff_queue.shared.providers.offline.forms import Filled, fill
+from tests.shared.providers.offline.asking_the_model import (
+    EXAMPLES,
+    Library,
+    envelope_schema,
+    work,
+)
+from tests.shared.providers.offline.forms_asked_for import SCHEMAS, TREES, an_object
+
+TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
+QDRANT = ("Qdrant is released under the Apache License 2.0.", "Qdrant is written in Rust.")
+AERO = ("The Aero has a weight of 1.1 kg.", "The Aero is waterproof.")
+FJORD = ("The Fjord has a weight of 990 grams.", "It runs for 12 hours.")
+
+
+def claims(*texts: str, first: int = 1) -> tuple[Claim, ...]:
+    return tuple(Claim(f"c{number}", text, "a.md") for number, text in enumerate(texts, first))
+
+
+def filled(form: dict[str, Any], *texts: str, **things: tuple[str, ...]) -> Filled:
+    by_thing = {}
+    every = list(claims(*texts))
+    for name, said in things.items():
+        by_thing[name] = claims(*said, first=len(every) + 1)
+        every += by_thing[name]
+    return fill(form, every, by_thing)
+
+
+def optional(schema: dict[str, Any], name: str, *texts: str) -> Any:
+    """Return the value of an optional property; `...`: it is left out."""
+    form = {"type": "object", "properties": {name: schema}}
+    return filled(form, *texts).value.get(name, ...)
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "text", "value"),
+    [
+        ("weight_kg", NUMBER, AERO[0], 1.1),
+        ("weight", NUMBER, FJORD[0], 990),
+        ("ordersLost", WHOLE, "1,240 orders were lost at 09:14.", 1240),
+        ("language", {"enum": ["C", "C++", "Rust"]}, "Its language is C++.", "C++"),
+        ("version", {**TEXT, "maxLength": 30}, "The version is 1.9.", "The version is 1.9 [c1]."),
+        ("license", TEXT, QDRANT[0], "Qdrant is released under the Apache License 2.0 [c1]."),
+        ("weight", {"anyOf": [{"type": "null"}, NUMBER]}, AERO[0], 1.1),
+        ("weight", {"type": ["null", "number"]}, AERO[0], 1.1),
+    ],
+)
+def test_a_value_comes_from_a_claim_about_the_property(
+    name: str, schema: dict[str, Any], text: str, value: Any
+) -> None:
+    assert optional(schema, name, text, "Nothing of interest.") == value
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "text"),
+    [
+        ("price_usd", NUMBER, "The price is 1,299 euros."),
+        ("weight", NUMBER, "Its weight is 1.1 kg, or 2.4 pounds."),
+        ("founded", WHOLE, "It has 4 fans."),
+        ("depth", WHOLE, "It is 1.5 cm in depth."),
+        ("share", {**NUMBER, "maximum": 1}, "The share is 7."),
+        ("language", {"enum": ["C", "Go"]}, "Its language is C++."),
+        ("language", {"enum": ["Rust"]}, "Its language is not Rust."),
+        ("waterproof", {"type": "boolean"}, AERO[1]),
+        ("released", {**TEXT, "format": "date"}, "It was released last year."),
+        ("owner", TEXT, QDRANT[0]),
+        ("tags", {"type": "array", "items": TEXT}, QDRANT[0]),
+    ],
+)
+def test_what_no_claim_says_is_left_out_or_null_or_named(
+    name: str, schema: dict[str, Any], text: str
+) -> None:
+    facts = {"type": "array", "items": TEXT}
+    nullable = {"anyOf": [schema, {"type": "null"}]}
+    required = filled(an_object(facts=facts, **{name: schema}), text)
+
+    assert optional(schema, name, text) is ...
+    assert filled(an_object(facts=facts, **{name: nullable}), text).value[name] is None
+    assert (name in required.value, required.missing) == (False, (name,))
+
+
+def test_a_list_of_objects_has_one_for_each_thing() -> None:
+    item = an_object(name=TEXT, weight=NUMBER, waterproof={"type": ["boolean", "null"]})
+    found = filled({"type": "array", "items": item}, Aero=AERO, Fjord=FJORD)
+
+    assert found.value == [
+        {"name": "Aero", "weight": 1.1, "waterproof": None},
+        {"name": "Fjord", "weight": 990, "waterproof": None},
+    ]
+    assert (found.used, found.missing) == (("c1", "c3"), ())
+
+
+def test_a_property_with_the_name_of_a_thing_is_about_that_thing() -> None:
+    form = an_object(aero=an_object(weight=NUMBER), Fjord=an_object(weight=NUMBER))
+
+    assert filled(form, Aero=AERO, Fjord=FJORD).value == {
+        "aero": {"weight": 1.1},
+        "Fjord": {"weight": 990},
+    }
+
+
+def test_missing_values_are_named_by_their_place() -> None:
+    form = an_object(laptops={"type": "array", "items": an_object(name=TEXT, hours=NUMBER)})
+    found = filled(form, Aero=("The Aero runs for 9 hours.",), Fjord=FJORD[:1])
+
+    assert found.value == {"laptops": [{"name": "Aero", "hours": 9}, {"name": "Fjord"}]}
+    assert found.missing == ("laptops[1].hours",)
+
+
+def test_without_claims_everything_required_is_missing() -> None:
+    assert filled(an_object(name=TEXT, count=WHOLE)) == Filled(None, missing=("name", "count"))
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("texts", [QDRANT + AERO, ()], ids=["with claims", "without"])
+def test_a_value_is_valid_or_names_what_is_missing(
+    schema: dict[str, Any], texts: tuple[str, ...]
+) -> None:
+    check_validity(filled(schema, *texts), schema)
+
+
+@given(TREES, st.sampled_from([QDRANT, AERO, ()]))
+def test_any_form_gets_a_valid_value_or_names_what_is_missing(
+    schema: dict[str, Any], texts: tuple[str, ...]
+) -> None:
+    found = filled(schema, *texts)
+
+    check_validity(found, schema)
+    assert set(found.used) <= {claim.id for claim in claims(*texts)}
+
+
+def check_validity(found: Filled, schema: dict[str, Any]) -> None:
+    if not found.missing:
+        jsonschema.validate(found.value, schema, format_checker=jsonschema.FormatChecker())
+
+
+def test_no_pattern_takes_long() -> None:
+    before = time.process_time()
+    text = f"The license is {'a' * 200}b."
+
+    assert optional({**TEXT, "pattern": "^(a+)+$"}, "license", text) is ...
+    assert time.process_time() - before < 1
+
+
+def test_an_answer_whose_form_lacks_something_is_partial_and_says_what() -> None:
+    answer = work(
+        "<task>Research Qdrant with regard to licence.</task>",
+        Library.of(EXAMPLES),
+        output_format=an_object(license=TEXT, price_usd=NUMBER),
+    )
+
+    assert (answer["status"], answer["problem"]) == (
+        "partial",
+        "the documents do not say: price_usd",
+    )
+    assert list(answer["output"]) == ["license"]
+    assert markers_in(answer["output"]["license"]) <= {claim["id"] for claim in answer["claims"]}
+
+
+def test_a_form_that_documents_fill_is_ok_and_brings_the_claims_of_its_values() -> None:
+    docs = Library({"aero.md": "# Aero\n\nAero is a laptop. It has a weight of 1.1 kg."})
+    wanted = an_object(weight_kg=NUMBER, colour={"type": ["string", "null"]})
+    answer = work("<task>Research Aero with regard to weight.</task>", docs, output_format=wanted)
+
+    assert (answer["status"], answer["output"]) == ("ok", {"weight_kg": 1.1, "colour": None})
+    assert [claim["sources"][0]["quote"] for claim in answer["claims"]] == [
+        "It has a weight of 1.1 kg."
+    ]
+
+
+def test_a_form_without_any_value_is_a_failure_that_says_so() -> None:
+    answer = work(
+        "<task>Research Qdrant with regard to licence.</task>",
+        Library.of(EXAMPLES),
+        output_format=NUMBER,
+    )
+
+    assert (answer["status"], answer["output"], answer["problem"]) == (
+        "failed",
+        None,
+        "the documents do not say: the answer itself",
+    )
+
+
+def test_a_schema_in_the_system_prompt_is_the_form_of_the_answer() -> None:
+    answer = work("<task>Research Qdrant.</task>", Library.of(EXAMPLES), is_schema_in_words=True)
+
+    jsonschema.validate(answer, envelope_schema())
+    assert answer["status"] == "ok"
