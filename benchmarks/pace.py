@@ -28,7 +28,7 @@ from tests.running_system import SUPERVISOR, over, running_system
 
 STEPS = 20
 MODEL = "claude-haiku-5-5"
-"""The specialists'; the supervisor's roles have a lane of their own."""
+"""Model of the specialists. The supervisor's roles have another lane."""
 ANSWER = {
     "status": "ok",
     "output": "So it is.",

@@ -179,7 +179,7 @@ def _settled(conflict: Json) -> Json:
 
 
 def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
-    """Return the verdict. If code planned the job, none of its steps can be sent back."""
+    """Return the verdict. It sends back no step of a plan that code made."""
     step: Any = (
         asked_for(request)
         .get("revisions", {})

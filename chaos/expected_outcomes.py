@@ -130,7 +130,7 @@ def _handoff_above(job: PlannedJob) -> str:
 
 
 def _may_be_spent(job: PlannedJob) -> bool:
-    """Return whether its own budget or that of its tree is tight."""
+    """Return whether the job's own budget or its tree's budget is tight."""
     return job.is_tight or job.shape is Shape.TIGHT_TREE
 
 

@@ -1,14 +1,14 @@
 """A Messages-API server for tests, with faults that a script sets.
 
-with MessagesServer(lambda request: says("hello")) as server:
+    with MessagesServer(lambda request: says("hello")) as server:
         client = anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0)
 
-The script gets the request's JSON and returns a `Reply`; `in_turn(a, b, ...)` gives one after
-the other. `server.requests` holds what came in, `server.headers` the headers with it.
+The script gets the request's JSON and returns a `Reply`; `in_turn(a, b, ...)` gives one after the
+other. `server.requests` holds the received requests, `server.headers` their headers.
 
-The server is strict. A request that breaks a rule of the API (`chaos.request_rules`) is
-answered with the API's own 400, and the end of the `with` block raises `BrokenRules`, even if
-the client has hidden the error.
+The server is strict. It answers a request that breaks a rule of the API (`chaos.request_rules`)
+with the API's own 400. The end of the `with` block then raises `BrokenRules`, even if the client
+has hidden the error.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     print(jobs.result(job_id, wait_s=600).answer)
 
 Everything that is not in `__all__` is private and may change. A name is imported when it is first
-used, so that a program does not load what it does not need.
+used, so that a program loads only the modules that it uses.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,9 @@ MOST_WORDS = 30
 
 NOT_YET_PLAIN = (
     "README.md",
-    "benchmarks",
-    "chaos",
     "docs",
-    "handoff_queue",
-    "shared",
-    "supervisor",
-    "workers",
+    "shared/providers/offline",
+    "supervisor/cli",
     "tests/docs",
     "tests/oracle",
     "tests/shared/providers/offline",
@@ -40,76 +37,77 @@ BANNED = {
         r"(?:^|[.;:(] ?|\band |\bor |\bof |\bfor |\bby |\bto )(?:who|whoever|whom|whomever)\b"
     ),
     "a pronoun without its noun": (
-        r"\b(?:one that|ones that|none that|none of|those that|those who|that of|of its own"
-        r"|of it|of them|of theirs|of ours|of these|of those)\b"
+        r"(?<!the )\bones? that\b|\b(?:none that|none of|those that|those who|that of|of it|of them"
+        r"|of theirs|of ours)\b|\bof (?:(?:its|their|his) own|these|those)(?! \w)"
     ),
     "an archaic word": (
         r"\b(?:anew|whatever|whichever|thereof|therein|wherein|whereby|hence|beside|meanwhile"
-        r"|nobody|somebody|so much|so many|is to be|are to be|was to be|lest|likewise|as yet)\b"
+        r"|nobody|somebody|is to be|are to be|was to be|lest|likewise|as yet)\b"
     ),
-    "a fragment": r"^(?:Of|For|With|By|In|On|To|As|From|Whether|Why|How|Where) [^.,:]{1,60}[.;]$",
+    "a fragment": r"^(?:Of|For|With|By|In|On|To|As|From|Whether|Why|How|Where)(?: [^.,: ]+){1,4}[.;]?$",
 }
 PATTERNS = {
-    name: re.compile(pattern, 0 if name == "a fragment" else re.IGNORECASE)
+    name: re.compile(pattern, re.NOFLAG if name == "a fragment" else re.IGNORECASE)
     for name, pattern in BANNED.items()
 }
 SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`(*\d\"])")
 SECTION = re.compile(r"\n\s*(?:Args|Raises|Returns|Yields|Attributes):")
 COMMENT = re.compile(r"(?:[^#]*\S  |\s*)#+ ?(.+)")
 DIRECTIVE = ("noqa", "type:", "pragma", "fmt:", "!")
+LONG_STRING = re.compile(r"(\"{3}|'{3})(?:\\.|.)*?\1", re.DOTALL)
+NO_PARAGRAPH = re.compile(r"```.*?```|<!--.*?-->|^---\n.*?\n---\n", re.DOTALL | re.MULTILINE)
+NO_PROSE = ("#", "|", ">", "├", "│", "└")
 LIST_ITEM = re.compile(r"^(?:[-*+]|\d+\.)\s+")
 
 Text = tuple[int, str]
 """Line of the first word, and the text."""
 
 
-def docstrings(tree: ast.Module) -> Iterator[Text]:
-    """Yield docstrings, also below constants and fields."""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        for item in body if isinstance(body, list) else []:
-            if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant):
-                text = item.value.value
-                if isinstance(text, str):
-                    yield item.lineno, SECTION.split(text)[0]
+def docstrings(scope: ast.Module | ast.stmt) -> Iterator[Text]:
+    """Yield the paragraphs of docstrings, also below constants and fields."""
+    for item in getattr(scope, "body", []):
+        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant):
+            text = item.value.value
+            if isinstance(text, str):
+                for line, paragraph in paragraphs(SECTION.split(cleandoc(text))[0]):
+                    yield item.lineno + line - 1, paragraph
+        elif hasattr(item, "body"):
+            yield from docstrings(item)
 
 
-def comments(source: str, tree: ast.Module) -> Iterator[Text]:
-    """Yield comments. Lines that follow each other are one comment.
+def comments(source: str) -> Iterator[Text]:
+    """Yield comments. Consecutive lines with only a comment are one comment.
 
-    A regular expression and the syntax tree find them five times faster than `tokenize`.
+    Regular expressions find comments ten times faster than `tokenize`.
     """
-    within_strings = {
-        line
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
+    source = blanked(LONG_STRING, source)
     first, last, words = 0, -1, list[str]()
     for number, line in enumerate(source.splitlines(), start=1):
         match = COMMENT.match(line)
-        if match is None or number in within_strings or match[1].startswith(DIRECTIVE):
+        if match is None or match[1].startswith(DIRECTIVE):
             continue
-        if number != last + 1:
+        is_alone = line.lstrip().startswith("#")
+        if number != last + 1 or not is_alone:
             yield first, " ".join(words)
             first, words = number, []
-        last = number
+        last = number if is_alone else -1
         words.append(match[1])
     yield first, " ".join(words)
 
 
+def blanked(pattern: re.Pattern[str], text: str) -> str:
+    """Remove the matches of a pattern, and keep the numbers of the lines."""
+    return pattern.sub(lambda match: "\n" * match[0].count("\n"), text)
+
+
 def paragraphs(markdown: str) -> Iterator[Text]:
     """Yield paragraphs and list items, without code blocks, tables, headings and quotations."""
-    markdown = re.sub(
-        r"```.*?```|<!--.*?-->|^---\n.*?\n---\n",
-        lambda match: "\n" * match[0].count("\n"),
-        markdown,
-        flags=re.DOTALL | re.MULTILINE,
-    )
+    markdown = blanked(NO_PARAGRAPH, markdown)
     first, words = 1, list[str]()
     for number, line in enumerate([*markdown.split("\n"), ""], start=1):
         text = line.strip()
-        is_prose = bool(text) and not text.startswith(("#", "|", ">"))
+        is_code = line.startswith("    ") and not words
+        is_prose = bool(text) and not is_code and not text.startswith(NO_PROSE)
         if words and (not is_prose or LIST_ITEM.match(text)):
             yield first, " ".join(words)
             words = []
@@ -142,8 +140,7 @@ def problems_in(path: Path) -> Iterator[str]:
     if path.suffix == ".md":
         texts, most_words = list(paragraphs(source)), None
     else:
-        tree = ast.parse(source)
-        texts, most_words = [*docstrings(tree), *comments(source, tree)], MOST_WORDS
+        texts, most_words = [*docstrings(ast.parse(source)), *comments(source)], MOST_WORDS
     for line, text in texts:
         for sentence in sentences(text):
             if found := problems(sentence, most_words):
@@ -204,8 +201,6 @@ def test_each_text_has_the_line_of_its_first_word() -> None:
     source = '"""Module."""\nX = 1\n"""Constant."""\n# One\n# comment.\n\nY = """\n# no comment\n"""\nZ = 2  # Tail.\n'
     markdown = "# Title\n\nOne\ntwo.\n- Item\n  three.\n```\ncode\n```\nLast.\n"
 
-    tree = ast.parse(source)
-
-    assert list(docstrings(tree)) == [(1, "Module."), (3, "Constant.")]
-    assert list(comments(source, tree))[1:] == [(4, "One comment."), (10, "Tail.")]
+    assert list(docstrings(ast.parse(source))) == [(1, "Module."), (3, "Constant.")]
+    assert list(comments(source))[1:] == [(4, "One comment."), (10, "Tail.")]
     assert list(paragraphs(markdown)) == [(3, "One two."), (5, "Item three."), (10, "Last.")]

@@ -66,7 +66,7 @@ class HostTasks:
     """The host's Celery app, as the settings of this worker name it."""
 
     app: Celery
-    """An app of ours, which only builds messages."""
+    """A separate Celery app, which only builds messages."""
     settings: Settings
     _results: HostResults | None = field(default=None, init=False)
 

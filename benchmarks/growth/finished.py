@@ -1,4 +1,4 @@
-"""A store full of finished jobs: copies of a real one, key for key, under ids of their own."""
+"""A store full of finished jobs: copies of a real job, key for key, under new ids."""
 
 from __future__ import annotations
 

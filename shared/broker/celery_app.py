@@ -181,7 +181,7 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
 
 def _results(transport: dict[str, Any]) -> dict[str, Any]:
     return {
-        "result_expires": 86_400,  # no result of ours; only left by an unexpected failure
+        "result_expires": 86_400,  # only results of Celery itself, after an unexpected failure
         "result_extended": False,  # would store arguments
         # waiting for results is not thread-safe, but unused; one backend for each thread costs 0.7
         # ms

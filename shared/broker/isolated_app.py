@@ -1,7 +1,7 @@
 """A Celery app that shares nothing with the other Celery apps of its process, and that no
 environment variable changes.
 
-A host service imports our client, and often has a Celery app of its own. So this app is never the
+A host service imports our client, and often has its own Celery app. So this app is never the
 current app and reads no `CELERY_*` variable. It names its transport on its own connections instead
 of in kombu's alias table, and keeps its own connection pool. `make_app`
 (`shared/broker/celery_app.py`) sets it up.

@@ -5,20 +5,16 @@ counts them, too, and a difference between both would need a repair by the sweep
 store counts: `finish` tells the worker that ends the last part, and that worker sends the chord's
 body.
 
-| the attempt ...                             | Celery               | the chord's part | Flower
-|
-|---------------------------------------------|----------------------|------------------|-------------------------------------|
-| has a result that is not `failed`           | the body returns     | counted          | SUCCESS,
-the result's status        | | has a result that is `failed`               | `Ignore`             |
-counted, by us   | FAILURE, the kind of its failure    | | is not needed: cancelled, a duplicate
-| `Ignore`             | not counted      | REVOKED, if nothing better is known | | is ended by
-another delivery                | `Ignore`             | not counted      | unchanged: that delivery
-reports    | | is on hold (its role is paused) or deferred | `Ignore`             | not counted
-| RETRY, and why                      | | is handed back to its queue                 | `Reject`,
-requeued   | not counted      | RETRY, and why                      | | has a message that cannot be
-read           | `Ignore`             | not counted      | FAILURE, and why                    | |
-... and that another version has issued     | `Ignore`             | not counted      | RETRY, and
-why                      |
+| the attempt ...              | Celery             | the part    | Flower                       |
+|------------------------------|--------------------|-------------|------------------------------|
+| has a result, not `failed`   | the body returns   | counted     | SUCCESS, the result's status |
+| has the result `failed`      | `Ignore`           | counted     | FAILURE, the kind of failure |
+| is not needed any more       | `Ignore`           | not counted | REVOKED, unless better known |
+| is ended by another delivery | `Ignore`           | not counted | unchanged: it will report    |
+| is on hold or deferred       | `Ignore`           | not counted | RETRY, and why               |
+| is handed back to its queue  | `Reject`, requeued | not counted | RETRY, and why               |
+| has an unreadable message    | `Ignore`           | not counted | FAILURE, and why             |
+| ... of another version       | `Ignore`           | not counted | RETRY, and why               |
 
 Celery always shows a plain return as SUCCESS, and no later event changes that state.
 """
@@ -168,8 +164,8 @@ def register(
     """Register a task with this app. `body` takes the task and the arguments of its message.
 
     Celery's pools never call a request's end for a `BaseException` that is no `Exception`. Its
-    message would stay unacknowledged, and its slot would be lost. So no such exception leaves a
-    task of ours.
+    message would stay unacknowledged, and its slot would be lost. So no task raises such an
+    exception.
     """
 
     @wraps(body)

@@ -1,8 +1,8 @@
 """kombu's Redis transport without its needless commands, and with fixes where it ends a process or
 loses a message.
 
-A profile of a busy worker showed more time here than in all of our code. kombu makes a new Redis
-client (a table of 300 entries) for every use of a channel. It makes two transactions for every
+A profile of a busy worker showed more time here than in all of our code. For every use of a channel,
+kombu makes a new Redis client (a table of 300 entries). It makes two transactions for every
 message, when the message is taken and when it is done. They serve a redelivery that no promise
 needs (docs/decisions/0014-no-second-copy.md).
 

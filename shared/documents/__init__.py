@@ -1,1 +1,1 @@
-"""Documents: conversion of files to text (`extract`), and reading a folder of them (`read_folder`)."""
+"""Documents: conversion of files to text (`extract`), and reading folders (`read_folder`)."""

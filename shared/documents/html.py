@@ -36,7 +36,7 @@ _BLOCKS = frozenset({
     "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "ol", "p", "pre", "section", "summary", "table", "tr", "ul",
 })  # fmt: skip
 _TIGHT = frozenset({"li", "tr", "dt", "dd"})
-"""Blocks that need a line of their own, but no empty line between them."""
+"""Blocks on separate lines, without an empty line between them."""
 _ONLY_MARK = re.compile(r"\s*(#{1,6}|-)\s*")
 """`<li><p>`: the item's mark waits for the paragraph's text."""
 _HEADING = re.compile(r"h[1-6]")

@@ -1,10 +1,9 @@
-"""Python processes that start in milliseconds: forked from one that has imported everything
-already (`forking.py`). Linux only.
+"""Python processes that start in milliseconds, as forks of a process that has imported everything.
+Linux only.
 
-Importing Celery, the model's SDK and pydantic costs seconds of processor time; four processes
-on two cores would take them one after the
-other. What is forked is a process like any other: its own pid, environment, folder, session,
-signals and exit code.
+Importing Celery, the model's SDK and pydantic costs seconds of processor time. Four processes on
+two cores would import them one after the other. A forked process is like any other process: it has
+its own pid, environment, folder, session, signals and exit code.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ _READ_ONCE = (
     "KOMBU_",
     "C_",
 )
-"""Beginnings of variables that the interpreter or a library reads while it is imported: a
-child that needs others is not for a fork.
+"""Prefixes of variables that the interpreter or a library reads during its import. A child with
+another value for such a variable cannot be forked.
 """
 
 
 def can_be() -> bool:
-    """Whether this Python, this kernel and this sandbox have what forking on order takes: some
-    builds and seccomp profiles do not.
+    """Return whether this Python, kernel and sandbox can fork on order. Some builds and seccomp
+    profiles cannot.
     """
     try:
         for descriptor in (os.memfd_create("order"), os.pidfd_open(os.getpid())):
@@ -59,7 +58,9 @@ def can_be() -> bool:
 
 
 class ForkedProcess:
-    """A child: as much of `subprocess.Popen` as our parents need. Any thread may use it."""
+    """A forked child, with the part of the interface of `subprocess.Popen` that its parents need.
+    It is thread-safe.
+    """
 
     def __init__(self, nursery: socket.socket) -> None:
         self.returncode: int | None = None
@@ -67,19 +68,19 @@ class ForkedProcess:
         self._nursery = nursery
         self._heard = b""
         self._lock = threading.Lock()
-        weakref.finalize(self, nursery.close)  # the nursery kills what nobody holds any more
+        weakref.finalize(self, nursery.close)  # the fork server kills a child without a reference
 
     @property
     def pid(self) -> int | None:
-        """None: it has not begun, or ended before it did."""
+        """None: the child has not begun, or it ended before its begin."""
         self.poll()
         return self._pid
 
     def begun(self) -> int:
-        """Its pid, as soon as it has one.
+        """Return the pid of the child as soon as it has begun.
 
         Raises:
-            ChildProcessError: it never will.
+            ChildProcessError: the child will never begin.
         """
         while self._pid is None and self.returncode is None:
             self._listen(None)
@@ -88,7 +89,7 @@ class ForkedProcess:
         return self._pid
 
     def poll(self) -> int | None:
-        """Its exit code, or None while it runs."""
+        """Return the exit code of the child, or None while it runs."""
         while self.returncode is None and self._listen(0.0):
             pass
         return self.returncode
@@ -103,7 +104,7 @@ class ForkedProcess:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """One that has not begun yet never does."""
+        """Send a signal. A child that has not begun never begins."""
         if self.poll() is not None:
             return
         if self._pid is None:
@@ -116,9 +117,7 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def _listen(self, timeout_s: float | None) -> bool:
-        """Take in what the nursery has said, if it says something within this time. Several
-        threads may wait.
-        """
+        """Read the fork server's messages, for at most this time. Several threads may wait."""
         poll = select.poll()
         poll.register(self._nursery, select.POLLIN)
         if not poll.poll(None if timeout_s is None else timeout_s * 1_000):
@@ -136,24 +135,24 @@ class ForkedProcess:
                         self.returncode = int(number)
                 if (
                     not heard and self.returncode is None
-                ):  # the nursery died, and its children with it
+                ):  # the fork server died, and its children with it
                     self.returncode = -signal.SIGKILL
         return True
 
 
 class ForkServer:
-    """`with Nursery(modules) as nursery:` returns at once; what is ordered meanwhile is forked
-    when all is imported.
+    """A fork server. `with ForkServer(modules) as server:` returns at once, and children are forked
+    after the imports.
 
-    The thread that enters must live as long as the nursery (see `leash.py`); any may order.
-    Its children end with it.
+    The thread that enters must live as long as the server. Any thread may fork. The children end
+    with the server.
     """
 
     def __init__(
         self, modules: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment`: its own, this process's if none is given; what a child may have of it
-        is the child's alone to say.
+        """`environment`: variables of the server, by default of this process. A child has its own
+        variables.
         """
         self._modules = modules
         self._environment = dict(os.environ if environment is None else environment)
@@ -174,11 +173,11 @@ class ForkServer:
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # what is wrong with a module, those who need it say themselves
+                # the child reports errors in a module
                 stderr=subprocess.DEVNULL,
                 env=self._environment,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for the parent to pass on
+                start_new_session=True,  # the parent passes Ctrl-C on
             )
         return self
 
@@ -197,8 +196,8 @@ class ForkServer:
         return self._process.pid
 
     def can_fork(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
-        """Whether a fork would be the same as a process of its own: `python [-P] -m MODULE
-        ...`, with nothing that is read once.
+        """Return whether a fork would equal a new process: `python [-P] -m MODULE ...`, without
+        other values of variables that are read only once.
         """
         return (
             _module_of(command) is not None
@@ -217,12 +216,18 @@ class ForkServer:
         folder: Path | None = None,
         leads_session: bool = False,
     ) -> ForkedProcess:
-        """`environment`: all of it. `output`, `errors`, `stdin`: file descriptors; errors go
-        to the output and nothing comes in, where none is named. `folder`: where it runs, if
-        not here.
+        """Fork a child that runs this command.
+
+        Args:
+            environment: All variables of the child.
+            output: File descriptor of its stdout.
+            errors: File descriptor of its stderr, by default the same as its stdout.
+            stdin: File descriptor of its stdin, by default empty.
+            folder: Working directory, by default the current one.
+            leads_session: Whether the child starts a session.
 
         Raises:
-            ValueError: this is not one that can be forked.
+            ValueError: the command cannot be forked.
         """
         if (place := _module_of(command)) is None:
             raise ValueError(f"not `python -m MODULE`: {command}")
@@ -250,13 +255,13 @@ class ForkServer:
             )
             with suppress(
                 BrokenPipeError, ConnectionResetError
-            ):  # it has just died, as `ForkedProcess` says then
+            ):  # the server has just died, and `ForkedProcess` reports it
                 socket.send_fds(self._orders, [b"!"], [written.fileno(), *streams, theirs.fileno()])
         return ForkedProcess(ours)
 
 
 def _module_of(command: Sequence[str]) -> int | None:
-    """Where in the command the module stands that is run."""
+    """Return the index of the module in the command."""
     for options in (["-m"], ["-P", "-m"]):
         place = 1 + len(options)
         if list(command[:place]) == [sys.executable, *options] and len(command) > place:

@@ -1,10 +1,10 @@
-"""The process behind `nursery.py`: it imports what it is told, then forks a child for each
-order, and tells its end.
+"""The process behind `shared.local.fork_server`: it imports modules, forks a child for each
+request, and reports its end.
 
-The child becomes what `python -m MODULE ARGUMENT...` would have been: the same code run as
-`__main__`, the same arguments, the order's environment instead of the nursery's, its exit
-code, its signals. Forking is safe here: until the fork there is one thread, no connection and
-no client (importing a module starts nothing, which a test of the house rules checks).
+The child becomes a process of `python -m MODULE ARGUMENT...`: the same code as `__main__`, the same
+arguments, the environment of the request, and its own exit code and signals. Forking is safe here:
+until the fork there is one thread, no connection and no client. A test of the house rules checks
+that importing a module starts nothing.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from handoff_queue.shared.local.parent_death_guard import PARENT_IS_GONE, PR_SET
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """What a child is to become; JSON in a file."""
+    """Request for a child, as JSON in a file."""
 
     module: str
     arguments: list[str]
     environment: dict[str, str]
-    """All of it."""
+    """All variables of the child."""
     folder: str
-    """Where it runs."""
+    """Working directory."""
     is_safe_path: bool
-    """Python's -P: the folder is not looked into for modules."""
+    """Python's -P: no modules from the working directory."""
     leads_session: bool
 
 
 @dataclass(slots=True)
 class _Ward:
-    """A child that runs."""
+    """A running child."""
 
     pid: int
     pidfd: int
     asker: socket.socket
-    """The connection to whoever asked for it."""
+    """Connection to the process that requested the child."""
 
 
 class ForkServerChild:
-    """Forks on order, and kills those whose asker has gone."""
+    """Forks on request, and kills the children of a requester that has gone."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -63,7 +63,9 @@ class ForkServerChild:
         self._by_asker: dict[int, _Ward] = {}
 
     def serve(self) -> ForkRequest | None:
-        """In a child: its order. In the nursery: None, when nobody can order any more."""
+        """Return the request in a child. In the fork server, return None when no process can send
+        requests any more.
+        """
         while True:
             for number, _ in self._events.poll():
                 if number == self._control.fileno():
@@ -86,7 +88,7 @@ class ForkServerChild:
         parent, ends = os.getpid(), socket.socket(fileno=asker)
         try:
             pid = os.fork()
-        except OSError:  # as many processes as there may be: whoever asked hears its end
+        except OSError:  # no more processes are allowed: the requester is told that the child ended
             ends.close()
             pid = None
         if pid == 0:
@@ -95,7 +97,7 @@ class ForkServerChild:
             _settle_in(order, (stdin, stdout, stderr))
             with ends:
                 if not _tell(ends, "pid", os.getpid()):
-                    os._exit(PARENT_IS_GONE)  # called off
+                    os._exit(PARENT_IS_GONE)  # cancelled
             return order
         for stream in (stdin, stdout, stderr):
             os.close(stream)
@@ -104,7 +106,7 @@ class ForkServerChild:
         ward = _Ward(pid, os.pidfd_open(pid), ends)
         self._by_pidfd[ward.pidfd] = self._by_asker[ends.fileno()] = ward
         self._events.register(ward.pidfd, select.POLLIN)
-        self._events.register(ends, 0)  # only its end is of interest
+        self._events.register(ends, 0)  # the server needs only the end of the connection
         return None
 
     def _bury(self, ward: _Ward) -> None:
@@ -112,13 +114,13 @@ class ForkServerChild:
         _tell(ward.asker, "end", os.waitstatus_to_exitcode(status))
         for known, number in ((self._by_pidfd, ward.pidfd), (self._by_asker, ward.asker.fileno())):
             del known[number]
-            with suppress(KeyError):  # its asker went before it
+            with suppress(KeyError):  # the requester went first
                 self._events.unregister(number)
         os.close(ward.pidfd)
         ward.asker.close()
 
     def _close(self) -> None:
-        """In a child, to which none of this belongs."""
+        """Close the server's connections in a child."""
         self._control.close()
         for ward in self._by_pidfd.values():
             os.close(ward.pidfd)
@@ -126,8 +128,9 @@ class ForkServerChild:
 
 
 def _tell(asker: socket.socket, what: str, number: int) -> bool:
-    """A line: its `pid`, said by the child when it has settled in, or its `end`, the exit
-    code. False: nobody listens any more.
+    """Send a line: `pid` when the child has begun, or `end` with the exit code.
+
+    Return False if the requester has gone.
     """
     try:
         asker.sendall(f"{what} {number}\n".encode())
@@ -138,12 +141,12 @@ def _tell(asker: socket.socket, what: str, number: int) -> bool:
 
 def _end_with(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before prctl could take notice
+    if os.getppid() != parent:  # the parent died before prctl was set
         os._exit(PARENT_IS_GONE)
 
 
 def _settle_in(order: ForkRequest, streams: tuple[int, int, int]) -> None:
-    """Everything that a new process would have from its start."""
+    """Set up everything that a new process has at its start."""
     for standard, stream in enumerate(streams):
         os.dup2(stream, standard)
         os.close(stream)
@@ -152,8 +155,8 @@ def _settle_in(order: ForkRequest, streams: tuple[int, int, int]) -> None:
     os.environ.clear()
     os.environ.update(order.environment)
     time.tzset()
-    tempfile.tempdir = None  # where somebody has asked for it already
-    with suppress(PermissionError):  # one that can only be inherited, as it has been
+    tempfile.tempdir = None  # an import may have set it
+    with suppress(PermissionError):  # the descriptor may be inherited only
         os.chdir(order.folder)
     if not order.is_safe_path:
         sys.path.insert(0, order.folder)
@@ -161,17 +164,17 @@ def _settle_in(order: ForkRequest, streams: tuple[int, int, int]) -> None:
 
 
 def main() -> None:
-    """`python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an inherited
-    socket for orders, and what to import.
+    """Run `python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an inherited
+    socket for requests, and the modules to import.
     """
     signal.signal(
         signal.SIGINT, signal.default_int_handler
-    )  # heard, also where a shell has us in its background: it is for a child
+    )  # also accepted in the background of a shell: the signal is for a child
     control = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
         import_module(module)
     gc.collect()
-    gc.freeze()  # the children share these pages as long as nobody writes to them
+    gc.freeze()  # the children share these pages until a write
     order = ForkServerChild(control).serve()
     if order is not None:
         runpy.run_module(order.module, run_name="__main__", alter_sys=True)

@@ -64,7 +64,8 @@ def at(point: str, lost: type[Exception] | None = None) -> None:
     try:
         order = (
             armed_in / point
-        ).read_text()  # first: who looks for what was taken may take it away at once
+            # the file goes first: a process that waits for the failpoint may remove the folder at once
+        ).read_text()
         (armed_in / point).rename(taken)
     except FileNotFoundError:
         return

@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     """Seconds. A handoff that must wait longer for the provider's rate limits frees its slot."""
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
     max_document_bytes: int = Field(default=20_000_000, ge=1, le=500_000_000)
-    """Bytes of one document. The upper bound is about that of a Redis string, 512 MB."""
+    """Bytes of one document. The upper bound is about the limit of a Redis string, 512 MB."""
     max_documents: int = Field(default=10_000, ge=1, le=1_000_000)
     day_usd: Dollars | None = None
     """The most that all jobs together may cost in a day (UTC)."""

@@ -43,8 +43,8 @@ def retries_every_s(lease_s: float) -> float:
 
 
 class Leases:
-    """The claims that this process holds. Their renewals have a connection of their own: they
-    never wait for other threads' calls.
+    """The claims that this process holds. Their renewals have a separate connection: they never
+    wait for other threads' calls.
     """
 
     def __init__(self, redis_url: str, lease_s: float, *, watchdog: bool) -> None:

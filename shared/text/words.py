@@ -65,7 +65,7 @@ def _form(name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the names in one line, at most 30 of them."""
+    """Return at most 30 names in one line."""
     if len(names) <= _MOST_LISTED:
         return ", ".join(names) or "none"
     return f"{', '.join(names[:_MOST_LISTED])} and {len(names) - _MOST_LISTED:,} more"

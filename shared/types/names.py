@@ -10,7 +10,7 @@ SPECIALIST_PREFIX = "specialist."
 SUPERVISOR_QUEUE = "supervisor"
 """Wake-ups of jobs that have changed."""
 SUBMISSIONS_QUEUE = "submissions"
-"""First wake-ups of new jobs. In a queue of their own, 10,000 new jobs cannot starve running
+"""First wake-ups of new jobs. Their queue is separate, so 10,000 new jobs cannot starve running
 jobs.
 """
 THINK_QUEUE = "think"

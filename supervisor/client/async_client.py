@@ -9,7 +9,7 @@
         print((await jobs.result(job_id)).answer)
 
 A follower (`events`, `event_stream`, `wait`) costs no thread and no connection to Redis: one thread
-of the client reads for all of them. Every other method makes a short call in a pool of
+of the client reads for all followers. Every other method makes a short call in a pool of
 `MAX_THREADS` threads.
 """
 

@@ -10,7 +10,7 @@
 
 All methods are safe to call from several threads. A method imports its own modules when it is
 called. Together these imports take longer than reading a job does, and most programs need few
-of them.
+modules.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ class Comparison:
 def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference | None) -> str:
     """Return the answer to take, with the reason.
 
-    An answer that passes wins over one that fails. Then the judge's preference in both orders
-    decides, then the cost.
+    A passing answer wins over a failing answer. Then the judge's preference in both orders decides,
+    then the cost.
     """
     if first.is_cut or second.is_cut:
         who = " and ".join(side.name for side in (first, second) if side.is_cut)

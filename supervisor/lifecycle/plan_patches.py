@@ -1,10 +1,10 @@
 """Patches to a running plan, and their steps that repeat earlier steps.
 
 Both tasks are normalized first (`supervisor.text.normalized_task`). The new task is a repeat if it
-asks for nothing new: the earlier task has all of its words in any order, and the words that it
-leaves out narrow nothing that stays (`supervisor.text.task_similarity`). Names and figures must be
-equal in any spelling. Words that change a task ("without", "a translation") and negations must be
-equal, too.
+asks for nothing new. The earlier task has all its words in any order, and the words that it leaves
+out narrow nothing that stays (`supervisor.text.task_similarity`). Names and figures must be equal
+in any spelling. Words that change a task ("without", "a translation") and negations must be equal,
+too.
 
 So one other word makes it other work, even a synonym. A missed repeat costs a step, which the
 limits bound. A fan-out that is mistaken for a repeat would lose its work.
@@ -35,8 +35,8 @@ LEAST_WORDS = 3
 """A task with fewer significant words repeats only a task with the same words."""
 
 MOST_READ = 50
-"""Earlier tasks that are compared: the shortest ones that have all words of the new task. A repeat
-asks for most of one such task.
+"""Compared earlier tasks: the shortest tasks that have all words of the new task. A repeat asks for
+most of one such task.
 """
 
 

@@ -137,7 +137,7 @@ class StepStatus(StrEnum):
     IN_NEED = "in_need"
     """The specialist asked a question, which the planner must answer."""
     SETTLED = "settled"
-    """The step has a result: its own, or a failed one that replaces it."""
+    """The step has a result: its own result, or a failed result that replaces it."""
 
 
 class StepState(Message):
@@ -166,8 +166,8 @@ class StepState(Message):
     stop_reason: StopReason | None = None
     """Stop reason of its latest attempt; None: it runs, or was abandoned."""
     trouble: BlobRef | None = None
-    """The HandoffResult with the reason why the step is not `ok`: its own result, or the failed one
-    that `result` replaces.
+    """The HandoffResult with the reason why the step is not `ok`: its own result, or the failed
+    result that `result` replaces.
     """
     failures: NonNegativeInt = 0
     """Attempts that came to nothing."""

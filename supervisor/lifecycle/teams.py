@@ -178,8 +178,9 @@ def has_teams(state: JobState) -> bool:
 
 
 def lacking(state: JobState, first: WorstCase) -> str:
-    """Return the resource that sub-teams get too little from to do anything, as far as it is known
-    before they run; '' if there is enough, or there are no sub-teams.
+    """Return the resource that is too small for sub-teams, as far as it is known before they run.
+
+    Return '' if there is enough, or there are no sub-teams.
 
     Args:
         first: upper bound of a team's first call.

@@ -2,8 +2,8 @@
 in the text.
 
 Words without meaning for the work are removed: polite phrases, words of grammar, the verb of the
-request, its form, and the number of the attempt ("attempt 2:", "(third pass)", "once more"). Words
-lose their endings, and synonyms of work become one word.
+request and its form. The number of the attempt is removed, too ("attempt 2:", "(third pass)", "once
+more"). Words lose their endings, and synonyms of work become one word.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A job as one HTML file without other files and without network access. Pure.
 
-Text of a model, a tool or the web is data in the page, never markup: the page's script reads one
+Text of a model, a tool or the web is data in the page, never markup. The page's script reads one
 block of JSON without any `<`, and shows texts as texts. A content security policy lets the browser
 run that one script, apply that one style, and load nothing.
 """

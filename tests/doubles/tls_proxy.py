@@ -26,7 +26,7 @@ INSIDE = "127.0.0.2"
 def a_certificate(folder: Path, name: str, holds: str = f"DNS:{HOST}") -> tuple[Path, Path]:
     """Make a self-signed certificate and its key.
 
-    `holds`: the name or address of its owner.
+    `holds`: the name or address in the certificate.
     """
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]

@@ -1,4 +1,4 @@
-"""Two supervisors and three workers of one slot each, in processes of their own."""
+"""Two supervisors and three workers with one slot each, in separate processes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ BALLAST_BYTES = 16_000_000
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A supervisor and a worker over a Redis of their own."""
+    """A supervisor and a worker over a separate Redis."""
     script = Script()
     workers = (SUPERVISOR, ("w", "handoff_queue.workers.app", SPECIALIST))
     with (

@@ -2,8 +2,8 @@
 opens, checks and replaces it.
 
 SQLite runs in WAL mode, so readers never wait. The name of the file has a generation number. SQLite
-forbids deleting or moving a file in use. So a corrupt, foreign or too large file stays in place:
-all processes switch to the next generation, and an old file is deleted when no process holds its
+forbids deleting or moving a file in use. So a corrupt, foreign or too large file stays in place,
+and all processes switch to the next generation. An old file is deleted when no process holds its
 lock file.
 """
 

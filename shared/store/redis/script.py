@@ -1,7 +1,7 @@
 """Lua scripts: their sources, and how to call them.
 
-Each script contains all parts in front of it, and each call defines their functions again. So a
-script includes only the parts that it calls.
+Each script starts with all its parts, and each call defines their functions again. So a script
+includes only the parts that it calls.
 """
 
 from __future__ import annotations

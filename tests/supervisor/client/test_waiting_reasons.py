@@ -111,7 +111,7 @@ def test_an_ended_job_waits_for_nobody(status: JobStatus) -> None:
     assert said(replace(JOB, status=status), there(a_1="poet")) == []
 
 
-# On a real store
+# Reasons on a real store
 
 
 def serve(store: Store, *names: str) -> Announcement:

@@ -126,7 +126,7 @@ def test_the_order_of_two_answers_makes_no_difference(
     assert there.split(":")[0] == back.split(":")[0]
 
 
-# Of many trials
+# Advice on many trials
 
 
 def outcomes(
