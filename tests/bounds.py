@@ -8,7 +8,7 @@ from pydantic.fields import FieldInfo
 
 
 def bounds_of(field: FieldInfo) -> list[Any]:
-    """Constraints of `annotated_types`, also where None may stand in place of the number."""
+    """Constraints of `annotated_types`, also of a field that may be None."""
     inner = [
         part for kind in get_args(field.annotation) for part in getattr(kind, "__metadata__", ())
     ]

@@ -84,7 +84,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 @pytest.fixture
 def queues(redis_url: str) -> Iterator[Any]:
-    """A client that looks into them."""
+    """A client of the test's Redis."""
     with redis.Redis.from_url(redis_url) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""How many cases a property test draws, where it wants more or fewer than the usual hundred."""
+"""The number of cases of a property test, if it differs from the usual hundred."""
 
 from __future__ import annotations
 

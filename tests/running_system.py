@@ -1,4 +1,4 @@
-"""The whole system in real processes on a private Redis, for tests that look at it from outside."""
+"""The whole system in real processes on a private Redis, for tests from outside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RunningSystem:
 
 
 def over(server: MessagesServer, **more: str) -> dict[str, str]:
-    """The environment of processes whose models are this server's."""
+    """Environment of processes that call this model server."""
     return {
         "HANDOFF_OFFLINE": "false",
         "ANTHROPIC_API_KEY": "no-key",

@@ -11,7 +11,7 @@ Seen = TypeVar("Seen")
 
 
 def wait_until(look: Callable[[], Seen], *, timeout_s: float = 60.0, what: str = "it") -> Seen:
-    """The first true value that `look` returns. Fails with `what` when there is none in time."""
+    """Return the first true value of `look`. Fail with `what` if there is none in time."""
     until = time.monotonic() + timeout_s
     pause = threading.Event()
     while not (seen := look()):

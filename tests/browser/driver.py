@@ -72,9 +72,7 @@ class Browser:
         )
 
     def print_media(self, scheme: str | None) -> None:
-        """Show the page as a printer does, for a reader who prefers this scheme. None: as a
-        screen does.
-        """
+        """Show the page as printed, for a reader with this colour scheme. None: as on a screen."""
         features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
         self._cdp("Emulation.setEmulatedMedia", media="print" if scheme else "", features=features)
 
@@ -104,7 +102,7 @@ class Browser:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
-    """A headless Chromium of one's own, gone at the end."""
+    """A separate headless Chromium, closed at the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -225,7 +225,7 @@ def test_a_models_text_is_shown_verbatim_and_runs_nothing(window: Browser, tmp_p
 
 
 def of_many_contracts(to: Path) -> Path:
-    """A thousand handoffs of more than a minute, named alike but for a number at the end."""
+    """A thousand handoffs of more than a minute, with names that differ only in a final number."""
     ran = Ran()
     ran.role("planner", (0, 0, 1))
     for n in range(1_000):

@@ -43,7 +43,7 @@ CANCELLED = job(Shape.CANCELLED, a="", b="", c="")
 
 
 def wrong_end(planned: PlannedJob, story: Story, **below: Story) -> str:
-    """`below`: of its children, by step."""
+    """`below`: stories of its children, by step."""
     return wrong_end_of(
         planned,
         {planned.name: story, **{f"{planned.name}-{step}": one for step, one in below.items()}},

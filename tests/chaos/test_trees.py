@@ -1,4 +1,4 @@
-"""The books of a tree: a child's calls are its parent's, too."""
+"""The accounts of a tree: a child's calls count for its parent, too."""
 
 from __future__ import annotations
 

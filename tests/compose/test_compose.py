@@ -1,5 +1,5 @@
-"""The compose file as a user meets it: built, started with three researchers, used from the
-host, looked at, taken down.
+"""The compose file as a user runs it: built, started with three researchers, used from the host,
+inspected, taken down.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_a_stop_takes_less_than_its_grace_and_loses_nothing(system: Project) -> 
 
 
 def _done(system: Project, name: str, fewest: int) -> list[dict[str, Any]]:
-    """The tasks of this name that Flower shows as done; none until there are enough."""
+    """Return the finished tasks of this name in Flower, or none until there are enough."""
     tasks = [
         task
         for task in system.flower(f"/api/tasks?taskname={name}").values()

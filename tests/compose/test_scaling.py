@@ -41,9 +41,7 @@ SERVED = ("redis", "supervisor", "researcher")
 
 @dataclass(slots=True)
 class Gauge:
-    """The script, with time that each call of a step takes, and a look at how many there are
-    at once.
-    """
+    """The script, with a duration for each call of a step, and the number of concurrent calls."""
 
     script: Script
     now: int = 0
@@ -258,7 +256,7 @@ def test_a_rolling_update_during_jobs_repeats_no_call_and_stops_no_role(
 
 
 def test_another_machine_needs_the_image_and_the_url_of_redis(scaled: Scaled) -> None:
-    """Its container is in no network of the project."""
+    """The new container is in no network of the project."""
     scaled.scale(0)
     reach = [
         f"HANDOFF_REDIS_URL={scaled.project.redis_url}",
@@ -309,8 +307,8 @@ def test_a_container_that_is_killed_for_its_memory_costs_the_call_that_was_in_th
 
 
 def run_out_of_memory(container: str) -> None:
-    """Its files are in memory: with them it has more than it may, and the kernel kills its
-    largest process. Docker starts it again.
+    """Fill the container's memory with files. The kernel kills its largest process, and Docker
+    restarts the container.
     """
     run(["docker", "update", "--memory", "200m", "--memory-swap", "200m", container])
     fill = ["dd", "if=/dev/zero", "of=/tmp/full", "bs=1M", "count=250"]
@@ -320,7 +318,7 @@ def run_out_of_memory(container: str) -> None:
 
 
 def happened_to(container: str) -> list[str]:
-    """Lately, but for its health checks."""
+    """Return the container's recent events without health checks."""
     query = [
         "--since",
         "2m",

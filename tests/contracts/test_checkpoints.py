@@ -1,5 +1,5 @@
 """What every `CheckpointStore` promises. To check another one, add a maker to `MAKERS`: a function that
-gives a `Storeed` (and may use a store).
+gives a `StoredHandoff` (and may use a store).
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from tests.doubles.memory_checkpoints import NO_MORE, MemoryCheckpoints
 
 
 @dataclass(frozen=True, slots=True)
-class Storeed:
+class StoredHandoff:
     """A claimed handoff of a job with a budget of 1,000 tokens, and the faults that can hit it."""
 
     turns: CheckpointStore
     claimed_again: Callable[[], CheckpointStore]
-    """Its process has died; another one claims it."""
+    """Let the process die, and claim the handoff again."""
     cancel: Callable[[], None]
     """The job is cancelled."""
 
 
-def in_memory(_store: Store) -> Storeed:
+def in_memory(_store: Store) -> StoredHandoff:
     turns = MemoryCheckpoints(most_tokens=1_000)
-    return Storeed(
+    return StoredHandoff(
         turns, turns.again, lambda: setattr(turns, "interrupt_with", Cancelled("by the user"))
     )
 
 
-def in_the_store(store: Store) -> Storeed:
+def in_the_store(store: Store) -> StoredHandoff:
     job_id = a_job(store, max_tokens=1_000)
     issue(store, job_id, "find.1")
     first = claim(store, job_id, "find.1")
@@ -57,7 +57,7 @@ def in_the_store(store: Store) -> Storeed:
     def cancel() -> None:
         store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
-    return Storeed(first, claimed_again, cancel)
+    return StoredHandoff(first, claimed_again, cancel)
 
 
 MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_store, id="store")]
@@ -78,16 +78,16 @@ EVERY_KIND: tuple[Checkpoint, ...] = (
 
 
 @pytest.fixture(params=MAKERS)
-def storeed(request: pytest.FixtureRequest, store: Store) -> Storeed:
-    made: Storeed = request.param(store)
+def storeed(request: pytest.FixtureRequest, store: Store) -> StoredHandoff:
+    made: StoredHandoff = request.param(store)
     return made
 
 
-def test_a_fresh_handoff_has_no_checkpoints(storeed: Storeed) -> None:
+def test_a_fresh_handoff_has_no_checkpoints(storeed: StoredHandoff) -> None:
     assert storeed.turns.so_far() == ()
 
 
-def test_the_next_claim_finds_every_checkpoint_in_order(storeed: Storeed) -> None:
+def test_the_next_claim_finds_every_checkpoint_in_order(storeed: StoredHandoff) -> None:
     storeed.turns.reserve(WorstCase(700, 100, 0))
     storeed.turns.checkpoint(*EVERY_KIND[:2])
     for checkpoint in EVERY_KIND[2:]:
@@ -95,39 +95,39 @@ def test_the_next_claim_finds_every_checkpoint_in_order(storeed: Storeed) -> Non
     assert storeed.claimed_again().so_far() == EVERY_KIND
 
 
-def test_a_waiting_reply_is_stored_before_the_next_write(storeed: Storeed) -> None:
+def test_a_waiting_reply_is_stored_before_the_next_write(storeed: StoredHandoff) -> None:
     storeed.turns.reserve(WorstCase(700, 100, 0))
     storeed.turns.checkpoint(REPLIED, may_wait=True)
     storeed.turns.checkpoint(AgentPrompted(text="go on"))
     assert storeed.claimed_again().so_far() == (REPLIED, AgentPrompted(text="go on"))
 
 
-def test_a_call_that_can_never_fit_the_budget_is_a_limit(storeed: Storeed) -> None:
+def test_a_call_that_can_never_fit_the_budget_is_a_limit(storeed: StoredHandoff) -> None:
     with pytest.raises(LimitReached) as reached:
         storeed.turns.reserve(WorstCase(900, 200, 0))
     assert (reached.value.level, reached.value.limit) == ("job", "max_tokens")
     assert str(reached.value) == f"max_tokens: {NO_MORE}", "and it says whose it is"
 
 
-def test_the_cost_of_a_reply_is_taken_from_the_budget(storeed: Storeed) -> None:
+def test_the_cost_of_a_reply_is_taken_from_the_budget(storeed: StoredHandoff) -> None:
     storeed.turns.reserve(WorstCase(900, 100, 0))
     storeed.turns.checkpoint(REPLIED)
     with pytest.raises(LimitReached):
         storeed.turns.reserve(WorstCase(300, 100, 0))
 
 
-def test_the_unused_part_of_a_reservation_is_free_again(storeed: Storeed) -> None:
+def test_the_unused_part_of_a_reservation_is_free_again(storeed: StoredHandoff) -> None:
     storeed.turns.reserve(WorstCase(900, 100, 0))
     storeed.turns.checkpoint(REPLIED)
     storeed.turns.reserve(WorstCase(200, 100, 0))
 
 
-def test_a_heartbeat_changes_nothing(storeed: Storeed) -> None:
+def test_a_heartbeat_changes_nothing(storeed: StoredHandoff) -> None:
     storeed.turns.beat("thinking", "a draft")
     assert storeed.claimed_again().so_far() == ()
 
 
-def test_after_a_cancel_nothing_more_is_written(storeed: Storeed) -> None:
+def test_after_a_cancel_nothing_more_is_written(storeed: StoredHandoff) -> None:
     storeed.cancel()
     with pytest.raises(Interrupted):
         storeed.turns.checkpoint(REPLIED)

@@ -70,7 +70,7 @@ def waits(turns: CheckpointStore, expected: Expected | None = EXPECTED) -> Wait:
 
 
 def known(fleet: Fleet, limits: RateLimits = NOTHING_SAID) -> CheckpointStore:
-    """A process that has heard of the lane, and told."""
+    """A process that has reported the lane's limits."""
     first = fleet()
     assert goes(first)
     first.heard(limits)

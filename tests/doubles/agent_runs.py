@@ -115,5 +115,5 @@ class Run:
 
 
 def running(*replies: Reply | ModelError, **rest: Any) -> Run:
-    """A run whose model gives these replies one after the other."""
+    """Return a run whose model gives these replies in order."""
     return Run(one_by_one(*replies), **rest)

@@ -11,7 +11,7 @@ from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnsw
 
 @dataclass(frozen=True, slots=True)
 class BrokenFormat:
-    """Raises where it is told to; takes nothing otherwise."""
+    """Raises in the given method, and accepts nothing in the others."""
 
     error: Exception
     in_read: bool

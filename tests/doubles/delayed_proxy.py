@@ -1,5 +1,5 @@
-"""A door to another server that takes connections from the start, and lets them through when a
-test says so.
+"""A proxy to another server that accepts connections from the start, and forwards them after
+`open`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _CHUNK = 65_536
 
 
 class DelayedProxy:
-    """Until `open`, a client is connected and hears nothing."""
+    """Before `open`, a client is connected and gets no data."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A reviewer who insists, and a judge's word on it."""
+"""A reviewer that insists, and the judge's ruling."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def rules_by_chance(job: SimulatedJob, dice: Random) -> None:
 
 
 def check_quarrels(job: SimulatedJob) -> None:
-    """The judge is asked once for all quarrels of a job, or of its latest retry."""
+    """Check that the judge is asked once for all disputes of a job, or of its latest retry."""
     asked = sum(
         event.assigned_to == "judge" and event.closes for event in job.events(HandoffIssued)
     )

@@ -42,7 +42,9 @@ def _condition(dice: Random, step: Step) -> When:
 
 
 def check_begins_once(job: SimulatedJob, step_id: StepId, named: set[StepId]) -> None:
-    """`named`: steps that a person wants done again, by name. The step is taken from it."""
+    """Check that the step may begin. `named`: steps that a person repeats by name. The step is
+    removed from it.
+    """
     step = job.step(step_id)
     assert not may_have_acted(job, step_id) or step_id in named, f"{step_id} would act twice"
     named.discard(step_id)

@@ -26,7 +26,7 @@ def checks_facts(
 
 
 def checks_by_chance(job: SimulatedJob, dice: Random) -> None:
-    """It passes, objects, fails, cannot say, or says nothing that could be used."""
+    """Let the checker pass, object, fail, abstain, or answer without any usable part."""
     match dice.randrange(5):
         case 0:
             job.finish(FACT_GATE, dice.choice(["failed", "needs_input"]))

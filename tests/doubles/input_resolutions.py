@@ -38,8 +38,8 @@ def _resolution(step: StepId, answer: str | Step | None) -> Resolution:
 def resolved_by(
     known: Known, said: Resolutions, result: BlobRef
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
-    """The event, and the plan's payload if there is a new one. `known`: the job as the planner
-    knew it.
+    """Return the event, and the plan's payload if there is a new plan. `known`: the job as the
+    planner knew it.
     """
     (state, plan), by = known, {item.step: item.by for item in said.resolutions if item.by}
     answered = tuple(item.step for item in said.resolutions if item.answer)

@@ -41,8 +41,8 @@ def a_job(
     /,
     **books: int,
 ) -> JobId:
-    """Submitted. `books`: max_turns, max_tokens, max_usd. `parent`: the handoff that it is
-    there to do.
+    """Submit a job. `books`: max_turns, max_tokens, max_usd. `parent`: the handoff that a child job
+    does.
     """
     job_id = (
         JobId(store.connection.redis.hget(keys.handoff(*parent), "child").decode())
@@ -246,6 +246,6 @@ def verdict(claimed: Claim, worst: WorstCase) -> bytes:
 
 
 def words(claimed: Claim, worst: WorstCase) -> list[bytes]:
-    """All that is answered to it: of a limit, also the level whose limit it is."""
+    """Return the full answer to a reservation. A refusal includes the level of the limit."""
     answer: list[bytes] = claimed._turn(worst=worst)
     return answer

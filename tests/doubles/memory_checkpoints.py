@@ -44,7 +44,7 @@ class MemoryCheckpoints:
     """Called before each checkpoint is stored. An exception is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
     pace: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
-    """Shared by those whose calls one provider counts."""
+    """Shared by all handoffs under the same rate limits."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def so_far(self) -> tuple[Checkpoint, ...]:

@@ -20,7 +20,7 @@ ON_THE_WAY_S = 1.0
 
 @dataclass(slots=True)
 class MemoryRateLimiter:
-    """Callers are told apart by any number."""
+    """A number identifies each caller."""
 
     now: Callable[[], float] = time.monotonic
     window_s: float = 60.0

@@ -24,7 +24,7 @@ class Told:
     trace_id: str
     span_id: str
     parent_id: str
-    """Empty: none."""
+    """Id of the parent span, or '' for a root."""
     kind: int
     """1 internal, 2 server, 3 client, 4 producer, 5 consumer."""
     service: str

@@ -67,7 +67,7 @@ class RandomJob:
         return Outcome(cost <= cost_most, seconds <= time_most)
 
     def _really(self, work: RemainingWork) -> tuple[int, float]:
-        """Long documents make all of a job's handoffs dear; every fifth job has a second round."""
+        """Long documents make all handoffs of a job expensive. Every fifth job has a second round."""
         size, ends, cost = self.dice.lognormvariate(0, 0.6), dict[StepId, float](), 0
         for name, (who, depends_on) in work.steps.items():
             for _ in range(2 if self.dice.random() < 0.15 else 1):

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.plan import Join, OnFailure, Patch, Plan, Repeat
 
 
 def any_approvals(dice: Random) -> Approvals:
-    """Mostly none."""
+    """Return random approvals, mostly none."""
     what = dice.sample(
         [ApprovalOf.PLAN, ApprovalOf.RESEARCH, ApprovalOf.ANSWER], dice.choice([0, 0, 1, 2, 3])
     )
@@ -27,7 +27,7 @@ def any_approvals(dice: Random) -> Approvals:
 
 
 def any_join(dice: Random, waits_for: Sequence[StepId]) -> Join | None:
-    """Mostly none."""
+    """Return a random join, mostly none."""
     if not waits_for or dice.random() < 0.7:
         return None
     at_least = dice.randint(1, len(waits_for))

@@ -67,8 +67,8 @@ PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
 
 
 class RandomJob(SimulatedJob):
-    """A life in which everything between supervisor and worker goes wrong now and then. Keeps
-    the store's rules, and checks the job's.
+    """A job with random faults between supervisor and worker. It keeps the rules of the store, and
+    checks the invariants of the job.
     """
 
     def __init__(self, dice: Random, mode: Mode | None = None) -> None:
@@ -102,7 +102,7 @@ class RandomJob(SimulatedJob):
         )
         self.roles, self.acting = roles, acting
         self.redo_steps: set[StepId] = set()
-        """Steps that a person wants done again, by name."""
+        """Steps that a person repeats by name."""
         self.standings: dict[HandoffId, ObservedHandoff] = {}
         """State of each open handoff in the store."""
         self.queue: list[HandoffId] = []

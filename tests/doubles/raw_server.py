@@ -51,7 +51,7 @@ class Conversation:
         """1 is the first that was accepted."""
 
     def request(self) -> bytes:
-        """The next request, whole; empty: the client has gone."""
+        """Return the next request completely, or '' if the client has gone."""
         text = b""
         while b"\r\n\r\n" not in text and (part := self.connection.recv(65536)):
             text += part
@@ -80,7 +80,7 @@ class RawServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.left = threading.Event()
-        """The client has gone from a conversation that still went on."""
+        """Set if a client leaves an unfinished conversation."""
         self.over = threading.Event()
         """Ends conversations that last until the end of the test."""
         self.accepted = 0

@@ -47,13 +47,13 @@ class OwnRedis:
         self.url = self._access.url
 
     def start(self) -> None:
-        """It answers when this returns."""
+        """Start the server, and return when it answers."""
         self._server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
         with redis.Redis.from_url(self.url) as client:
             wait_until(lambda: _answers(client), what="a Redis of its own")
 
     def kill(self) -> None:
-        """It is gone when this returns."""
+        """Kill the server, and return when it is gone."""
         if self._server is not None:
             self._server.kill()
             self._server.wait()
@@ -67,7 +67,7 @@ def _answers(client: Any) -> bool:
 
 
 def kill_redis(processes: Processes) -> None:
-    """It is back when this returns."""
+    """Kill Redis, and return when it has restarted."""
     killed = processes.pids()["redis"]
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: processes.pids().get("redis", killed) != killed, what="another Redis")
@@ -76,7 +76,7 @@ def kill_redis(processes: Processes) -> None:
 
 @contextmanager
 def silent_redis(processes: Processes) -> Iterator[None]:
-    """It takes connections and says nothing, as if the network to it had been lost."""
+    """Let Redis accept connections without answering, as after a network failure."""
     silent = processes.pids()["redis"]
     os.kill(silent, signal.SIGSTOP)
     try:

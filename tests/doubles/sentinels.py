@@ -40,7 +40,7 @@ class Watched:
     password: str
     sentinel_password: str
     doors: dict[str, int] = field(default_factory=dict)
-    """Ports of their doors with TLS; empty: there are none."""
+    """Ports of the TLS proxies, or empty without TLS."""
     tls: str = ""
     """Query string of the URL with the TLS files."""
 
@@ -123,7 +123,7 @@ def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[Watched]:
         for name in names:
             if (
                 name == "sentinel-1"
-            ):  # they look who copies when they start, and then every ten seconds
+            ):  # sentinels look up the replicas when they start, and then every ten seconds
                 watched.wait_for_copy()
             _start(watched, folder, name)
         wait_until(

@@ -1,4 +1,4 @@
-"""A service with a stock Celery app. Its task notes each call in its own Redis."""
+"""A service with a stock Celery app. Its task records each call in its own Redis."""
 
 from __future__ import annotations
 

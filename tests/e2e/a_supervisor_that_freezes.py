@@ -1,6 +1,4 @@
-"""A supervisor whose own code freezes at a job that asks for it, once that has a plan: its
-Celery app.
-"""
+"""Celery app of a supervisor that freezes at marked jobs after their plan."""
 
 from __future__ import annotations
 

@@ -76,11 +76,11 @@ class Script:
 
     plans: dict[str, dict[str, str]] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
-    """NAME -> turns of each of its steps; 1 where nothing is said."""
+    """NAME -> turns of each step, 1 by default."""
     specialists: dict[str, str] = field(default_factory=dict)
-    """NAME -> who does each of its steps; `SPECIALIST` where nothing is said."""
+    """NAME -> specialist of each step, `SPECIALIST` by default."""
     on_failure: dict[str, str] = field(default_factory=dict)
-    """NAME -> what becomes of its steps that fail, where that is not the usual."""
+    """NAME -> the `on_failure` policy of its steps, if not the default."""
     joins: dict[str, dict[str, Json]] = field(default_factory=dict)
     """NAME -> the joins of its steps, for steps that need fewer results than all."""
     calls: Counter[tuple[str, str, int]] = field(default_factory=Counter)

@@ -1,8 +1,7 @@
-"""A model that repeats a secret in every text that it can write, and by the request's name in
-every place where a text can go.
+"""A model that repeats a secret in every text. The request's name chooses the places.
 
-`plan talk` comes to an answer with gaps, a second round and a synthesis; `plan fail` to none;
-`plan mute` to one without its roles.
+`plan talk` leads to an answer with gaps, a second round and a synthesis. `plan fail` leads to no
+answer, `plan mute` to an answer without the roles.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ STEPS = {
 
 
 class Parrot:
-    """The synthesizer of `talk` waits with the end of its answer until `go` is set."""
+    """The synthesizer of `talk` ends its answer only after `go` is set."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -90,7 +89,7 @@ class Parrot:
 
 
 def _plan(name: str) -> Json:
-    """The secret stands behind the first words of each task: those are its title."""
+    """The secret follows the first words of each task, because the first words are its title."""
     task = (
         "Do {}."
         + " It is a long way to the end of this task, and what stands there is nobody's affair:"

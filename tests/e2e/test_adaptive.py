@@ -1,5 +1,5 @@
-"""A plan that is looked at again when results come in: real supervisors and workers, a model
-on a script behind real HTTP.
+"""A plan that is reviewed when results arrive: real supervisors and workers, a scripted model
+behind real HTTP.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_an_invalid_patch_goes_back_once_with_its_error_and_then_the_plan_stays(
 
 
 def said_to_the_replanner(fleet: Fleet, name: str) -> list[str]:
-    """The last message of each of its calls."""
+    """Return the last message of each of the replanner's calls."""
     said = [(said_in(request), request["messages"]) for request in fleet.server.requests]
     return [
         str(messages[-1]["content"])

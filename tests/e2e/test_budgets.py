@@ -39,9 +39,7 @@ pytestmark = pytest.mark.slow
 
 
 class Greedy:
-    """A model of which every specialist calls tools for ever, and whose reviewer is never
-    content, in other words each time.
-    """
+    """A model whose specialists always call tools, and whose reviewer always objects in new words."""
 
     def __init__(self) -> None:
         self.paid: Counter[str] = Counter()
@@ -268,8 +266,8 @@ def test_a_day_with_too_little_budget_to_begin_a_job_takes_no_more_jobs(
 
 
 class Hungry:
-    """A model whose planner, with five steps, is modest, and whose specialists read very much
-    in every call and never come to an end.
+    """A model whose planner makes five steps, and whose specialists read very much in every call
+    and never finish.
     """
 
     def __init__(self) -> None:

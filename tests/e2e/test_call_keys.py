@@ -1,5 +1,5 @@
-"""The idempotency key of a tool call, on real workers that are killed between the effect and
-the storing of its result.
+"""The idempotency key of a tool call. Real workers are killed between the effect and the storage of
+its result.
 """
 
 from __future__ import annotations

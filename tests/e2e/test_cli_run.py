@@ -205,7 +205,7 @@ def test_own_specialists_and_tools_reach_the_workers(handoff: Handoff) -> None:
 
 
 def writes_until(go_on: threading.Event) -> Script:
-    """A model whose answer is all there but for its end, which comes when it is told."""
+    """A model whose answer is complete except for its end, which a test releases."""
 
     def script(request: Json) -> Reply:
         properties = asked_for(request)

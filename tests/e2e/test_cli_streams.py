@@ -45,7 +45,7 @@ def unread() -> Iterator[int]:
 def test_a_closed_output_pipe_is_no_error(
     handoff: Handoff, system: RunningSystem, job_id: str, command: str, unread: int
 ) -> None:
-    """`handoff show JOB | head -1`; of 1 a script would think that the job has failed."""
+    """`handoff show JOB | head -1`: with exit code 1 a script would take the job for failed."""
     typed = handoff.command(*command.replace("JOB", job_id).split())
     environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Conditions on real processes: each decision stands in the journal, through the kill of any
+"""Conditions on real processes: each decision is in the journal, and survives the kill of any
 process.
 """
 

@@ -68,9 +68,7 @@ KILLS = 12
 
 
 class Mails(Script):
-    """The same model. Its steps called `send...` send a mail, and insist where the call was
-    interrupted.
-    """
+    """The same model. Its steps called `send...` send a mail, and repeat an interrupted call."""
 
     def __call__(self, request: Json) -> Reply:
         said = said_in(request)

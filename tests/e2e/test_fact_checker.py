@@ -1,4 +1,4 @@
-"""A specialist looks at the facts of an answer before it leaves: real workers, a scripted model."""
+"""A specialist checks the facts of an answer before it leaves: real workers, a scripted model."""
 
 from __future__ import annotations
 

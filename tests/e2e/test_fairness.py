@@ -105,7 +105,7 @@ def entering(fleet: Fleet) -> Iterator[dict[str, float]]:
 
 
 def work_of(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
-    """Its specialists' handoffs."""
+    """Return the handoffs of the job's specialists."""
     handoffs = [
         event.handoff_id for event in fleet.issued(job_id) if event.assigned_to == SPECIALIST
     ]

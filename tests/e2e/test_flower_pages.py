@@ -33,7 +33,7 @@ QUEUES = {
 
 @dataclass(frozen=True)
 class Fleet:
-    """`handoff up --flower`, on a Redis whose keys have a prefix."""
+    """`handoff up --flower`, on a Redis with a key prefix."""
 
     handoff: Handoff
     redis_url: str

@@ -31,7 +31,7 @@ SERVICES = ("REDIS", "SUPERVISOR", "FLOWER", "HANDOFF", "WORKERS", "CELERY", "HA
 
 
 def service_links(service: str, port: int = 5555) -> dict[str, str]:
-    """What Kubernetes sets in every container for a service of its namespace."""
+    """Variables that Kubernetes sets in every container for a service of its namespace."""
     address = f"tcp://10.0.0.1:{port}"
     return {
         f"{service}_SERVICE_HOST": "10.0.0.1",
@@ -143,7 +143,7 @@ def problem(folder: Path, environment: dict[str, str]) -> str | None:
 
 
 def the_culprits(folder: Path, environment: dict[str, str]) -> dict[str, str]:
-    """Each variable under which the job fails by itself, and how."""
+    """Return each variable that alone makes the job fail, with the error."""
     alone = {name: problem(folder / name, {name: value}) for name, value in environment.items()}
     return {name: why for name, why in alone.items() if why}
 

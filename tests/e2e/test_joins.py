@@ -1,5 +1,5 @@
-"""A fan-in that needs less than everything: it goes on the moment that it has that, and the
-rest can be had later.
+"""A fan-in that needs only a part of its results: it continues as soon as it has enough, and the
+rest can follow later.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 FAN_IN_S = 8.0
-"""A chord that is silent for three seconds is looked after."""
+"""The sweeper repairs a chord after three seconds of silence."""
 
 
 def test_several_jobs_at_once_share_the_fleet(fleet: Fleet) -> None:

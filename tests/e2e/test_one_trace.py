@@ -50,7 +50,7 @@ def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True)
 class Seen:
-    """A fleet that is told of."""
+    """A traced fleet."""
 
     fleet: Fleet
     collector: Collector
@@ -111,8 +111,8 @@ def planned(seen: Seen, name: str, *, turns: int = 1, **plan: str) -> JobId:
 
 
 def whole(seen: Seen, job_id: JobId, chats: int) -> list[Told]:
-    """The trace, when as many model calls as that have been told of, and all that they are
-    below: processes send when they like.
+    """Return the trace when it has this number of model calls with all their parents. Processes
+    export at any time.
     """
 
     def look() -> list[Told]:
@@ -124,7 +124,7 @@ def whole(seen: Seen, job_id: JobId, chats: int) -> list[Told]:
 
 
 def roots(trace: list[Told]) -> list[str]:
-    """Spans whose parent is not there."""
+    """Return spans without their parent."""
     known = {span.span_id for span in trace}
     return [span.name for span in trace if span.parent_id not in known]
 

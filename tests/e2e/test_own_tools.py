@@ -1,5 +1,5 @@
-"""Nothing that a user's tool does to its thread takes a slot of its worker, or keeps the
-worker from ending.
+"""A user's tool that damages its thread takes no slot of its worker, and does not keep the worker
+from stopping.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The kill switch: a paused role stops on every machine after the turn that runs, and goes on
-where it was.
+"""The kill switch: a paused role stops on every machine after the running turn, and continues from
+there.
 """
 
 from __future__ import annotations

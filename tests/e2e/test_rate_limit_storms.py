@@ -1,5 +1,5 @@
-"""A provider that refuses calls and tells nothing of its limits: the fleet holds back
-together, and one call finds out when it is over.
+"""A provider that refuses calls without naming its limits: the whole fleet waits, and one call
+finds the end of the storm.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Redis refuses to write, or is slow, under running jobs: a submission says so in one line,
-and the jobs go on when it is over.
+"""Redis refuses writes, or is slow, under running jobs. A submission reports it in one line, and
+the jobs continue later.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def worker_of(pool: str, folder: Path) -> Iterator[Fleet]:
 
 
 def start_worker(system: RunningSystem, pool: str, name: str) -> int:
-    """Its process id."""
+    """The process id of the worker."""
     arguments = (
         "-A",
         "handoff_queue.workers.app",

@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 COST_ONLY = Approvals(above_microusd=1_000_000_000)
-"""A user who can be asked, and whose limit no test reaches."""
+"""A user that can be asked, with a limit that no test reaches."""
 
 
 def test_a_step_that_fails_again_and_again_is_tried_as_often_as_promised_and_then_is_a_gap(

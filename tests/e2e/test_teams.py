@@ -38,7 +38,7 @@ def children(fleet: Fleet, job_id: JobId) -> list[JobId]:
 
 
 def begun(fleet: Fleet, job_id: JobId) -> list[JobId]:
-    """Its children that are there."""
+    """Return the existing child jobs."""
     made = children(fleet, job_id)
     return made if made and len(fleet.jobs.store.jobs.standings(made)) == len(made) else []
 

@@ -39,7 +39,7 @@ BEGINS = (
     "script.commit.after",
     "publish.supervisor.before",
 )
-"""Handed over; about to begin the child; begun; about to wake its supervisor."""
+"""Failpoints: the step is issued; before the child begins; after it; before its first wake-up."""
 TELLS = (
     "script.commit.after",
     "script.finish.before",
@@ -47,12 +47,14 @@ TELLS = (
     "script.commit.before",
     "script.commit.after",
 )
-"""The child has ended; about to tell; told; about to note that; noted."""
+"""Failpoints: the child has ended; before its report; after its report; before the record of the
+report; after it.
+"""
 
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet whose supervisors pass failpoints, in the folder `points`."""
+    """A fleet whose supervisors run failpoints from the folder `points`."""
     script, points = Script(), tmp_path / "points"
     points.mkdir()
     with (
@@ -109,8 +111,8 @@ def count(fleet: Fleet, job_id: JobId, kind: type) -> int:
 
 
 def wait_until_noted(fleet: Fleet, child: JobId, times: int) -> None:
-    """A parent goes on as soon as it has been told, whether or not its child's supervisor
-    lives on to note that; another one does.
+    """A parent continues after the report, even if its child's supervisor dies before it records
+    the report. Another supervisor records it.
     """
     wait_until(
         lambda: count(fleet, child, ParentTold) >= times,

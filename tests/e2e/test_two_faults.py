@@ -1,5 +1,5 @@
-"""A worker is killed, and then the supervisor that found its handoff, anywhere on the way to a
-new message: it runs elsewhere in time.
+"""A worker is killed, and then the supervisor that found its handoff, at any point before the new
+message. The handoff still runs elsewhere in time.
 """
 
 from __future__ import annotations

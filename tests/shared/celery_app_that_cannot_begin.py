@@ -1,4 +1,4 @@
-"""An app that takes messages, but for what fails when it is ready to."""
+"""An app that fails when its worker is ready to take messages."""
 
 from __future__ import annotations
 

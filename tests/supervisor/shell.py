@@ -45,7 +45,7 @@ SETTINGS = Settings(offline=True)
 
 
 class DyingDispatcher(Dispatcher):
-    """Publishes until it is told to die: then the process is gone between its commit and its
+    """A dispatcher that publishes until the test lets its process die between its commit and its
     messages.
     """
 
@@ -119,7 +119,7 @@ class Shell:
         self.store.presence.announce(self._announced)
 
     def leave(self) -> None:
-        """That worker withdraws."""
+        """Withdraw the announcement of that worker."""
         self.store.presence.withdraw(self._announced)
 
     def submit(self, limits: JobLimits | None = None) -> JobId:

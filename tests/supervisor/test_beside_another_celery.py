@@ -75,7 +75,7 @@ print(json.dumps({"job": job, "current": current_apps(), "transport": kind.__mod
 
 
 def submissions_queued(store: Store) -> list[str]:
-    """Ids of the jobs that a supervisor will hear of."""
+    """Return the ids of the announced jobs."""
     frames = store.connection.redis.lrange(SUBMISSIONS_QUEUE, 0, -1)
     return [json.loads(frame)["headers"][FOR] for frame in frames]
 

@@ -70,7 +70,7 @@ def job_id(shell: Shell, tmp_path: Path) -> JobId:
 
 
 def asked_of(shell: Shell, job_id: JobId, role: str) -> str:
-    """Everything that stands in the role's first message, but for its instructions."""
+    """Return the role's first message without its instructions."""
     event = next(
         event
         for event in shell.events(job_id)

@@ -38,7 +38,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 @pytest.fixture
 def job_id(shell: Shell, tmp_path: Path) -> JobId:
-    """One row more than fits two slices; the supervisor has looked once."""
+    """A job with one row more than two slices hold, after the first evaluation."""
     asked = Request(
         "Look at them all.",
         workflow=workflow(tmp_path, A_ROW, UNREVIEWED),

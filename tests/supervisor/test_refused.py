@@ -11,7 +11,7 @@ from handoff_queue.supervisor.client.client import Client, Request
 
 @pytest.mark.parametrize("tenant", ["", " "])
 def test_a_tenant_without_a_name_is_refused(jobs: Client, tenant: str) -> None:
-    """Its jobs would be paid from the day of the default one."""
+    """Its jobs would be paid from the default tenant's day."""
     with pytest.raises(UserError, match="the tenant is empty: name one, or leave it out"):
         jobs.submit(Request("Compare.", tenant=tenant))
 

@@ -17,7 +17,7 @@ from tests.doubles.gathering_server import gathering_server
 pytestmark = pytest.mark.slow
 
 CALLS = 1_010
-"""More than the 1,000 connections that the SDK's client opens by itself."""
+"""More than the 1,000 connections that the SDK's client opens by default."""
 CALL_TIMEOUT_S = 240
 """A busy machine may need a minute for the start of 1,010 threads."""
 

@@ -1,5 +1,5 @@
-"""A handoff whose process dies anywhere goes on elsewhere with the same conversation, and pays
-for nothing twice.
+"""A handoff whose process dies at any point continues elsewhere with the same conversation, and
+pays for nothing twice.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Died(BaseException):
 
 
 def start(turns: MemoryCheckpoints, ran: list[str]) -> Run:
-    """A run that goes on where the turns are: the model answers by how many replies the
-    conversation already holds.
+    """Return a run that continues from the stored turns. The model answers by the number of replies
+    in the conversation.
     """
 
     def reply(call: Any) -> Reply:

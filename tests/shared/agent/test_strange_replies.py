@@ -44,7 +44,7 @@ def streams(*events: dict[str, Any]) -> Reply:
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
 def test_arguments_that_no_json_can_hold_stay_text(serve: Serve, number: str) -> None:
-    """The model is told that they are none; as numbers they could not be sent back to it."""
+    """The model hears that the values are invalid. The values could not be sent back as numbers."""
     said = f'{{"a": {number}}}'
     model, _ = serve(
         in_turn(

@@ -167,9 +167,7 @@ def test_a_process_that_cannot_begin_its_work_ends(
 
 @pytest.mark.parametrize("url", ["redis://h:1/0", "rediss://h:1/0", "sentinel://h:1/0"])
 def test_a_channel_with_a_closed_connection_fails_like_a_connection(url: str) -> None:
-    """An error that Celery connects again after. Without a connection there is nothing that it
-    could be sent to.
-    """
+    """Celery reconnects after this error. Without a connection, nothing can be sent."""
     connection = make_app("t", url, Settings(), []).connection()
     transport = connection.transport
     channel = object.__new__(transport.Channel)

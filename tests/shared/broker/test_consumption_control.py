@@ -20,7 +20,7 @@ USUAL_S = 1
 
 @pytest.fixture
 def consumer(redis_url: str) -> Iterator[Any]:
-    """Celery's, as it is when its worker has just connected, on two queues."""
+    """Celery's consumer of a just connected worker, on two queues."""
     app: Celery = make_app("test", redis_url, Settings(), ["one", "two"])
     consumer = WorkController(app=app, hostname="test@here", pool_cls="solo").consumer
     with app.connection_for_read() as connection:

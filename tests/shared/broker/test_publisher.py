@@ -90,7 +90,7 @@ def test_a_message_equals_celerys_own_message(
 
     theirs, *ours = (json.loads(frame) for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
     for name in ("argsrepr", "kwargsrepr"):
-        theirs["properties"].pop(name)  # said twice
+        theirs["properties"].pop(name)  # sent twice
     assert len({one["properties"].pop("delivery_tag") for one in (theirs, *ours)}) == 3
     assert [json.dumps(one) for one in ours] == [json.dumps(theirs)] * 2
     assert theirs["headers"]["parent_id"] == ("a-wake-up" if is_within_a_task else None)

@@ -1,4 +1,4 @@
-"""Threads that never end do not keep a process whose work is done."""
+"""Endless threads do not keep a process alive after its work."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def nursery() -> Iterator[ForkServer]:
 
 @pytest.fixture(params=["forked", "of its own"])
 def start(request: pytest.FixtureRequest, nursery: ForkServer, tmp_path: Path) -> Start:
-    """Runs the module `told` with these arguments, in its folder; its output goes to files."""
+    """Run the module `told` with these arguments in its folder. Its output goes to files."""
 
     def forked(
         code: str, *arguments: str, options: tuple[str, ...] = (), stdin: str = "", **more: str

@@ -1,5 +1,5 @@
-"""A failpoint fires once over all processes, does what its file says, and costs nothing where
-there is none.
+"""A failpoint fires once over all processes, acts as its file says, and costs nothing if there is
+none.
 """
 
 from __future__ import annotations

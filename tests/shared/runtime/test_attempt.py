@@ -405,7 +405,7 @@ def test_a_paid_reply_is_stored_if_the_store_fails_before_the_result(
 def test_an_error_before_the_run_is_logged_for_its_handoff(
     store: Store, attempts: Attempts
 ) -> None:
-    """Also where another handoff is just ended, and this one is made ready to go on with its job."""
+    """Also while another handoff ends, and this handoff is prepared to continue the job."""
     handoff = handed_out(store)
 
     def breaks(*_: object) -> AgentSetup:

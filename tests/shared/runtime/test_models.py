@@ -1,4 +1,4 @@
-"""One name decides which client answers a handoff, and whether anybody counts its calls."""
+"""One name decides the client of a handoff, and whether rate limits count its calls."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ IGNORED_BY_OUR_APPS = {
     "SKIP_CHECKS",
 }
 HARMLESS = {
-    "APP",  # -A stands on the command line
+    "APP",  # -A is on the command line
     "C_FORCE_ROOT",  # only for pickle, which our apps refuse
     "ITERM_PROFILE",
     "MULTIPROCESSING_FORKING_DISABLE",  # set, not read

@@ -1,8 +1,8 @@
-"""A process that holds three claims under the watchdog, for tests of how it ends: `python -m
-... URL LEASE_S lives|freezes`.
+"""A process that holds three claims under the watchdog, for tests of its end: `python -m ... URL
+LEASE_S lives|freezes`.
 
-Prints `held`; when told to go on, it prints `alive` after twice the watchdog's time, or
-freezes with the interpreter lock held.
+It prints `held` and waits. Then it prints `alive` after twice the watchdog's time, or freezes with
+the interpreter lock held.
 """
 
 from __future__ import annotations

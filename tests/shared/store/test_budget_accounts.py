@@ -52,8 +52,8 @@ Name = tuple[int, str]
 
 
 class Books(RuleBasedStateMachine):
-    """Handoffs of several jobs and tenants reserve, settle, die, are handed back, dropped and
-    finished in any order.
+    """Handoffs of several jobs and tenants reserve, settle, die, are released, dropped and finished
+    in any order.
     """
 
     store: Store
@@ -152,7 +152,7 @@ class Books(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        """The calls of the dead are settled at their worst."""
+        """The calls of dead processes are settled at their worst case."""
         self.store.jobs.sweep()
         self.unsettled.clear()
 
@@ -263,7 +263,7 @@ class Books(RuleBasedStateMachine):
         return [own, *of_jobs, (keys.day(self.number, tenant), OF_TENANT), (self.day, OF_DAY)]
 
     def read(self) -> dict[str, dict[str, int]]:
-        """All books, in one round trip."""
+        """Return all accounts, read in one round trip."""
         teams = [keys.handoff(self.jobs[parent], TEAM) for parent in PARENTS.values()]
         wanted = list(
             dict.fromkeys([*teams, *(key for name in NAMES for key, _ in self.levels(*name))])

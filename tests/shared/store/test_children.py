@@ -1,5 +1,5 @@
-"""A child job does a handoff of its parent: begun once, counted at every level, stopped from
-above, and heard of once.
+"""A child job does a handoff of its parent: it begins once, counts at every level, stops with its
+ancestors, and reports once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Above a job stand its tenant's day and the installation's: caps hold over all jobs, and a
-call belongs to the day it was made in.
+"""The day of a tenant and the day of the installation are above a job. Their caps hold over all
+jobs, and a call belongs to the day of its start.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ LOOK = "0123456789abcdef"
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """Its planner is out, and a step is, too."""
+    """A job with an open planner and an open step."""
     job_id = a_job(store, max_turns=10)
     issue(store, job_id, STEP)
     issue(store, job_id, FIRST, role="planner", group=None)
@@ -51,7 +51,7 @@ def job_id(store: Store) -> JobId:
 
 @pytest.fixture
 def held(store: Store, job_id: JobId) -> Claim:
-    """The planner's, whose model has answered."""
+    """The claim of the planner, whose model has answered."""
     wanted = ClaimRequest(job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", look=LOOK)
     made = store.claims.claim(wanted)
     made.reserve(WorstCase(10, 10, 0))

@@ -24,8 +24,7 @@ from tests.waiting import wait_until
 GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0
 """The same for every store in this file."""
 LONG_AGO = tuple(GIVEN_UP_S * (MAX_LOOKS - n) + 60 - n for n in range(MAX_LOOKS))
-"""As often as may be, each after the one before was given up, a look that was not heard of again.
-"""
+"""The maximum number of silent evaluations, each begun after the previous one was given up."""
 
 
 def heard_of(store: Store, job_id: JobId) -> dict[str, int]:
@@ -207,7 +206,7 @@ def test_any_number_of_evaluations_may_begin_at_once(store: Store, job_id: JobId
 
 
 def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
-    """By the thread that renews leases: of a process that froze, nothing is said."""
+    """The thread that renews leases sends them. A frozen process sends none."""
     lease_s = 0.3
     store = open_store(redis_url, Settings(lease_s=lease_s))
     leases, job_id = Leases(redis_url, lease_s, watchdog=False), a_job(store)
@@ -248,7 +247,7 @@ def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId)
         "evaluate", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]
     )
 
-    with pytest.raises(TooManyEvaluators):  # there is one, and the job is not given up
+    with pytest.raises(TooManyEvaluators):  # one evaluation exists, and the job is not given up
         store.evaluation_leases.at(job_id).begin()
 
 

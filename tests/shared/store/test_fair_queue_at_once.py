@@ -34,7 +34,7 @@ def test_a_quarter_of_many_waiting_messages_is_taken_in_one_round_trip(
 ) -> None:
     names = [f"s{n}.1" for n in range(20)]
     with taking(app) as queue:
-        for _ in range(2):  # the first time Redis is told the scripts
+        for _ in range(2):  # the first call loads the scripts into Redis
             send(app, store, a_job(store), *names)
             store.connection.redis.config_resetstat()
             taken = [queue.get(timeout=5) for _ in names]

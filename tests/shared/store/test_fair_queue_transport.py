@@ -113,7 +113,7 @@ def test_a_released_message_goes_behind_the_others(app: Celery, store: Store) ->
 def test_an_element_that_died_with_its_worker_costs_its_message_one_sweep(
     app: Celery, store: Store
 ) -> None:
-    """Between BRPOP and what takes a message for it: the message itself stands in its place."""
+    """Between BRPOP and the take, the message itself is in its place."""
     send(app, store, a_job(store), "a.1", "b.1")
     store.connection.redis.rpop(QUEUE)
 
@@ -154,7 +154,7 @@ def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, st
 def test_messages_of_the_version_before_are_delivered_in_list_order(
     app: Celery, store: Store
 ) -> None:
-    """They have no place: each stands for itself."""
+    """They have no place, so each element is taken as itself."""
     app.send_task("specialist.x", args=["old"], queue=QUEUE, ignore_result=True)
     send(app, store, a_job(store), "a.1")
     app.send_task("specialist.x", args=["older"], queue=QUEUE, ignore_result=True)

@@ -1,5 +1,5 @@
-"""Usable results are counted where they end, so that a supervisor is woken as soon as a fan-in
-may go on, and not before.
+"""The end of a handoff counts usable results, and wakes a supervisor exactly when a fan-in may
+continue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.doubles.jobs import a_job, ended, granted, issued, result_of, version
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job with four handoffs; the first three are parts of a fan-in that may go on with two."""
+    """A job with four handoffs. The first three are parts of a fan-in that needs two results."""
     job_id = a_job(store)
     counts = (Counted(fan_in="d", wakes_from=2),)
     parts = [

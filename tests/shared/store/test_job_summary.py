@@ -111,7 +111,7 @@ def test_a_tally_that_has_missed_an_event_never_counts_again(store: Store) -> No
     store.journal.append(job_id, CancelRequested())
     store.connection.redis.hset(
         keys.job(job_id), "tally", before
-    )  # as if who wrote that event counted nothing
+    )  # as if the writer of that event counted nothing
 
     issue(store, job_id, "a.1")
 

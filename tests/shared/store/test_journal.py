@@ -265,8 +265,8 @@ def test_times_come_from_redis(store: Store) -> None:
 
 
 def test_the_next_due_time_does_not_overwrite_a_newer_one(store: Store) -> None:
-    """A result that came in the meantime has asked for a look in a few seconds: that must not
-    be put off.
+    """A result that arrived in between made the job due in a few seconds. The later due time must
+    not replace it.
     """
     job_id = a_job(store)
     issue(store, job_id, "find.1")

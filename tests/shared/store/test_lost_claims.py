@@ -1,4 +1,4 @@
-"""What stays known of processes that were lost with a claim, when the handoff has long gone on."""
+"""The record of processes that were lost with a claim, after the handoff has continued."""
 
 from __future__ import annotations
 

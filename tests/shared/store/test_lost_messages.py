@@ -140,7 +140,7 @@ def test_a_role_that_waits_on_the_think_queue_is_no_lost_message(store: Store) -
 def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(
     store: Store, job_id: JobId
 ) -> None:
-    """The chord's body should come now. Should it not, the sweeper looks."""
+    """The chord's body should arrive now. Otherwise the sweeper acts."""
     finish(granted(store, job_id, "a.1"))
     finish(granted(store, job_id, "b.1"))
     assert store.connection.redis.zscore(keys.DUE, job_id) > (store.connection.now() + 60) * 1000
@@ -153,7 +153,7 @@ def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(
 def test_an_urgent_result_makes_its_job_due_soon(
     store: Store, job_id: JobId, status: ResultStatus
 ) -> None:
-    """The worker wakes it now. Should it die before, the sweeper looks."""
+    """The worker wakes the supervisor now. If it dies before, the sweeper acts."""
     running = granted(store, job_id, "a.1")
     result = result_of(running).model_copy(
         update={"status": status, "error": "it broke", "needs": "a key"}

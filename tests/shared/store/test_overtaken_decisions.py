@@ -1,5 +1,5 @@
-"""A decision that only hands steps out stands, though results of others have come since it was
-made, and so does an end that is insisted on. Any other decision does not.
+"""A decision that only issues steps is stored even if results arrived in between, and so is an
+insisted end. Every other overtaken decision is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRIED_AGAIN = StepsTriedAgain(steps=(SecondChance(step=StepId("third")),))
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """Its first step is out, and the decision is made on this version."""
+    """A job whose first step is issued. The decision builds on this version."""
     made = a_job(store)
     issue(store, made, "first.1")
     return made

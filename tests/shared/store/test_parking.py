@@ -40,7 +40,7 @@ def job_id(store: Store) -> JobId:
 
 
 def parked(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
-    """It has done a turn, and must wait for the next one."""
+    """A claim after one turn that must wait for the next turn."""
     claimed = granted(store, job_id, "a.1")
     assert claimed.reserve(WORST, EXPECTED) is None
     claimed.heard(RateLimits(requests=Allowance(60, 0)))

@@ -32,7 +32,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
 
 
 def published(shell: Shell, count: int) -> list[JobId]:
-    """Jobs whose first handoffs wait in their queues."""
+    """Return jobs whose first handoffs wait in their queues."""
     jobs = [shell.submit() for _ in range(count)]
     for job_id in jobs:
         shell.advance(job_id)
@@ -47,7 +47,7 @@ def deleted(shell: Shell, *jobs: JobId) -> None:
 
 
 def waiting(shell: Shell) -> list[str]:
-    """Whose messages there are, over all queues of specialists."""
+    """Return the jobs with messages in any queue of a specialist."""
     redis = shell.store.connection.redis
     frames = [
         frame.decode() for name in redis.hkeys(keys.QUEUES) for frame in redis.lrange(name, 0, -1)

@@ -76,7 +76,7 @@ def let_the_one_ahead_be_silent(store: Store) -> None:
 
 
 def let_half_a_window_pass(store: Store, calls: list[Claim]) -> None:
-    """As if these calls had been let go, and the buckets noted, that much earlier."""
+    """Make the allowed calls and the records of the buckets look this much older."""
     store.connection.redis.hincrby(keys.pace(LANE), "at", -HALF_A_WINDOW_MS)
     for one in calls:
         assert one.pacing.taken is not None

@@ -100,7 +100,7 @@ def test_every_heartbeat_keeps_the_job(
     store: Store, job_id: JobId, sign: Callable[[Claim], None]
 ) -> None:
     claimed = long_claim(store, job_id)
-    for name in keys_of(job_id):  # as if most of the time were over
+    for name in keys_of(job_id):  # as if most of the time had passed
         store.connection.redis.expire(name, KEEP_S)
 
     sign(claimed)
@@ -164,7 +164,7 @@ def decide(store: Store, job_id: JobId, event: Event) -> None:
 
 
 def wait_for_approval(store: Store, job_id: JobId) -> None:
-    """Have the job wait for a person, and then go on."""
+    """Let the job wait for a person, and then continue."""
     decide(
         store, job_id, ApprovalAsked(what=ApprovalOf.PLAN, why="it was asked for", wait_s=MONTH_S)
     )

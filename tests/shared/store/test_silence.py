@@ -127,8 +127,8 @@ def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
 
 
 def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobId) -> None:
-    """Each before the living had the time to renew. A Redis that is asked too rarely does not
-    keep the dead for ever.
+    """Each silence comes before live workers could renew. A Redis with too few calls does not keep
+    dead claims forever.
     """
     held = held_through_a_silence(store, job_id)
     ended_ms = int((store.connection.now() - SILENCE_S / 2) * 1000)

@@ -19,9 +19,7 @@ SUSPECT = HandoffId("a.1")
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """A job whose first handoff was with a worker that has died. Thousands of messages wait in
-    its queue.
-    """
+    """A job whose worker died with its first handoff. Thousands of messages wait in its queue."""
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1")
     published(store, *(f"message {number}" for number in range(10_000)))

@@ -97,7 +97,7 @@ def test_a_wake_up_without_an_evaluation_is_sent_again_while_others_wait_in_its_
 
 
 def test_a_handoff_taken_next_to_a_wake_up_causes_no_other_wake_up(store: Store) -> None:
-    """The body of a chord, whose look has come to its end."""
+    """The body of a chord, after a completed evaluation."""
     store.connection.redis.zadd(keys.OUT + SUPERVISOR_QUEUE, {a_job(store): 1})
 
     assert store.jobs.sweep().due == {}
@@ -144,9 +144,7 @@ def test_a_job_is_due_soon_if_something_happened_during_its_evaluation(
 def test_a_dead_workers_reservation_is_booked_when_its_lease_is_found_expired(
     store: Store,
 ) -> None:
-    """Its siblings wait for that budget, and may hold every slot in which it could be claimed
-    again.
-    """
+    """Its siblings wait for that budget, and may hold every slot that could claim it again."""
     job_id = a_job(store, max_turns=2)
     issue(store, job_id, "a.1", "b.1")
     worst = WorstCase(input_tokens=100, output_tokens=50, microusd=7)

@@ -1,4 +1,4 @@
-"""The watchdog ends a process that is frozen, and no other: not one whose Redis is."""
+"""The watchdog ends a frozen process, and no process with a frozen Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEASE_S = 1.0
 
 @contextmanager
 def a_holder(url: str, ending: str) -> Iterator[subprocess.Popen[str]]:
-    """It holds three claims, and waits for a word."""
+    """Start a process that holds three claims and waits for a line on its stdin."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Words by which claims and looks are told apart are never said twice."""
+"""The words that identify claims and evaluations are never repeated."""
 
 from __future__ import annotations
 

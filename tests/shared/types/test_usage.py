@@ -1,4 +1,4 @@
-"""Dollars are for people, whole micro-dollars for the books."""
+"""People see dollars, the accounts hold whole micro-dollars."""
 
 from __future__ import annotations
 

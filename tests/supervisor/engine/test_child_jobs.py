@@ -176,8 +176,8 @@ def test_a_child_that_is_cancelled_by_itself_is_a_gap_of_its_parent(
 def test_another_supervisor_starts_children_after_a_crash_before_their_begin(
     shell: Shell, tmp_path: Path
 ) -> None:
-    """A second look finds the handoff without its job: here a supervisor has recorded it and
-    never got any further.
+    """A second evaluation finds the handoff without its job: the first supervisor recorded the
+    handoff and then died.
     """
     job_id = submit(shell, tmp_path)
     shell.dispatcher.dies_waking = True

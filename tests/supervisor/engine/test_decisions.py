@@ -165,7 +165,7 @@ def test_a_step_begins_if_its_dependency_ended_while_a_role_ran(
 def test_a_result_between_a_decision_and_its_commit_is_not_forgotten(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The decision only hands a step out, and stands behind that result, of which it knows nothing."""
+    """The decision only issues a step, and is stored after a result that it does not know."""
     job_id = shell.jobs.submit(
         Request("Do it.", workflow=workflow(tmp_path, TWO_PAIRS, UNREVIEWED))
     )

@@ -220,7 +220,7 @@ def test_untaken_wake_ups_are_sent_once(shell: Shell) -> None:
 
 
 def no_slot(shell: Shell) -> ExitStack:
-    """All of this supervisor's slots think about something else."""
+    """Occupy all role slots of this supervisor."""
     taken = ExitStack()
     while not shell.thinker.is_full:
         taken.enter_context(shell.thinker.slot())

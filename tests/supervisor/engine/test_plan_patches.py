@@ -17,7 +17,7 @@ from tests.supervisor.shell import Shell
 
 
 def proposed(shell: Shell) -> JobId:
-    """A job whose replanner has answered to a supervisor that was gone right after that."""
+    """A job whose replanner has answered to a supervisor that died right afterwards."""
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.ADAPTIVE))
     shell.advance(job_id)
     for event in shell.open(job_id):

@@ -1,6 +1,4 @@
-"""Wake-ups of one job that come close upon one another are few looks, and nothing that was
-there when one came goes unseen.
-"""
+"""Wake-ups of one job in quick succession cause few evaluations, and every earlier write is seen."""
 
 from __future__ import annotations
 
@@ -115,7 +113,7 @@ def test_an_evaluation_sees_every_write_before_its_wake_up() -> None:
 
 
 class SlowDispatcher(DyingDispatcher):
-    """Begins to publish, and goes on when it is told to."""
+    """Begin to publish, and continue when the test says so."""
 
     def __init__(self, app: Celery) -> None:
         super().__init__(app)

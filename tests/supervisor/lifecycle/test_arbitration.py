@@ -1,5 +1,5 @@
-"""A writer and a reviewer who can't agree: the judge is asked once, sees the point, the result
-and its evidence, and his word is told.
+"""A writer and a reviewer disagree: the judge is asked once with the point, the result and its
+evidence, and the answer reports the ruling.
 """
 
 from __future__ import annotations

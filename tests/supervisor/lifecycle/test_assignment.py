@@ -20,7 +20,9 @@ ROLES = frozenset({"researcher", "searcher", "generalist"})
 
 
 def seen(**queued: int) -> Observations:
-    """`seen(researcher=5, searcher=0)`: both look things up, with one slot each."""
+    """`seen(researcher=5, searcher=0)`: queue lengths of two searching specialists with one slot
+    each.
+    """
     return Observations(
         ROLES,
         loads={

@@ -21,7 +21,7 @@ BOTH = (a_claim("answer.c1", "330", "m"), a_claim("answer.c2", "984", "ft"))
 
 
 def two_sides(limits: JobLimits | None = None) -> SimulatedJob:
-    """Two steps, whose claims contradict each other."""
+    """Return a job with two steps whose claims contradict each other."""
     job = planned(limits=limits, a="", b="")
     job.finish("a", output="It is 330 m high [a.c1].", claims=(METRES,))
     job.finish("b", output="It is 984 feet high [b.c1].", claims=(FEET,))

@@ -44,7 +44,7 @@ def a_job(
     min_words: int | None = None,
     approvals: Approvals = NOBODY_THERE,
 ) -> SimulatedJob:
-    """One step, whose result is the answer; the writer checks it."""
+    """Return a job with one step, whose result is the answer. The writer checks it."""
     job = SimulatedJob(
         limits,
         mode=Mode.SINGLE,

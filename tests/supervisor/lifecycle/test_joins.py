@@ -29,7 +29,7 @@ def joined(
     on_failure: OnFailure = OnFailure.DROP,
     **joins: Join,
 ) -> SimulatedJob:
-    """A job of this plan whose first steps are out."""
+    """Return a job with this plan whose first steps are issued."""
     changed = tuple(
         step.model_copy(update={"join": joins.get(step.id), "on_failure": on_failure})
         for step in plan.steps

@@ -284,7 +284,7 @@ def adds(name: str, *depends_on: str, specialist: str = "researcher") -> Patch:
 
 
 def a_job() -> SimulatedJob:
-    """Its only step has found something, and the replanner is asked."""
+    """Return a job whose only step is finished, with an open replanner."""
     job = SimulatedJob(JobLimits(max_rounds=6), mode=Mode.ADAPTIVE)
     job.advance()
     job.make_plan(a="")

@@ -1,6 +1,4 @@
-"""What becomes of a job whose budget is spent: it stops, it wraps up, or it asks. `a` is the
-step whose next call did not fit.
-"""
+"""A job with a spent budget stops, wraps up, or asks. `a` is the step whose next call did not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ MOST_USD = 1_000_000
 
 
 def spent(on_limit: OnLimit, reason: StopReason = StopReason.JOB_BUDGET) -> SimulatedJob:
-    """a has come to a part of its work, b runs, c waits for both."""
+    """Return a job in which a is partial, b runs, and c waits for both."""
     job = planned(
         limits=JobLimits(on_limit=on_limit, max_turns=10, max_seconds=100), a="", b="", c="a b"
     )

@@ -27,7 +27,7 @@ LOOK = IssueRole("replanner", 1)
 def adaptive(
     limits: JobLimits | None = None, /, approvals: Approvals | None = None, **plan: str
 ) -> SimulatedJob:
-    """Its first steps are out."""
+    """Return a job whose first steps are issued."""
     job = SimulatedJob(limits, mode=Mode.ADAPTIVE, approvals=approvals or Approvals())
     job.advance()
     job.make_plan(**plan)

@@ -26,7 +26,7 @@ def adaptive() -> SimulatedJob:
 
 
 def with_a_gap() -> SimulatedJob:
-    """It has ended: b failed, and c was made without it."""
+    """Return an ended job: b failed, and c was made without it."""
     job = adaptive()
     ends(job, "b")
     assert job.state.status is JobStatus.PARTIAL
@@ -34,8 +34,8 @@ def with_a_gap() -> SimulatedJob:
 
 
 def ends(job: SimulatedJob, *failing: str) -> list[str]:
-    """The steps and roles that are handed over on the way, but for the replanner, which leaves
-    the plan as it is.
+    """Return the steps and roles that are issued on the way, without the replanner, which leaves
+    the plan unchanged.
     """
     before = len(job.events(HandoffIssued))
     while not job.state.ended:

@@ -130,7 +130,7 @@ def test_a_synthesis_with_a_problem_makes_the_answer_partial() -> None:
 
 
 def sent_back() -> SimulatedJob:
-    """A job whose one good result was sent back."""
+    """Return a job whose one good result was sent back."""
     job = planned(a="")
     job.finish("a")
     job.advance()

@@ -1,6 +1,4 @@
-"""What there is to decide about is known without a look at the steps that there is nothing to
-decide about.
-"""
+"""A decision reads only the steps with something to decide, not all steps."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_a_team_that_would_start_again_has_the_price_of_a_whole_team() -> None:
 
 
 def a_team(*, gap: str = "b", degraded: str | None = None, **depends_on: str) -> SimulatedJob:
-    """It has ended without this step."""
+    """Return an ended job without this step."""
     job = SimulatedJob(
         JobLimits(max_turns=10, max_seconds=50),
         parent=Parent(job_id=ABOVE, handoff_id=HandoffId("part.1")),

@@ -73,7 +73,7 @@ def teams(agents: int = 1, children: int = 2) -> Plan:
 
 
 def planned(plan: Plan, limits: JobLimits | None = None, **submitted: Any) -> SimulatedJob:
-    """Its plan is made, and nothing else."""
+    """Return a job with a plan and nothing else."""
     job = SimulatedJob(limits, **submitted)
     job.advance()
     job.make_plan(plan)

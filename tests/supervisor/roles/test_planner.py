@@ -1,4 +1,4 @@
-"""The planner's answer: read leniently, checked strictly, everything that is wrong said at once."""
+"""The planner's answer: lenient parsing, strict checks, all errors reported together."""
 
 from __future__ import annotations
 

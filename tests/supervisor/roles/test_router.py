@@ -1,5 +1,5 @@
-"""The router's answer: read leniently, strict about the way and about who exists; and how
-often it is right.
+"""The router's answer: lenient parsing, strict checks of the mode and the specialist, and its rate
+of correct routes.
 """
 
 from __future__ import annotations

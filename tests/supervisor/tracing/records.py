@@ -100,7 +100,7 @@ class Ran:
         self._issued(name, "researcher", at, after, 1, is_a_role=False, task="Do it.")
 
     def record(self, until: float | None = None) -> JobRecord:
-        """It ended with its last handoff, or goes on and is looked at `until` then."""
+        """End the job with its last handoff, or let it run and be read at `until`."""
         moments = sorted(self._moments, key=lambda one: one[0])
         if until is None:
             moments.append((moments[-1][0], JobEnded(status=JobStatus.OK)))

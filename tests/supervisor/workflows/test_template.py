@@ -1,4 +1,4 @@
-"""Placeholders are looked up by name, once; everything else stands as it was written."""
+"""Placeholders are replaced by name, once. Everything else stays unchanged."""
 
 from __future__ import annotations
 

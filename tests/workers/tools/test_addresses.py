@@ -1,4 +1,4 @@
-"""No address of the network that a worker stands in is public, however it is written."""
+"""No address of the worker's own network is public, in any notation."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def captures(request: pytest.FixtureRequest) -> bool:
 
 
 def ran(told: Told, *replies: Any, tool: Callable[[dict[str, Any]], str] | None = None) -> None:
-    """A handoff whose task, tool and answer have something to hide."""
+    """A handoff with a secret in its task, its tool and its answer."""
     tools = (a_tool("look", tool or (lambda _: f"It is {SAID}: {SECRET}")),)
     with (
         in_force(told.telemetry),

@@ -22,7 +22,7 @@ from tests.doubles.raw_server import Conversation, RawServer
 from tests.doubles.served_model import model_at
 from tests.doubles.tls_proxy import a_certificate
 
-# The SDK hands a proxy's password to aiohttp in a form that aiohttp has deprecated.
+# The SDK passes a proxy's password to aiohttp in a deprecated form.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The 'proxy_auth' parameter:DeprecationWarning"),

@@ -142,7 +142,7 @@ class Named:
 def test_an_interrupted_answer_is_not_taken_by_the_next_caller(
     client: Any, admin: Any, is_named_by_sentinels: bool
 ) -> None:
-    """Ctrl-C in a program that goes on."""
+    """Ctrl-C in a program that continues."""
     if is_named_by_sentinels:
         how = {
             name: client.connection_pool.connection_kwargs[name]

@@ -28,9 +28,7 @@ A_TEST_S = 20.0
 
 
 class Plain:
-    """A connected socket, of which only the context wants something, and that keeps which
-    timeouts it was given.
-    """
+    """A connected socket for a context, which records the time-outs that it got."""
 
     def __init__(self) -> None:
         self.timeouts: list[float] = []
