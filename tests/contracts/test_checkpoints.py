@@ -23,7 +23,7 @@ from handoff_queue.shared.types.checkpoints import (
 from handoff_queue.shared.types.errors import Cancelled, Interrupted, LimitReached
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.usage import Usage
-from tests.doubles.jobs import a_job, claim, issue, let_lease_run_out
+from tests.doubles.jobs import a_job, claim, expire_lease, issue
 from tests.doubles.memory_checkpoints import NO_MORE, MemoryCheckpoints
 
 
@@ -51,7 +51,7 @@ def in_the_store(store: Store) -> StoredHandoff:
     first = claim(store, job_id, "find.1")
 
     def claimed_again() -> CheckpointStore:
-        let_lease_run_out(store, first)
+        expire_lease(store, first)
         return claim(store, job_id, "find.1")
 
     def cancel() -> None:

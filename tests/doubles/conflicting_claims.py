@@ -40,8 +40,8 @@ def a_claim(
     )
 
 
-def settles(job: SimulatedJob, **stands: str) -> None:
-    """`settles(job, k1="a.c1", k2="")`: k2 stays disputed."""
+def settle_conflicts(job: SimulatedJob, **stands: str) -> None:
+    """`settle_conflicts(job, k1="a.c1", k2="")`: k2 stays disputed."""
     said = tuple(
         Settlement(conflict=one, stands=tuple(claims.split()), why="Measured.")
         for one, claims in stands.items()
@@ -69,11 +69,11 @@ def check_disputes(job: SimulatedJob) -> None:
     assert all(one.line(marked=True) in text for one in found if not one.is_settled)
 
 
-def settles_by_chance(job: SimulatedJob, dice: Random) -> None:
+def settle_randomly(job: SimulatedJob, dice: Random) -> None:
     """Let the judge settle some of the conflicts, or fail."""
     assert job.state.conflicts is not None
     if dice.random() < 0.3:
         job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))
     else:
         found = enumerate(job.state.conflicts.conflicts, start=1)
-        settles(job, **{f"k{n}": dice.choice(["", claims[0]]) for n, claims in found})
+        settle_conflicts(job, **{f"k{n}": dice.choice(["", claims[0]]) for n, claims in found})

@@ -11,7 +11,7 @@ from handoff_queue.supervisor.lifecycle.arbitration import quarrels
 from tests.doubles.simulated_job import SimulatedJob
 
 
-def insists(job: SimulatedJob, *repeats: str, **problems: str) -> None:
+def insist(job: SimulatedJob, *repeats: str, **problems: str) -> None:
     """REVISE; `repeats` were asked for before."""
     verdict = Verdict(
         verdict=Decision.REVISE,
@@ -30,7 +30,7 @@ def insists(job: SimulatedJob, *repeats: str, **problems: str) -> None:
     )
 
 
-def rules(job: SimulatedJob, **sides: Side) -> None:
+def rule(job: SimulatedJob, **sides: Side) -> None:
     said = Rulings(
         rulings=tuple(
             Ruling(step=StepId(step), right=side, why="It stands there.")
@@ -44,27 +44,27 @@ def rules(job: SimulatedJob, **sides: Side) -> None:
     job.append(Arbitrated(result=result, writer=named[Side.WRITER], reviewer=named[Side.REVIEWER]))
 
 
-def insists_by_chance(job: SimulatedJob, dice: Random) -> None:
+def insist_randomly(job: SimulatedJob, dice: Random) -> None:
     """Let the reviewer insist on some steps, perhaps on steps that it sent back before."""
     steps = sorted(job.state.steps)
     named = dice.sample(steps, dice.randint(1, len(steps)))
     before = {step for review in job.state.rounds_now for step in review.steps}
-    insists(
+    insist(
         job,
         *(step for step in named if step in before and dice.random() < 0.7),
         **dict.fromkeys(named, "wrong"),
     )
 
 
-def rules_by_chance(job: SimulatedJob, dice: Random) -> None:
+def rule_randomly(job: SimulatedJob, dice: Random) -> None:
     """Let the judge settle some of the points, or fail."""
     if dice.random() < 0.2:
         job.append(Arbitrated(result=job.finish("judge", "failed"), problem="the judge failed"))
     else:
-        rules(job, **{step: dice.choice(list(Side)) for step in quarrels(job.state)})
+        rule(job, **{step: dice.choice(list(Side)) for step in quarrels(job.state)})
 
 
-def check_quarrels(job: SimulatedJob) -> None:
+def check_disputed_reviews(job: SimulatedJob) -> None:
     """Check that the judge is asked once for all disputes of a job, or of its latest retry."""
     asked = sum(
         event.assigned_to == "judge" and event.closes for event in job.events(HandoffIssued)

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.lifecycle.state import StepState, StepStatus
 from tests.doubles.simulated_job import SimulatedJob
 
 
-def with_marks(dice: Random, plan: Plan) -> Plan:
+def with_random_conditions(dice: Random, plan: Plan) -> Plan:
     """Return the plan with steps that wait for the review, a person or a condition: mostly none."""
     steps = tuple(_marked(dice, step) for step in plan.steps)
     if len(after_review_in(steps)) == len(steps):
@@ -41,7 +41,7 @@ def _condition(dice: Random, step: Step) -> When:
     return When(text=dice.choice(texts), steps={before: before})
 
 
-def check_begins_once(job: SimulatedJob, step_id: StepId, named: set[StepId]) -> None:
+def check_acts_once(job: SimulatedJob, step_id: StepId, named: set[StepId]) -> None:
     """Check that the step may begin. `named`: steps that a person repeats by name. The step is
     removed from it.
     """
@@ -84,7 +84,7 @@ def waits_for_review_or_person(job: SimulatedJob, step_id: StepId, step: StepSta
     return waits or is_asked
 
 
-def acts_by_chance(
+def acts_randomly(
     dice: Random, job: SimulatedJob, step_id: StepId, status: ResultStatus
 ) -> bool | None:
     """Return the `acted` of the result: whether a tool with effects may have run."""

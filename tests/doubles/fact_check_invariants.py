@@ -12,10 +12,10 @@ from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.simulated_job import SimulatedJob
 
 
-def checks_facts(
+def check_facts(
     job: SimulatedJob, status: str = "ok", verdict: str | None = None, **wrong: str
 ) -> None:
-    """`checks_facts(job)` is PASS; `checks_facts(job, so="It is not so.")` is VETO."""
+    """`check_facts(job)` is PASS; `check_facts(job, so="It is not so.")` is VETO."""
     statements = [{"statement": statement, "why": why} for statement, why in wrong.items()]
     output = {
         "verdict": verdict or ("VETO" if wrong else "PASS"),
@@ -25,7 +25,7 @@ def checks_facts(
     job.finish(FACT_GATE, status, output=output)
 
 
-def checks_by_chance(job: SimulatedJob, dice: Random) -> None:
+def check_facts_randomly(job: SimulatedJob, dice: Random) -> None:
     """Let the checker pass, object, fail, abstain, or answer without any usable part."""
     match dice.randrange(5):
         case 0:
@@ -35,12 +35,12 @@ def checks_by_chance(job: SimulatedJob, dice: Random) -> None:
                 FACT_GATE, dice.choice(["ok", "partial"]), output=dice.choice(["Looks good.", 1])
             )
         case 2:
-            checks_facts(job, dice.choice(["ok", "partial"]), so="It is not so.")
+            check_facts(job, dice.choice(["ok", "partial"]), so="It is not so.")
         case _:
-            checks_facts(job, verdict=dice.choice(["PASS", "PASS", "CANNOT_SAY"]))
+            check_facts(job, verdict=dice.choice(["PASS", "PASS", "CANNOT_SAY"]))
 
 
-def check_begins_to_check(job: SimulatedJob) -> None:
+def check_fact_check_begin(job: SimulatedJob) -> None:
     """Check that a fact check begins only on a complete answer.
 
     Code has checked the answer, no step runs, no person was asked, and no fact check came before. A

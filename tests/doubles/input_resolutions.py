@@ -15,13 +15,13 @@ Known = tuple[JobState, Plan | None]
 """A job, and its plan."""
 
 
-def a_helper(name: str, specialist: str = "researcher") -> Step:
+def an_input_step(name: str, specialist: str = "researcher") -> Step:
     return Step(
         id=StepId(name), specialist=specialist, task=f"Find out {name}.", on_failure=OnFailure.RETRY
     )
 
 
-def said_of(answers: Mapping[str, str | Step | None]) -> Resolutions:
+def resolutions_of(answers: Mapping[str, str | Step | None]) -> Resolutions:
     return Resolutions(
         resolutions=tuple(_resolution(StepId(step), answer) for step, answer in answers.items())
     )
@@ -35,7 +35,7 @@ def _resolution(step: StepId, answer: str | Step | None) -> Resolution:
     )
 
 
-def resolved_by(
+def resolution_event(
     known: Known, said: Resolutions, result: BlobRef
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
     """Return the event, and the plan's payload if there is a new plan. `known`: the job as the

@@ -39,9 +39,9 @@ def a_job(
     tenant: str = "default",
     parent: tuple[JobId, HandoffId] | None = None,
     /,
-    **books: int,
+    **accounts: int,
 ) -> JobId:
-    """Submit a job. `books`: max_turns, max_tokens, max_usd. `parent`: the handoff that a child job
+    """Submit a job. `accounts`: max_turns, max_tokens, max_usd. `parent`: the handoff that a child job
     does.
     """
     job_id = (
@@ -49,7 +49,7 @@ def a_job(
         if parent
         else new_job_id()
     )
-    fields: dict[str, str | int] = {"status": "running", "tenant": tenant, **books}
+    fields: dict[str, str | int] = {"status": "running", "tenant": tenant, **accounts}
     due_at = store.connection.now() + 3_600
     event, text = submission(), "Compare things."
     store.journal.commit(
@@ -145,12 +145,12 @@ def granted(store: Store, job_id: JobId, handoff_id: str, worker: str = "w1") ->
     return made
 
 
-def let_lease_run_out(store: Store, claimed: Claim) -> None:
+def expire_lease(store: Store, claimed: Claim) -> None:
     """Make the lease of this claim expired, as if its worker had been silent."""
-    run_out(store, claimed.job_id, claimed.handoff_id)
+    expire_lease_of(store, claimed.job_id, claimed.handoff_id)
 
 
-def run_out(store: Store, job_id: JobId, handoff_id: HandoffId) -> None:
+def expire_lease_of(store: Store, job_id: JobId, handoff_id: HandoffId) -> None:
     """Make the lease of this handoff expired."""
     past_ms = (
         int(store.connection.now() * 1000) - 1_000
@@ -212,7 +212,7 @@ def replied(
     )
 
 
-def books(store: Store, job_id: JobId) -> dict[str, int]:
+def accounts(store: Store, job_id: JobId) -> dict[str, int]:
     """Return the amounts that the job has spent and reserved."""
     fields = store.connection.redis.hgetall(keys.job(job_id))
     spent = (
@@ -231,7 +231,7 @@ def books(store: Store, job_id: JobId) -> dict[str, int]:
 
 def nothing_reserved(store: Store, job_id: JobId) -> bool:
     return all(
-        value == 0 for name, value in books(store, job_id).items() if name.startswith("reserved")
+        value == 0 for name, value in accounts(store, job_id).items() if name.startswith("reserved")
     )
 
 
@@ -242,10 +242,10 @@ def everything(store: Store) -> dict[bytes, bytes]:
 
 def verdict(claimed: Claim, worst: WorstCase) -> bytes:
     """ok, wait or the name of a limit: what `reserve` acts on."""
-    return words(claimed, worst)[-1]
+    return full_verdict(claimed, worst)[-1]
 
 
-def words(claimed: Claim, worst: WorstCase) -> list[bytes]:
+def full_verdict(claimed: Claim, worst: WorstCase) -> list[bytes]:
     """Return the full answer to a reservation. A refusal includes the level of the limit."""
     answer: list[bytes] = claimed._turn(worst=worst)
     return answer

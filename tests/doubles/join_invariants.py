@@ -13,9 +13,9 @@ def parts_of(step: StepState) -> list[StepId]:
     return [one for one in step.outline.depends_on if one not in step.outline.helpers]
 
 
-def check_begins(job: SimulatedJob, step: StepState) -> None:
+def check_step_begin(job: SimulatedJob, step: StepState) -> None:
     """Check that the step has its inputs, and that its join allows the start without the others."""
-    assert not doubtful(job, step), "nobody builds on what may yet be done again"
+    assert not uncertain_parts(job, step), "nobody builds on what may yet be done again"
     join, parts = step.outline.join, parts_of(step)
     assert all(job.step(helper).status is StepStatus.SETTLED for helper in step.outline.helpers), (
         "what it needs is not found out yet"
@@ -33,9 +33,9 @@ def check_begins(job: SimulatedJob, step: StepState) -> None:
     assert is_late or all_have_ended or (join.enough is not None and len(usable) >= join.enough)
 
 
-def check_nothing_waits_that_could_begin(job: SimulatedJob) -> None:
+def check_ready_steps_begin(job: SimulatedJob) -> None:
     for step in job.state.steps.values():
-        if doubtful(job, step) or waits_for_review_or_person(job, step.outline.id, step):
+        if uncertain_parts(job, step) or waits_for_review_or_person(job, step.outline.id, step):
             continue
         join, parts = step.outline.join, parts_of(step)
         is_helped = any(
@@ -57,10 +57,10 @@ def check_nothing_waits_that_could_begin(job: SimulatedJob) -> None:
             and job.state.phase is Phase.WORKING
             and not job.state.rejected
         ):
-            check_waits_for_something(job, step)
+            check_wait(job, step)
 
 
-def doubtful(job: SimulatedJob, step: StepState) -> list[StepId]:
+def uncertain_parts(job: SimulatedJob, step: StepState) -> list[StepId]:
     """Held results that it builds on, above which something has not ended."""
     unsettled = frozenset(
         name for name, one in job.state.steps.items() if one.status is not StepStatus.SETTLED
@@ -73,7 +73,7 @@ def doubtful(job: SimulatedJob, step: StepState) -> list[StepId]:
     ]
 
 
-def check_waits_for_something(job: SimulatedJob, step: StepState) -> None:
+def check_wait(job: SimulatedJob, step: StepState) -> None:
     """Check that the step waits for an open part.
 
     If no part is usable, an open role must still be able to change the plan.

@@ -17,7 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReceivedSpan:
     """One span as it came."""
 
     name: str
@@ -38,7 +38,7 @@ class Collector:
     """`with Collector() as collector:` listens. `collector.spans` holds the received spans."""
 
     def __init__(self) -> None:
-        self.spans: list[Told] = []
+        self.spans: list[ReceivedSpan] = []
         self.raw: list[bytes] = []
         """Uncompressed request bodies. A test searches them for forbidden text."""
         self.headers: list[dict[str, str]] = []
@@ -75,10 +75,10 @@ class Collector:
             for of_scope in of_process.scope_spans:
                 self.spans += [_told(span, service) for span in of_scope.spans]
 
-    def of_trace(self, trace_id: str) -> list[Told]:
+    def of_trace(self, trace_id: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.trace_id == trace_id]
 
-    def named(self, name: str) -> list[Told]:
+    def named(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name]
 
     def __enter__(self) -> Self:
@@ -97,8 +97,8 @@ class Collector:
         self._server.server_close()
 
 
-def _told(span: Any, service: str) -> Told:
-    return Told(
+def _told(span: Any, service: str) -> ReceivedSpan:
+    return ReceivedSpan(
         span.name,
         span.trace_id.hex(),
         span.span_id.hex(),

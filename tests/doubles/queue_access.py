@@ -16,7 +16,7 @@ from tests.doubles.sweep_states import QUEUE
 
 
 @contextmanager
-def taking(app: Celery) -> Iterator[Any]:
+def consuming(app: Celery) -> Iterator[Any]:
     """Yield the queue as a worker sees it: `get` returns the next message."""
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
         yield queue

@@ -28,7 +28,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class RandomJob:
+class CostSimulation:
     """An installation, by dice."""
 
     dice: Random

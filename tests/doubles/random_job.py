@@ -46,17 +46,17 @@ from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepStatus
-from tests.doubles.conflicting_claims import a_claim, check_disputes, settles_by_chance
-from tests.doubles.disputed_reviews import check_quarrels, insists_by_chance, rules_by_chance
-from tests.doubles.effect_invariants import acts_by_chance, check_begins_once, with_marks
+from tests.doubles.conflicting_claims import a_claim, check_disputes, settle_randomly
+from tests.doubles.disputed_reviews import check_disputed_reviews, insist_randomly, rule_randomly
+from tests.doubles.effect_invariants import acts_randomly, check_acts_once, with_random_conditions
 from tests.doubles.fact_check_invariants import (
-    check_begins_to_check,
+    check_fact_check_begin,
+    check_facts_randomly,
     check_facts_were_checked,
-    checks_by_chance,
 )
 from tests.doubles.handoffs import JOB
-from tests.doubles.input_resolutions import Known, a_helper
-from tests.doubles.join_invariants import check_begins, check_nothing_waits_that_could_begin
+from tests.doubles.input_resolutions import Known, an_input_step
+from tests.doubles.join_invariants import check_ready_steps_begin, check_step_begin
 from tests.doubles.random_inputs import any_approvals, any_patch, any_plan
 from tests.doubles.simulated_job import LEASE_S, RESEARCHERS, SimulatedJob
 
@@ -137,7 +137,7 @@ class RandomJob(SimulatedJob):
             "what was decided is recorded: nothing is decided twice"
         )
         if not self.state.question and self.state.asked_at is None and not self.state.ended:
-            check_nothing_waits_that_could_begin(self)
+            check_ready_steps_begin(self)
         self.check_due()
 
     def publish(self, handoff_id: HandoffId) -> None:
@@ -156,7 +156,7 @@ class RandomJob(SimulatedJob):
         ):
             self.check_start(step_id)
         if isinstance(command, IssueFactCheck):
-            check_begins_to_check(self)
+            check_fact_check_begin(self)
         super().record(command)
         if command == IssueRole("planner", self.state.role_attempts.get("planner", 0)):
             self.planner_view = (self.state, self.plan)
@@ -171,8 +171,8 @@ class RandomJob(SimulatedJob):
 
     def check_start(self, step_id: StepId) -> None:
         step = self.step(step_id)
-        check_begins(self, step)
-        check_begins_once(self, step_id, self.redo_steps)
+        check_step_begin(self, step)
+        check_acts_once(self, step_id, self.redo_steps)
         assert not any(handoff.step_id == step_id for handoff in self.state.open.values()), (
             "two handoffs of one step at once"
         )
@@ -210,7 +210,7 @@ class RandomJob(SimulatedJob):
         assert len(self.events(JobEnded)) == self.runs
         assert self.state.open == {}
         check_disputes(self)
-        check_quarrels(self)
+        check_disputed_reviews(self)
         check_facts_were_checked(self)
         again = self.state.patches.changes if after_review(self.state) else 0
         most = self.state.submitted.limits.max_rounds + 1 + again
@@ -261,7 +261,7 @@ class RandomJob(SimulatedJob):
         self.standings.pop(handoff_id)
         match role:
             case _ if handoff_id.startswith(FACT_GATE):
-                checks_by_chance(self, self.dice)
+                check_facts_randomly(self, self.dice)
             case "router":
                 mode, to = self.dice.choice([(Mode.TEAM, None), (Mode.SINGLE, "writer")])
                 self.append(Routed(mode=mode, specialist=to, result=self.finish("router")))
@@ -282,7 +282,7 @@ class RandomJob(SimulatedJob):
                 self.patch_plan(patch, status=self.dice.choice(["ok", "ok", "ok", "failed"]))
             case "judge":
                 of_quarrels = self.state.open[handoff_id].closes
-                (rules_by_chance if of_quarrels else settles_by_chance)(self, self.dice)
+                (rule_randomly if of_quarrels else settle_randomly)(self, self.dice)
             case "assessor":
                 self.review_randomly()
             case "synthesizer":
@@ -295,7 +295,7 @@ class RandomJob(SimulatedJob):
                 )
                 step = StepId(handoff_id.partition(".")[0])
                 changes: dict[str, Any] = {"stop_reason": StopReason.JOB_BUDGET} if is_spent else {}
-                changes["acted"] = acts_by_chance(self.dice, self, step, status)
+                changes["acted"] = acts_randomly(self.dice, self, step, status)
                 self.finish_handoff(
                     handoff_id, status, claims=self.any_claims(step), usage=PAID, **changes
                 )
@@ -305,13 +305,13 @@ class RandomJob(SimulatedJob):
             self.wake_up()
 
     def any_plan(self) -> Plan:
-        return with_marks(self.dice, any_plan(self.dice))
+        return with_random_conditions(self.dice, any_plan(self.dice))
 
     def any_answer(self, name: StepId) -> str | Step | None:
         """Return a random answer for a step in need. Two steps may wait for the same input step."""
         state = self.planner_view[0]
         if room(state) and name not in helpers_of(state) and self.dice.random() < 0.7:
-            return a_helper(f"h{len(self.journal)}")
+            return an_input_step(f"h{len(self.journal)}")
         return self.dice.choice(["42", None])
 
     def any_claims(self, step: StepId) -> tuple[Claim, ...]:
@@ -328,7 +328,7 @@ class RandomJob(SimulatedJob):
                     Reviewed(round=len(self.state.rounds) + 1, decision=None, problem="no verdict")
                 )
             case 1:
-                insists_by_chance(self, self.dice)
+                insist_randomly(self, self.dice)
             case _:
                 self.review()
 

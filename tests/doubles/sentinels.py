@@ -31,7 +31,7 @@ DOWN_AFTER_MS = 500
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedRedis:
     """A Redis with a replica and sentinels."""
 
     processes: Processes
@@ -108,13 +108,13 @@ class Watched:
 
 
 @contextmanager
-def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[Watched]:
+def watched_redis(folder: Path, *, tls: bool = False) -> Iterator[WatchedRedis]:
     """Ready when it begins: the replica copies, and each sentinel knows all others."""
     names = ("redis-1", "redis-2", "sentinel-1", "sentinel-2", "sentinel-3")
     with Processes(folder) as processes:
         ports = _free_ports(*names, *(f"door-{name}" for name in names))
         doors = {name: ports.pop(f"door-{name}") for name in names}
-        watched = Watched(
+        watched = WatchedRedis(
             processes,
             ports,
             *_two_passwords(),
@@ -155,7 +155,7 @@ def _open_doors(
     return f"&ssl=true&ssl_ca_certs={certificate}&ssl_certfile={certificate}&ssl_keyfile={key}"
 
 
-def _start(watched: Watched, folder: Path, name: str) -> None:
+def _start(watched: WatchedRedis, folder: Path, name: str) -> None:
     data = folder / name
     data.mkdir()
     is_sentinel = name.startswith("sentinel")
@@ -170,7 +170,7 @@ def _start(watched: Watched, folder: Path, name: str) -> None:
     )
 
 
-def _where_from(watched: Watched) -> list[str]:
+def _where_from(watched: WatchedRedis) -> list[str]:
     """Return options that bind one address: before version 7, a server with several addresses
     connects from the first.
     """
@@ -182,7 +182,7 @@ def _where_from(watched: Watched) -> list[str]:
     ]
 
 
-def _of_a_redis(watched: Watched, name: str) -> list[str]:
+def _of_a_redis(watched: WatchedRedis, name: str) -> list[str]:
     passwords = [f"requirepass {watched.password}", f"masterauth {watched.password}"]
     told = [f"replica-announce-ip {ADDRESS}", f"replica-announce-port {watched.known_as[name]}"]
     follows = [f"replicaof {ADDRESS} {watched.known_as['redis-1']}"] if name != "redis-1" else []
@@ -196,7 +196,7 @@ def _of_a_redis(watched: Watched, name: str) -> list[str]:
     ]
 
 
-def _of_a_sentinel(watched: Watched) -> list[str]:
+def _of_a_sentinel(watched: WatchedRedis) -> list[str]:
     return [
         f"requirepass {watched.sentinel_password}",
         f"sentinel sentinel-pass {watched.sentinel_password}",
@@ -207,7 +207,7 @@ def _of_a_sentinel(watched: Watched) -> list[str]:
     ]
 
 
-def _knows_all(watched: Watched, sentinel: str) -> bool:
+def _knows_all(watched: WatchedRedis, sentinel: str) -> bool:
     try:
         primary = _seen_by(watched, sentinel)
     except redis.ConnectionError:
@@ -215,7 +215,7 @@ def _knows_all(watched: Watched, sentinel: str) -> bool:
     return bool(primary["num-slaves"] == 1 and primary["num-other-sentinels"] == 2)
 
 
-def _seen_by(watched: Watched, sentinel: str) -> dict[str, Any]:
+def _seen_by(watched: WatchedRedis, sentinel: str) -> dict[str, Any]:
     """Return the sentinel's view of the primary."""
     with redis.Redis(port=watched.ports[sentinel], password=watched.sentinel_password) as client:
         seen: dict[str, Any] = client.sentinel_master(NAME)

@@ -47,7 +47,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
 from tests.doubles.handoffs import JOB, a_spec
-from tests.doubles.input_resolutions import Known, resolved_by, said_of
+from tests.doubles.input_resolutions import Known, resolution_event, resolutions_of
 from tests.doubles.jobs import submission
 from tests.doubles.memory_store import memory_store
 from tests.doubles.results import a_result_of
@@ -249,9 +249,9 @@ class SimulatedJob:
 
         `known`: the job as the planner knew it.
         """
-        said = said_of(answers)
+        said = resolutions_of(answers)
         result = self.finish("planner", output=said.model_dump(mode="json"))
-        event, texts = resolved_by(known or (self.state, self.plan), said, result)
+        event, texts = resolution_event(known or (self.state, self.plan), said, result)
         for text in texts:
             self.store_text(text)
         self.append(event)
@@ -319,7 +319,7 @@ def planned(
     return job
 
 
-def done(job: SimulatedJob, *names: str) -> None:
+def finish_steps(job: SimulatedJob, *names: str) -> None:
     for name in names:
         job.finish(name)
     job.advance()

@@ -27,13 +27,13 @@ def published(store: Store, *messages: str, queue: str = QUEUE) -> None:
     store.connection.redis.delete(keys.OUT + queue)
 
 
-def messages_vanish(store: Store, *queues: str) -> None:
+def delete_messages(store: Store, *queues: str) -> None:
     """Delete all messages in the queues."""
     for queue in queues:
         lose_all(store.connection.redis, queue)
 
 
-def issued_ago(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
+def age_issued(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
     """Make these handoffs look issued some seconds ago.
 
     A handoff without a later publication counts as held by its publisher.
@@ -41,7 +41,7 @@ def issued_ago(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) -
     _since(store, seconds, QUEUE, *(f"{job_id}/{handoff_id}" for handoff_id in handoff_ids))
 
 
-def taken_ago(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
+def age_taken(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) -> None:
     """Make the messages look taken some seconds ago by a worker that then died."""
     at_ms = (store.connection.now() - seconds) * 1000
     store.connection.redis.zadd(
@@ -49,12 +49,14 @@ def taken_ago(store: Store, job_id: JobId, seconds: float, *handoff_ids: str) ->
     )
 
 
-def looked_at(store: Store, job_id: JobId) -> None:
+def mark_evaluated(store: Store, job_id: JobId) -> None:
     """A supervisor has taken the wake-up, and found nothing to do."""
     store.journal.set_due(job_id, store.connection.now() + 3_600, version_of(store, job_id))
 
 
-def woken_ago(store: Store, seconds: float, *job_ids: JobId, queue: str = SUPERVISOR_QUEUE) -> None:
+def age_wake_ups(
+    store: Store, seconds: float, *job_ids: JobId, queue: str = SUPERVISOR_QUEUE
+) -> None:
     """Make these wake-ups look sent some seconds ago."""
     _since(store, seconds, queue, *job_ids)
 
@@ -65,7 +67,7 @@ def _since(store: Store, seconds: float, queue: str, *members: str) -> None:
     store.connection.redis.zadd(keys.OUT + queue, times, xx=True)
 
 
-def time_passes(store: Store, seconds: float) -> None:
+def age_everything(store: Store, seconds: float) -> None:
     """Make every due time, waiting message and dispatch look older by some seconds."""
     redis, by_ms = store.connection.redis, -int(seconds * 1000)
     for name in (
@@ -77,14 +79,14 @@ def time_passes(store: Store, seconds: float) -> None:
             redis.zincrby(name, by_ms, member)
 
 
-def silent_for(store: Store, seconds: float) -> None:
+def simulate_silence(store: Store, seconds: float) -> None:
     """Make Redis look silent about leases for some seconds."""
     store.connection.redis.hset(
         keys.SILENCE, "heard", int((store.connection.now() - seconds) * 1000)
     )
 
 
-def looks_begun_ago(store: Store, job_id: JobId, *seconds: float) -> None:
+def add_unfinished_evaluations(store: Store, job_id: JobId, *seconds: float) -> None:
     """Record evaluations of the job that began some seconds ago and never ended."""
     now = store.connection.now()
     begun = " ".join(
@@ -93,7 +95,7 @@ def looks_begun_ago(store: Store, job_id: JobId, *seconds: float) -> None:
     store.connection.redis.hset(keys.job(job_id), "looks", begun)
 
 
-def looks_noted(store: Store, job_id: JobId) -> int:
+def count_unfinished_evaluations(store: Store, job_id: JobId) -> int:
     """Return the number of evaluations without an end."""
     return len((store.connection.redis.hget(keys.job(job_id), "looks") or b"").split())
 

@@ -20,7 +20,7 @@ class Post:
     body: bytes
 
 
-class HookServer:
+class WebhookServer:
     """A webhook server that runs inside its `with` block. `posts` holds the received requests."""
 
     def __init__(self, *statuses: int, location: str | None = None) -> None:

@@ -21,7 +21,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.submit import FLUSH_S
-from tests.doubles.otel_collector import Collector, Told
+from tests.doubles.otel_collector import Collector, ReceivedSpan
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.e2e.fleets import CANARY
 from tests.running_system import DOCUMENTS, ROOT, SUPERVISOR, over, running_system
@@ -60,7 +60,7 @@ class Seen:
         """Submit a job with the command line, in a separate process."""
         return JobId(command("submit", f"plan {name}", **self.environment).stdout.strip())
 
-    def trace_of(self, job_id: JobId) -> list[Told]:
+    def trace_of(self, job_id: JobId) -> list[ReceivedSpan]:
         """All spans of the trace that the job's own span is in, once that has come."""
         own = f"{job_span(job_id):016x}"
         found = wait_until(
@@ -110,12 +110,12 @@ def planned(seen: Seen, name: str, *, turns: int = 1, **plan: str) -> JobId:
     return seen.submitted(name)
 
 
-def whole(seen: Seen, job_id: JobId, chats: int) -> list[Told]:
+def whole(seen: Seen, job_id: JobId, chats: int) -> list[ReceivedSpan]:
     """Return the trace when it has this number of model calls with all their parents. Processes
     export at any time.
     """
 
-    def look() -> list[Told]:
+    def look() -> list[ReceivedSpan]:
         trace = seen.trace_of(job_id)
         is_told = sum(span.name.startswith("chat ") for span in trace) >= chats
         return trace if is_told and len(roots(trace)) == 1 else []
@@ -123,7 +123,7 @@ def whole(seen: Seen, job_id: JobId, chats: int) -> list[Told]:
     return wait_until(look, what=f"{chats} model calls in a trace without loose ends")
 
 
-def roots(trace: list[Told]) -> list[str]:
+def roots(trace: list[ReceivedSpan]) -> list[str]:
     """Return spans without their parent."""
     known = {span.span_id for span in trace}
     return [span.name for span in trace if span.parent_id not in known]

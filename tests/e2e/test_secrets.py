@@ -17,7 +17,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.client import Request
 from tests.docs.pages import rows, sections, spans, text_of
-from tests.doubles.webhook_server import HookServer
+from tests.doubles.webhook_server import WebhookServer
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.e2e.fleets import CANARY, WEBHOOK_SECRET
 from tests.e2e.secret_repeating_model import SECRET, Parrot
@@ -127,7 +127,7 @@ def test_secrets_stay_where_they_belong(fleet: Fleet, notes: Path) -> None:
 def test_a_secret_that_a_model_repeats_stays_in_payloads_at_every_moment(
     fleet: Fleet, parrot: Parrot, notes: Path
 ) -> None:
-    with HookServer(200) as hook, fleet.redis.monitor() as monitor:
+    with WebhookServer(200) as hook, fleet.redis.monitor() as monitor:
         jobs = {
             name: fleet.jobs.submit(Request(f"plan {name}", documents=notes, webhook_url=hook.url))
             for name in ("talk", "fail", "mute")

@@ -16,7 +16,7 @@ from handoff_queue.chaos.messages_server import MessagesServer
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.connection import Connection
-from tests.doubles.sentinels import Watched, watched_redis
+from tests.doubles.sentinels import WatchedRedis, watched_redis
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import QUICK, Fleet, Script
 from tests.running_system import over, system_on
@@ -32,13 +32,13 @@ WITH_TLS = pytest.param(
 
 
 @pytest.fixture(params=[pytest.param(False, id="plain"), WITH_TLS])
-def watched(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]:
+def watched(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[WatchedRedis]:
     with watched_redis(tmp_path / "redis", tls=request.param) as redis_and_sentinels:
         yield redis_and_sentinels
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, watched: Watched) -> Iterator[Fleet]:
+def fleet(tmp_path: Path, watched: WatchedRedis) -> Iterator[Fleet]:
     script = Script()
     with (
         MessagesServer(script) as server,
@@ -52,7 +52,7 @@ def fleet(tmp_path: Path, watched: Watched) -> Iterator[Fleet]:
 
 
 def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(
-    fleet: Fleet, watched: Watched, tmp_path: Path
+    fleet: Fleet, watched: WatchedRedis, tmp_path: Path
 ) -> None:
     before = watched.processes.pids()
     held = fleet.model.hold("lost", "a")
@@ -77,7 +77,7 @@ def test_a_job_outlives_its_primary_and_pays_for_no_call_twice(
 
 
 def test_clients_leave_a_demoted_primary_even_if_their_connection_is_open(
-    watched: Watched,
+    watched: WatchedRedis,
 ) -> None:
     connection = Connection(watched.url)
     assert connection.redis.set("said to", "the first")
@@ -89,7 +89,7 @@ def test_clients_leave_a_demoted_primary_even_if_their_connection_is_open(
     connection.close()
 
 
-def _says_no_password(watched: Watched) -> None:
+def _says_no_password(watched: WatchedRedis) -> None:
     """Neither in its log nor to Flower, which asks all processes about themselves. Celery says
     no question again: it is asked over a connection that the lost primary never had.
     """

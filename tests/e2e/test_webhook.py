@@ -14,7 +14,7 @@ from handoff_queue.supervisor.engine.notifications import (
     signature,
 )
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
-from tests.doubles.webhook_server import HookServer
+from tests.doubles.webhook_server import WebhookServer
 from tests.e2e.fleet import Fleet
 from tests.e2e.fleets import WEBHOOK_SECRET
 from tests.waiting import wait_until
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_webhook_gets_one_signed_post_and_a_failed_post_is_repeated(fleet: Fleet) -> None:
-    with HookServer(200) as well, HookServer(503, 200) as ill:
+    with WebhookServer(200) as well, WebhookServer(503, 200) as ill:
         job_id = fleet.submit("hook", webhook_url=well.url, a="")
         other = fleet.submit("hook-ill", webhook_url=ill.url, a="")
         fleet.ends_well(job_id)

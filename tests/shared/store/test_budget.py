@@ -19,12 +19,12 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import (
     a_job,
-    books,
+    accounts,
     claim,
+    expire_lease,
     finish,
     granted,
     issue,
-    let_lease_run_out,
     nothing_reserved,
     replied,
     verdict,
@@ -44,10 +44,10 @@ def test_a_call_reserves_its_worst_case_and_settles_its_real_cost(store: Store) 
     job_id, first, _ = two_claims(store, max_tokens=10_000)
 
     first.reserve(WORST)
-    assert books(store, job_id)["reserved_tokens"] == 600
-    assert books(store, job_id)["reserved_usd"] == 50
+    assert accounts(store, job_id)["reserved_tokens"] == 600
+    assert accounts(store, job_id)["reserved_usd"] == 50
     first.checkpoint(replied(100, 20, 5))
-    spent = books(store, job_id)
+    spent = accounts(store, job_id)
     assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (
         1,
         100,
@@ -118,10 +118,10 @@ def test_a_call_that_was_in_the_air_when_its_worker_died_is_paid_at_its_worst(
 ) -> None:
     job_id, first, _ = two_claims(store, max_tokens=10_000)
     first.reserve(WORST)
-    let_lease_run_out(store, first)
+    expire_lease(store, first)
     granted(store, job_id, "find.1", "w2")
 
-    spent = books(store, job_id)
+    spent = accounts(store, job_id)
     assert (spent["turns"], spent["input_tokens"], spent["output_tokens"], spent["usd"]) == (
         1,
         500,
@@ -146,7 +146,7 @@ def test_a_call_that_was_in_the_air_when_its_handoff_was_dropped_is_paid_at_its_
         )
     )
 
-    assert books(store, job_id)["input_tokens"] == 500
+    assert accounts(store, job_id)["input_tokens"] == 500
     assert nothing_reserved(store, job_id)
 
 
@@ -158,7 +158,7 @@ def test_a_worst_case_payment_is_kept_apart_from_measured_costs(store: Store, en
     first.reserve(WORST)
 
     if end == "killed":
-        let_lease_run_out(store, first)
+        expire_lease(store, first)
         store.jobs.sweep()
     elif end == "dropped":
         commit = Commit(
@@ -208,7 +208,7 @@ def test_a_call_that_was_cut_at_a_deploy_is_paid_at_its_worst(store: Store) -> N
     first.reserve(WORST)
     first.release()
 
-    assert books(store, job_id)["input_tokens"] == 500
+    assert accounts(store, job_id)["input_tokens"] == 500
     assert nothing_reserved(store, job_id)
 
 
@@ -219,11 +219,11 @@ def test_a_call_that_was_set_aside_with_the_claim_and_never_made_costs_nothing(
     job_id = a_job(store, max_tokens=10_000)
     issue(store, job_id, "find.1")
     first = claim(store, job_id, "find.1", first=WORST)
-    assert books(store, job_id)["reserved_tokens"] == 600
+    assert accounts(store, job_id)["reserved_tokens"] == 600
 
     finish(first) if end == "finish" else first.release()
 
-    assert not any(books(store, job_id).values())
+    assert not any(accounts(store, job_id).values())
 
 
 def test_the_first_call_is_set_aside_once(store: Store) -> None:
@@ -232,7 +232,7 @@ def test_the_first_call_is_set_aside_once(store: Store) -> None:
     first = claim(store, job_id, "find.1", first=WORST)
     first.reserve(WORST)
 
-    assert books(store, job_id)["reserved_tokens"] == 600
+    assert accounts(store, job_id)["reserved_tokens"] == 600
 
 
 def test_a_first_call_that_does_not_fit_does_not_keep_the_claim_from_being_granted(
@@ -259,7 +259,7 @@ def test_a_call_of_unknown_price_is_flagged_and_never_counts_as_free(store: Stor
 def test_a_call_of_unknown_price_that_was_killed_is_flagged_too(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(500, 100, None))
-    let_lease_run_out(store, first)
+    expire_lease(store, first)
     granted(store, job_id, "find.1", "w2")
 
     assert store.jobs.standings([job_id])[0].cost_microusd is None
@@ -276,10 +276,10 @@ def test_a_call_of_unknown_price_never_fits_a_limit_in_money(store: Store) -> No
 def test_large_sums_stay_whole_numbers_in_lua(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WorstCase(10**15, 10**15, 10**15))
-    let_lease_run_out(store, first)
+    expire_lease(store, first)
     granted(store, job_id, "find.1", "w2")
 
-    assert books(store, job_id)["usd"] == 10**15
+    assert accounts(store, job_id)["usd"] == 10**15
     assert nothing_reserved(store, job_id)
 
 
@@ -304,7 +304,7 @@ def test_fifty_threads_on_a_budget_of_ten_turns_make_exactly_ten_calls(store: St
         list(pool.map(spend, claims))
 
     assert len(calls) == 10
-    assert books(store, job_id)["turns"] == 10
+    assert accounts(store, job_id)["turns"] == 10
     assert nothing_reserved(store, job_id)
 
 

@@ -26,13 +26,13 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     claim,
+    expire_lease,
     finish,
+    full_verdict,
     issue,
     issue_to_a_child,
-    let_lease_run_out,
     replied,
     version_of,
-    words,
 )
 from tests.property_settings import draws
 
@@ -100,7 +100,7 @@ class Books(RuleBasedStateMachine):
         if name in self.in_the_air:
             return
         never = self.never(name, worst)
-        said = words(self.running[name], worst)
+        said = full_verdict(self.running[name], worst)
         if said[0] == b"ok":
             self.in_the_air[name] = worst
             assert never == []
@@ -141,7 +141,7 @@ class Books(RuleBasedStateMachine):
         if how == "die":
             if was_in_the_air:
                 self.unsettled.add(name)
-            let_lease_run_out(self.store, claimed)
+            expire_lease(self.store, claimed)
             return
         if how == "release":
             claimed.release()

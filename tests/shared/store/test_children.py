@@ -15,10 +15,11 @@ from handoff_queue.shared.types.events import CancelRequested, HandoffFinished, 
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
-    books,
+    accounts,
     ended,
     everything,
     finish,
+    full_verdict,
     granted,
     issue,
     issue_to_a_child,
@@ -27,7 +28,6 @@ from tests.doubles.jobs import (
     result_of,
     verdict,
     version_of,
-    words,
 )
 
 TEAM, ONE = HandoffId("team.1"), HandoffId("find.1")
@@ -96,11 +96,11 @@ def test_a_childs_spending_counts_at_every_level_above_it(store: Store) -> None:
     claimed = granted(store, tree[2], ONE)
 
     claimed.reserve(CALL)
-    assert [books(store, job_id)["reserved_turns"] for job_id in tree] == [1, 1, 1]
+    assert [accounts(store, job_id)["reserved_turns"] for job_id in tree] == [1, 1, 1]
     claimed.checkpoint(replied(80, 20, 7))
 
-    assert [books(store, job_id) for job_id in tree] == [books(store, tree[2])] * 3
-    assert books(store, tree[0])["usd"] == 7
+    assert [accounts(store, job_id) for job_id in tree] == [accounts(store, tree[2])] * 3
+    assert accounts(store, tree[0])["usd"] == 7
     of_handoffs = (
         store.jobs.handoffs(tree[0], [TEAM])[TEAM],
         store.jobs.handoffs(tree[1], [TEAM])[TEAM],
@@ -118,7 +118,7 @@ def test_no_child_spends_more_than_its_ancestors_have(store: Store) -> None:
     claimed.reserve(CALL)
     claimed.checkpoint(replied(80, 20, 7))
 
-    assert words(claimed, CALL) == [b"limit", b"above", b"max_turns"]
+    assert full_verdict(claimed, CALL) == [b"limit", b"above", b"max_turns"]
 
 
 def test_a_jobs_closing_reserve_is_kept_from_its_children(store: Store) -> None:
@@ -192,7 +192,7 @@ def test_a_call_in_the_air_of_a_dropped_grandchild_is_booked_at_every_level(stor
     drop(store, tree[2], ONE)
 
     assert all(nothing_reserved(store, job_id) for job_id in tree)
-    assert [books(store, job_id)["cut_calls"] for job_id in tree] == [1, 1, 1]
+    assert [accounts(store, job_id)["cut_calls"] for job_id in tree] == [1, 1, 1]
 
 
 def test_a_child_lives_as_long_as_its_parent_and_is_in_no_list(store: Store) -> None:
@@ -221,4 +221,4 @@ def test_a_deleted_parent_does_not_come_back_with_its_childs_spending(
     assert finish(claimed) is not None
 
     assert store.jobs.standings([job_id]) == []
-    assert books(store, child)["turns"] == 1
+    assert accounts(store, child)["turns"] == 1

@@ -21,10 +21,10 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import (
     a_job,
     claim,
+    expire_lease,
     finish,
     granted,
     issue,
-    let_lease_run_out,
     replied,
     version_of,
 )
@@ -115,7 +115,7 @@ def test_the_next_claim_continues_after_the_last_checkpoint(store: Store, job_id
     first = granted(store, job_id, "find.1")
     first.checkpoint(replied())
     first.checkpoint(ToolObserved(tool_use_id="t1", text="found"))
-    let_lease_run_out(store, first)
+    expire_lease(store, first)
 
     assert granted(store, job_id, "find.1", "w2").so_far() == (
         replied(),
@@ -130,7 +130,7 @@ def test_tool_calls_are_counted_at_their_answer_in_every_claim(store: Store, job
         ToolObserved(tool_use_id="t1", text="found"),
         ToolObserved(tool_use_id="t2", text="not found", is_error=True),
     )
-    let_lease_run_out(store, first)
+    expire_lease(store, first)
     granted(store, job_id, "find.1", "w2").checkpoint(ToolObserved(tool_use_id="t3", text="found"))
 
     assert store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")].tool_calls == 3
@@ -141,7 +141,7 @@ def test_thousands_of_checkpoints_are_read_back(store: Store, job_id: JobId) -> 
     many = [ToolObserved(tool_use_id=f"t{n}", text="found") for n in range(9_000)]
     for at in range(0, 9_000, 3_000):
         first.checkpoint(*many[at : at + 3_000])
-    let_lease_run_out(store, first)
+    expire_lease(store, first)
 
     assert len(granted(store, job_id, "find.1").so_far()) == 9_000
 
@@ -159,7 +159,7 @@ def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(
     store: Store, job_id: JobId
 ) -> None:
     for _ in range(MAX_CLAIMS):
-        let_lease_run_out(store, granted(store, job_id, "find.1"))
+        expire_lease(store, granted(store, job_id, "find.1"))
 
     last = claim(store, job_id, "find.1")
 
@@ -283,7 +283,7 @@ def test_a_handoff_is_not_blamed_if_each_of_its_claims_made_progress(
     for _ in range(3 * MAX_CLAIMS):
         killed = granted(store, job_id, "find.1")
         killed.checkpoint(replied())
-        let_lease_run_out(store, killed)
+        expire_lease(store, killed)
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
@@ -293,12 +293,12 @@ def test_a_handoff_that_freezes_after_its_last_checkpoint_is_claimed_too_often(
 ) -> None:
     first = granted(store, job_id, "find.1")
     first.checkpoint(replied())
-    let_lease_run_out(store, first)
+    expire_lease(store, first)
     for _ in range(MAX_CLAIMS - 1):
         frozen = granted(store, job_id, "find.1")
         frozen.reserve(WorstCase(500, 100, 50))
         frozen.renew()
-        let_lease_run_out(store, frozen)
+        expire_lease(store, frozen)
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.EXHAUSTED
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LimitReached
-from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out, replied, verdict
+from tests.doubles.jobs import a_job, expire_lease, finish, granted, issue, replied, verdict
 
 WORST = WorstCase(500, 100, 50)
 DAY_MS = 86_400_000
@@ -86,7 +86,7 @@ def test_a_handoffs_cost_limit_holds_for_it_alone_over_all_its_claims(store: Sto
     issue(store, job_id, "find.1", "look.1", max_microusd=99)
     first = granted(store, job_id, "find.1")
     first.reserve(WORST)
-    let_lease_run_out(store, first)
+    expire_lease(store, first)
     second = granted(store, job_id, "find.1", "w2")
 
     with pytest.raises(LimitReached, match="max_usd") as reached:

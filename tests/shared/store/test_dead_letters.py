@@ -21,7 +21,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client import client
 from tests.doubles.jobs import a_job, issued
-from tests.doubles.sweep_states import QUEUE, issued_ago, looked_at
+from tests.doubles.sweep_states import QUEUE, age_issued, mark_evaluated
 
 
 def test_the_newest_letter_comes_first_and_keeps_its_bytes(store: Store) -> None:
@@ -96,7 +96,7 @@ def a_future_handoff(store: Store, task: str = "") -> tuple[JobId, str]:
     )
     event = issued(FUTURE).model_copy(update={"handoff": ref(text)})
     store.journal.commit(Commit(job_id=job_id, expected=1, events=[event]))
-    issued_ago(store, job_id, 60, FUTURE)
+    age_issued(store, job_id, 60, FUTURE)
     return job_id, text
 
 
@@ -112,7 +112,7 @@ def test_a_handoff_of_another_version_is_left_to_it_and_later_to_a_person(
     )
 
     assert store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
-    looked_at(store, job_id)
+    mark_evaluated(store, job_id)
     assert store.jobs.sweep().due == {}
     assert [letter.body for letter in store.dead_letters.newest()] == [text]
 

@@ -23,18 +23,18 @@ from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     claim,
+    expire_lease,
     finish,
     finished,
     granted,
     issue,
     issued,
-    let_lease_run_out,
     replied,
     result_of,
     text_of,
 )
 from tests.doubles.jobs import version_of as version_in
-from tests.doubles.sweep_states import looks_begun_ago, looks_noted
+from tests.doubles.sweep_states import add_unfinished_evaluations, count_unfinished_evaluations
 
 FIRST, NEXT, STEP = HandoffId("planner.1"), HandoffId("assessor.1"), HandoffId("find.1")
 LOOK = "0123456789abcdef"
@@ -120,7 +120,7 @@ def test_the_first_handoffs_cost_is_booked_before_the_next_reservation(
 def test_the_evaluation_ends_with_them(store: Store, job_id: JobId, held: Claim) -> None:
     followed(store, held)
 
-    assert looks_noted(store, job_id) == 0
+    assert count_unfinished_evaluations(store, job_id) == 0
 
 
 def test_an_overtaken_decision_leaves_the_end_and_its_evaluation_recorded(
@@ -134,7 +134,7 @@ def test_an_overtaken_decision_leaves_the_end_and_its_evaluation_recorded(
     assert (done.recorded, done.claim) == ((), None)
     assert kinds(store, job_id) == ["cancel_requested", "handoff_finished"]
     assert list(done.finished.recorded) == store.journal.read(job_id, 4)
-    assert looks_noted(store, job_id) == 1
+    assert count_unfinished_evaluations(store, job_id) == 1
 
 
 def test_no_step_is_issued_past_a_result_that_arrived_in_between(
@@ -156,10 +156,10 @@ def test_earlier_evaluations_of_others_do_not_stay_recorded(
     store: Store, job_id: JobId, held: Claim
 ) -> None:
     """A later evaluation that completes also covers the earlier evaluations of the job."""
-    looks_begun_ago(store, job_id, 60, 40, 20)
+    add_unfinished_evaluations(store, job_id, 60, 40, 20)
     followed(store, held)
 
-    assert looks_noted(store, job_id) == 0
+    assert count_unfinished_evaluations(store, job_id) == 0
 
 
 def test_the_counts_of_handoffs_continue(store: Store, job_id: JobId, held: Claim) -> None:
@@ -171,7 +171,7 @@ def test_the_counts_of_handoffs_continue(store: Store, job_id: JobId, held: Clai
 
 
 def test_a_lost_claim_writes_nothing(store: Store, job_id: JobId, held: Claim) -> None:
-    let_lease_run_out(store, held)
+    expire_lease(store, held)
     claim(store, job_id, FIRST, "supervisor:2")
 
     with pytest.raises(LeaseLost):

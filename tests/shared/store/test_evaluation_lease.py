@@ -18,7 +18,12 @@ from handoff_queue.shared.types.errors import PoisonJob, TooManyEvaluators, Vers
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from tests.doubles.jobs import a_job, finish, issue, issued, version_of
-from tests.doubles.sweep_states import looks_begun_ago, looks_noted, silent_for, woken_ago
+from tests.doubles.sweep_states import (
+    add_unfinished_evaluations,
+    age_wake_ups,
+    count_unfinished_evaluations,
+    simulate_silence,
+)
 from tests.waiting import wait_until
 
 GIVEN_UP_S = FROZEN_AFTER_LEASES * 3_600.0
@@ -67,7 +72,7 @@ def test_an_evaluation_that_begins_twice_counts_once(store: Store, job_id: JobId
     look.begin()
     look.begin()
 
-    assert looks_noted(store, job_id) == 1
+    assert count_unfinished_evaluations(store, job_id) == 1
 
 
 @pytest.mark.parametrize("how", ["commit", "due", "stumble", "interrupted"])
@@ -78,7 +83,7 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
     ending.begin()
     later.begin()
     begun = store.connection.redis.hget(keys.job(job_id), "looks")
-    looks_begun_ago(store, job_id, *LONG_AGO[1:])
+    add_unfinished_evaluations(store, job_id, *LONG_AGO[1:])
     before = store.connection.redis.hget(keys.job(job_id), "looks")
     store.connection.redis.hset(keys.job(job_id), "looks", before + b" " + begun)
 
@@ -95,7 +100,7 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
             ending.interrupted()
 
     assert store.connection.redis.hget(keys.job(job_id), "looks").startswith(later.name.encode())
-    assert looks_noted(store, job_id) == 1
+    assert count_unfinished_evaluations(store, job_id) == 1
 
 
 def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> None:
@@ -107,7 +112,7 @@ def test_a_refused_commit_ends_no_evaluation(store: Store, job_id: JobId) -> Non
             Commit(job_id=job_id, expected=7, events=[CancelRequested()], look=look.name)
         )
 
-    assert looks_noted(store, job_id) == 1
+    assert count_unfinished_evaluations(store, job_id) == 1
 
 
 def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_id: JobId) -> None:
@@ -118,15 +123,15 @@ def test_an_evaluation_continues_after_its_role_has_finished(store: Store, job_i
             job_id, HandoffId("judge.1"), event.handoff.digest, "supervisor:1", look=look.name
         )
     )
-    while_it_runs = looks_noted(store, job_id)
+    while_it_runs = count_unfinished_evaluations(store, job_id)
 
     finish(claim)
 
-    assert (while_it_runs, looks_noted(store, job_id)) == (0, 1)
+    assert (while_it_runs, count_unfinished_evaluations(store, job_id)) == (0, 1)
 
 
 def test_no_evaluation_begins_after_too_many_without_an_end(store: Store, job_id: JobId) -> None:
-    looks_begun_ago(store, job_id, *LONG_AGO)
+    add_unfinished_evaluations(store, job_id, *LONG_AGO)
 
     with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
@@ -135,20 +140,20 @@ def test_no_evaluation_begins_after_too_many_without_an_end(store: Store, job_id
 def test_the_process_that_ends_such_a_job_runs_alone_and_may_freeze_too(
     store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(store, job_id, *LONG_AGO)
+    add_unfinished_evaluations(store, job_id, *LONG_AGO)
     with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
     with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
-    looks_begun_ago(store, job_id, *LONG_AGO, GIVEN_UP_S + 1)
+    add_unfinished_evaluations(store, job_id, *LONG_AGO, GIVEN_UP_S + 1)
     with pytest.raises(PoisonJob):
         store.evaluation_leases.at(job_id).begin()
 
 
 def test_one_evaluation_less_than_the_limit_is_no_reason(store: Store, job_id: JobId) -> None:
-    looks_begun_ago(store, job_id, *LONG_AGO[1:])
+    add_unfinished_evaluations(store, job_id, *LONG_AGO[1:])
 
     assert store.evaluation_leases.at(job_id).begin()
 
@@ -156,8 +161,8 @@ def test_one_evaluation_less_than_the_limit_is_no_reason(store: Store, job_id: J
 def test_while_one_evaluation_tests_a_failing_job_no_other_begins_and_the_job_is_due_soon(
     store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(store, job_id, LONG_AGO[-1], 60)
-    woken_ago(store, 0, job_id)
+    add_unfinished_evaluations(store, job_id, LONG_AGO[-1], 60)
+    age_wake_ups(store, 0, job_id)
 
     with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
@@ -167,13 +172,13 @@ def test_while_one_evaluation_tests_a_failing_job_no_other_begins_and_the_job_is
     assert store.connection.redis.zscore(keys.WAITING + "supervisor", job_id) is None, (
         "its wake-up was taken"
     )
-    assert looks_noted(store, job_id) == 2
+    assert count_unfinished_evaluations(store, job_id) == 2
 
 
 def test_after_a_failure_only_one_evaluation_begins_even_at_the_same_moment(
     store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(store, job_id, LONG_AGO[-1])
+    add_unfinished_evaluations(store, job_id, LONG_AGO[-1])
 
     assert store.evaluation_leases.at(job_id).begin()
     with pytest.raises(TooManyEvaluators):
@@ -183,10 +188,10 @@ def test_after_a_failure_only_one_evaluation_begins_even_at_the_same_moment(
 def test_the_limit_of_frozen_evaluations_holds_before_any_is_given_up(
     store: Store, job_id: JobId
 ) -> None:
-    looks_begun_ago(store, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
+    add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_LOOKS - 1)))
     assert store.evaluation_leases.at(job_id).begin()
 
-    looks_begun_ago(store, job_id, *(60 - n for n in range(MAX_LOOKS)))
+    add_unfinished_evaluations(store, job_id, *(60 - n for n in range(MAX_LOOKS)))
     with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
 
@@ -195,7 +200,7 @@ def test_looks_that_began_before_the_first_was_given_up_count_as_one(
     store: Store, job_id: JobId
 ) -> None:
     """Several processes can die within seconds, for example with their machine."""
-    looks_begun_ago(store, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
+    add_unfinished_evaluations(store, job_id, *(GIVEN_UP_S + 60 - n for n in range(3 * MAX_LOOKS)))
 
     assert store.evaluation_leases.at(job_id).begin()
 
@@ -235,11 +240,11 @@ def test_a_sign_of_life_restores_no_removed_evaluation(store: Store, job_id: Job
 
     store.connection.script("evaluate", *look.sign_of_life)
 
-    assert looks_noted(store, job_id) == 0
+    assert count_unfinished_evaluations(store, job_id) == 0
 
 
 def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId) -> None:
-    looks_begun_ago(store, job_id, *LONG_AGO)
+    add_unfinished_evaluations(store, job_id, *LONG_AGO)
     redis = store.connection.redis
     first = redis.hget(keys.job(job_id), "looks").decode().partition(":")[0]
 
@@ -252,8 +257,8 @@ def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId)
 
 
 def test_a_silent_redis_makes_no_evaluation_frozen(store: Store, job_id: JobId) -> None:
-    looks_begun_ago(store, job_id, *LONG_AGO)
-    silent_for(store, LONG_AGO[0])
+    add_unfinished_evaluations(store, job_id, *LONG_AGO)
+    simulate_silence(store, LONG_AGO[0])
 
     with pytest.raises(TooManyEvaluators):
         store.evaluation_leases.at(job_id).begin()
@@ -265,9 +270,9 @@ def test_a_supervisor_without_evaluation_leases_leaves_other_evaluations_unchang
     """The supervisor's version has no evaluation leases. It decides between two evaluations of this
     version.
     """
-    looks_begun_ago(store, job_id, *LONG_AGO[1:])
+    add_unfinished_evaluations(store, job_id, *LONG_AGO[1:])
     store.journal.commit(
         Commit(job_id=job_id, expected=version_of(store, job_id), events=[CancelRequested()])
     )
 
-    assert looks_noted(store, job_id) == MAX_LOOKS - 1
+    assert count_unfinished_evaluations(store, job_id) == MAX_LOOKS - 1

@@ -18,7 +18,7 @@ from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import THINK_QUEUE
 from tests.doubles.jobs import a_job, issue
-from tests.doubles.queue_access import send, step_of, taking
+from tests.doubles.queue_access import consuming, send, step_of
 from tests.doubles.sweep_states import QUEUE
 
 
@@ -33,7 +33,7 @@ def test_a_quarter_of_many_waiting_messages_is_taken_in_one_round_trip(
     app: Celery, store: Store
 ) -> None:
     names = [f"s{n}.1" for n in range(20)]
-    with taking(app) as queue:
+    with consuming(app) as queue:
         for _ in range(2):  # the first call loads the scripts into Redis
             send(app, store, a_job(store), *names)
             store.connection.redis.config_resetstat()
@@ -125,7 +125,7 @@ def test_a_batch_consumer_loads_the_script_into_a_redis_that_has_forgotten_it(
     app: Celery, store: Store
 ) -> None:
     send(app, store, a_job(store), *(names := [f"s{n}.1" for n in range(6)]))
-    with taking(app) as queue:
+    with consuming(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(3)]
         store.connection.redis.script_flush()
         taken += [queue.get(timeout=5) for _ in range(3)]
@@ -182,7 +182,7 @@ def test_an_element_of_no_known_version_is_taken_too(
     others = client.lrange(QUEUE, 0, -1)
     client.delete(QUEUE)
     client.rpush(QUEUE, *others[:place], element, *others[place:])
-    with taking(app) as queue:
+    with consuming(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(4)]
         steps = {str(message.headers.get(FOR, "")).partition("/")[2] for message in taken}
         assert steps == {"", "a.1", "b.1", "c.1"}

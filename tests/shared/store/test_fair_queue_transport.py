@@ -23,8 +23,8 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.job_options import Priority
 from tests.doubles.jobs import a_job, granted
-from tests.doubles.queue_access import send, step_of, taking
-from tests.doubles.sweep_states import QUEUE, issued_ago, time_passes
+from tests.doubles.queue_access import consuming, send, step_of
+from tests.doubles.sweep_states import QUEUE, age_everything, age_issued
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def app(redis_url: str) -> Iterator[Celery]:
 
 def test_a_taken_message_is_out_until_it_is_claimed(app: Celery, store: Store) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
-    with taking(app) as queue:
+    with consuming(app) as queue:
         for _ in range(2):
             queue.get(timeout=5).ack()
     client = store.connection.redis
@@ -53,7 +53,7 @@ def test_a_message_next_to_others_costs_one_more_round_trip_and_a_lone_message_n
     app: Celery, store: Store
 ) -> None:
     job_id, client = a_job(store), store.connection.redis
-    with taking(app) as queue:
+    with consuming(app) as queue:
         for steps, scripts in ((["a.1"], 0), (["b.1", "c.1"], 2), (["d.1"], 0)):
             send(app, store, job_id, *steps)
             client.config_resetstat()
@@ -70,9 +70,9 @@ def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_
     app: Celery, store: Store
 ) -> None:
     send(app, store, job_id := a_job(store), "a.1")
-    issued_ago(store, job_id, 7_200, "a.1")
+    age_issued(store, job_id, 7_200, "a.1")
     assert store.jobs.sweep().due == {}
-    with taking(app) as queue:
+    with consuming(app) as queue:
         message = queue.get(timeout=5)
 
         assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
@@ -81,13 +81,13 @@ def test_a_message_that_is_alone_in_its_queue_for_hours_is_not_lost_and_is_when_
 
 def test_an_unacknowledged_message_is_taken_next_in_its_class(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), "a.1", "b.1", "c.1")
-    with taking(app) as queue:
+    with consuming(app) as queue:
         assert step_of(queue.get(timeout=5)) == "a.1"
     assert (
         store.connection.redis.llen(QUEUE) == store.connection.redis.zcard(keys.FAIR + QUEUE) == 3
     )
 
-    with taking(app) as queue:
+    with consuming(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(3)]
         assert [step_of(message) for message in taken] == ["a.1", "b.1", "c.1"]
         assert [bool(message.headers.get("redelivered")) for message in taken] == [
@@ -101,7 +101,7 @@ def test_an_unacknowledged_message_is_taken_next_in_its_class(app: Celery, store
 
 def test_a_released_message_goes_behind_the_others(app: Celery, store: Store) -> None:
     send(app, store, a_job(store), "a.1", "b.1")
-    with taking(app) as queue:
+    with consuming(app) as queue:
         queue.get(timeout=5).reject(requeue=True)
         taken = [queue.get(timeout=5) for _ in range(2)]
 
@@ -119,7 +119,7 @@ def test_an_element_that_died_with_its_worker_costs_its_message_one_sweep(
 
     assert store.jobs.sweep().due == {}
     assert store.connection.redis.llen(QUEUE) == 2
-    with taking(app) as queue:
+    with consuming(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(2)]
         assert [step_of(message) for message in taken] == ["a.1", "b.1"]
         for message in taken:
@@ -130,9 +130,9 @@ def test_a_message_that_died_with_its_worker_is_lost_while_others_wait(
     app: Celery, store: Store
 ) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
-    with taking(app) as queue:
+    with consuming(app) as queue:
         queue.get(timeout=5)
-        time_passes(store, LOST_AFTER_S + 1)
+        age_everything(store, LOST_AFTER_S + 1)
 
         assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
@@ -141,9 +141,9 @@ def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, st
     batch, other = a_job(store), a_job(store)
     store.connection.redis.hset(keys.job(batch), "priority", Priority.BATCH.value)
     send(app, store, batch, *(names := [f"s{n}.1" for n in range(100)]))
-    issued_ago(store, batch, 7_200, *names)
+    age_issued(store, batch, 7_200, *names)
     send(app, store, other, "a.1")
-    with taking(app) as queue:
+    with consuming(app) as queue:
         message = queue.get(timeout=5)
         granted(store, other, step_of(message))
         message.ack()
@@ -158,7 +158,7 @@ def test_messages_of_the_version_before_are_delivered_in_list_order(
     app.send_task("specialist.x", args=["old"], queue=QUEUE, ignore_result=True)
     send(app, store, a_job(store), "a.1")
     app.send_task("specialist.x", args=["older"], queue=QUEUE, ignore_result=True)
-    with taking(app) as queue:
+    with consuming(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(3)]
         assert [message.headers.get(FOR, "").partition("/")[2] for message in taken] == [
             "",
@@ -193,7 +193,7 @@ def test_a_surplus_element_brings_its_own_message(app: Celery, store: Store) -> 
     send(app, store, a_job(store), "a.1")
     client = store.connection.redis
     client.rpush(QUEUE, client.lindex(QUEUE, 0))
-    with taking(app) as queue:
+    with consuming(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(2)]
         assert [step_of(message) for message in taken] == ["a.1", "a.1"]
         for message in taken:
@@ -210,7 +210,7 @@ def test_a_purge_empties_the_queue_and_wanted_messages_are_found_again(
         QUEUE, keys.FAIR + QUEUE, f"{keys.FAIR}{QUEUE}:messages", f"{keys.FAIR}{QUEUE}:next"
     )
     assert store.jobs.sweep().due == {}
-    time_passes(store, LOST_AFTER_S + 1)
+    age_everything(store, LOST_AFTER_S + 1)
     assert {*store.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
@@ -235,7 +235,7 @@ def test_a_broken_connection_makes_no_message_be_taken_twice(
 ) -> None:
     """The consumer takes messages both ways before the break: popped first, and in one step."""
     send(app, store, a_job(store), *(f"s{n}.1" for n in range(2 + 5 * MOST_AT_ONCE)))
-    with taking(app) as queue:
+    with consuming(app) as queue:
         for _ in range(2 + MOST_AT_ONCE):
             queue.get(timeout=5).ack()
         connection = queue.channel.client.connection
@@ -260,7 +260,7 @@ def test_a_consumer_loads_the_script_into_a_redis_that_has_forgotten_it(
     send(app, store, a_job(store), "a.1", "b.1")
     store.connection.redis.script_flush()
 
-    with taking(app) as queue:
+    with consuming(app) as queue:
         taken = [queue.get(timeout=5) for _ in range(2)]
         assert [step_of(message) for message in taken] == ["a.1", "b.1"]
         for message in taken:

@@ -14,10 +14,10 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     everything,
+    expire_lease,
     finish,
     granted,
     issue,
-    let_lease_run_out,
     replied,
     result_of,
     version_of,
@@ -48,7 +48,7 @@ def drop(store: Store, job_id: JobId, *handoff_ids: str) -> None:
 
 def test_a_stale_claim_can_write_nothing(store: Store, job_id: JobId) -> None:
     stale = granted(store, job_id, "find.1")
-    let_lease_run_out(store, stale)
+    expire_lease(store, stale)
     granted(store, job_id, "find.1", "w2")
     before = everything(store)
 
@@ -65,7 +65,7 @@ def test_a_stale_claim_can_write_nothing(store: Store, job_id: JobId) -> None:
 
 def test_a_lapsed_claim_without_a_successor_still_holds(store: Store, job_id: JobId) -> None:
     late = granted(store, job_id, "find.1")
-    let_lease_run_out(store, late)
+    expire_lease(store, late)
 
     late.checkpoint(replied())
     assert finish(late) is not None
@@ -73,7 +73,7 @@ def test_a_lapsed_claim_without_a_successor_still_holds(store: Store, job_id: Jo
 
 def test_a_claim_that_was_lost_says_so_without_asking_again(store: Store, job_id: JobId) -> None:
     stale = granted(store, job_id, "find.1")
-    let_lease_run_out(store, stale)
+    expire_lease(store, stale)
     granted(store, job_id, "find.1", "w2")
     with pytest.raises(LeaseLost):
         stale.renew()

@@ -9,7 +9,7 @@ from handoff_queue.shared.store.claims import MAX_CLAIMS
 from handoff_queue.shared.store.jobs import handoff_standing
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
-from tests.doubles.jobs import granted, let_lease_run_out, replied
+from tests.doubles.jobs import expire_lease, granted, replied
 from tests.shared.store.conftest import ONE
 
 
@@ -17,7 +17,7 @@ from tests.shared.store.conftest import ONE
 def test_a_lost_process_stays_counted_after_progress(
     store: Store, job_id: JobId, is_swept: bool
 ) -> None:
-    let_lease_run_out(store, granted(store, job_id, "find.1"))
+    expire_lease(store, granted(store, job_id, "find.1"))
     if is_swept:
         store.jobs.sweep()
     second = granted(store, job_id, "find.1", "w2")
@@ -45,7 +45,7 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
 ) -> None:
     granted(store, job_id, "find.1").release()
     for _ in range(MAX_CLAIMS):
-        let_lease_run_out(store, granted(store, job_id, "find.1"))
+        expire_lease(store, granted(store, job_id, "find.1"))
         store.jobs.sweep()
         store.jobs.sweep()
 

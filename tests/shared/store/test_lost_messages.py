@@ -24,7 +24,7 @@ from tests.doubles.jobs import (
     result_of,
     version_of,
 )
-from tests.doubles.sweep_states import QUEUE, issued_ago, published, taken_ago
+from tests.doubles.sweep_states import QUEUE, age_issued, age_taken, published
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def job_id(store: Store) -> JobId:
 
 
 def test_a_message_missing_from_an_empty_queue_is_lost(store: Store, job_id: JobId) -> None:
-    issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
+    age_issued(store, job_id, LOST_AFTER_S + 1, "a.1")
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
     assert store.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
@@ -44,7 +44,7 @@ def test_a_message_missing_from_an_empty_queue_is_lost(store: Store, job_id: Job
 
 
 def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(store: Store, job_id: JobId) -> None:
-    issued_ago(store, job_id, LOST_AFTER_S - 2, "a.1")
+    age_issued(store, job_id, LOST_AFTER_S - 2, "a.1")
 
     assert store.jobs.sweep().due == {}
 
@@ -53,10 +53,10 @@ def test_a_taken_and_unclaimed_message_is_lost_while_others_wait_in_its_queue(
     store: Store, job_id: JobId
 ) -> None:
     published(store, "a.1", "b.1", "c.1")
-    issued_ago(store, job_id, 60, "a.1", "b.1", "c.1")
-    taken_ago(store, job_id, LOST_AFTER_S - 2, "b.1")
+    age_issued(store, job_id, 60, "a.1", "b.1", "c.1")
+    age_taken(store, job_id, LOST_AFTER_S - 2, "b.1")
     assert store.jobs.sweep().due == {}
-    taken_ago(store, job_id, LOST_AFTER_S + 1, "b.1")
+    age_taken(store, job_id, LOST_AFTER_S + 1, "b.1")
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("b.1")]}
 
@@ -66,13 +66,13 @@ def test_an_unpublished_message_is_lost_while_others_wait_in_its_queue(
 ) -> None:
     published(store, "of others")
     issue(store, job_id, "d.1", group="g2")
-    issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1", "d.1")
+    age_issued(store, job_id, LOST_AFTER_S + 1, "a.1", "d.1")
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("d.1")]}
 
 
 def test_a_released_message_waits_like_any_other(store: Store, job_id: JobId) -> None:
-    issued_ago(store, job_id, 60, "a.1", "b.1")
+    age_issued(store, job_id, 60, "a.1", "b.1")
     granted(store, job_id, "a.1").release()
     published(store, "a.1", "c.1")
     granted(store, job_id, "b.1")
@@ -85,7 +85,7 @@ def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(store: Store) -> 
     for at in range(0, 10_000, 1_000):
         issue(store, job_id, *names[at : at + 1_000], group=f"g{at}")
     published(store, *names)
-    issued_ago(store, job_id, 7_200, *names)
+    age_issued(store, job_id, 7_200, *names)
 
     assert store.jobs.sweep().due == {}
     for name in names[5_000:5_050]:
@@ -115,8 +115,8 @@ def test_thousands_of_lost_messages_of_one_job_hide_none_of_another(
     crowd, names = a_job(store), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
     issue(store, crowd, *names)
     published(store, "of others")
-    taken_ago(store, crowd, 60, *names)
-    taken_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
+    age_taken(store, crowd, 60, *names)
+    age_taken(store, job_id, LOST_AFTER_S + 1, "a.1")
     found = [store.jobs.sweep().due for _ in range(4)]
 
     assert {job_id: [HandoffId("a.1")]} in found
@@ -125,7 +125,7 @@ def test_thousands_of_lost_messages_of_one_job_hide_none_of_another(
 def test_a_place_without_its_message_ends_no_sweep(store: Store, job_id: JobId) -> None:
     """Another program may have deleted the message and left its place."""
     store.connection.redis.zadd(keys.FAIR + QUEUE, {f"{job_id}/a.1 tag": 1})
-    issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
+    age_issued(store, job_id, LOST_AFTER_S + 1, "a.1")
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
     assert not store.connection.redis.exists(keys.FAIR + QUEUE)

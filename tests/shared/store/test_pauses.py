@@ -23,18 +23,18 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,
-    books,
+    accounts,
     claim,
+    expire_lease,
     granted,
     issue,
     issued,
-    let_lease_run_out,
     replied,
     text_of,
     version_of,
 )
 from tests.doubles.redis_faults import kill_redis
-from tests.doubles.sweep_states import QUEUE, issued_ago, published
+from tests.doubles.sweep_states import QUEUE, age_issued, published
 
 WORST = WorstCase(input_tokens=10, output_tokens=10, microusd=10)
 
@@ -97,7 +97,7 @@ def test_a_running_handoff_finishes_its_turn_makes_no_other_and_has_not_been_cla
         take_a_turn(claimed)
 
     assert standing_of(store, job_id) == ("issued", 0, True, False)
-    assert (books(store, job_id)["turns"], books(store, job_id)["reserved_turns"]) == (1, 0)
+    assert (accounts(store, job_id)["turns"], accounts(store, job_id)["reserved_turns"]) == (1, 0)
     store.pauses.resume("researcher")
     assert len(granted(store, job_id, "find.1").checkpoints) == 1
 
@@ -134,7 +134,7 @@ def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
 ) -> None:
     store.pauses.pause("researcher", "")
     published(store, "find.1", "look.1")
-    issued_ago(store, job_id, 3_600, "find.1", "look.1")
+    age_issued(store, job_id, 3_600, "find.1", "look.1")
 
     assert store.jobs.sweep().due == {}
     store.connection.redis.delete(QUEUE)
@@ -143,7 +143,7 @@ def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
 def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
     store: Store, job_id: JobId
 ) -> None:
-    let_lease_run_out(store, granted(store, job_id, "find.1"))
+    expire_lease(store, granted(store, job_id, "find.1"))
     store.pauses.pause("researcher", "")
 
     assert store.jobs.sweep().due == {job_id: ["find.1"]}

@@ -12,8 +12,8 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from tests.doubles.handoffs import a_spec
-from tests.doubles.jobs import a_job, finish, granted, issue, let_lease_run_out
-from tests.doubles.sweep_states import issued_ago, make_due
+from tests.doubles.jobs import a_job, expire_lease, finish, granted, issue
+from tests.doubles.sweep_states import age_issued, make_due
 
 WORST = WorstCase(1_000, 1_000, 0)
 EXPECTED = Expected("account:some-model", 400, 500)
@@ -71,7 +71,7 @@ def test_a_handoff_that_waits_for_its_provider_is_parked_without_a_slot(
 def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
     store: Store, job_id: JobId
 ) -> None:
-    let_lease_run_out(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted(store, job_id, "a.1"))
     before = store.fleet_load.now().busy("researcher")
     store.jobs.sweep()
 
@@ -79,7 +79,7 @@ def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
 
 
 def test_queues_tell_how_many_wait_and_since_when(store: Store, job_id: JobId) -> None:
-    issued_ago(store, job_id, 30, "a.1")
+    age_issued(store, job_id, 30, "a.1")
     granted(store, job_id, "c.1")
 
     load = store.fleet_load.now()

@@ -18,15 +18,15 @@ from handoff_queue.shared.types.errors import StoreRefusesWrites
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
-    books,
+    accounts,
     claim,
+    expire_lease,
     granted,
     issue,
-    let_lease_run_out,
     replied,
     verdict,
 )
-from tests.doubles.sweep_states import looked_at, silent_for
+from tests.doubles.sweep_states import mark_evaluated, simulate_silence
 from tests.waiting import wait_until
 
 LEASE_S = 0.6
@@ -56,8 +56,8 @@ def held_through_a_silence(store: Store, job_id: JobId) -> Claim:
     held = claim(
         store, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7)
     )
-    let_lease_run_out(store, held)
-    silent_for(store, SILENCE_S)
+    expire_lease(store, held)
+    simulate_silence(store, SILENCE_S)
     return held
 
 
@@ -70,7 +70,7 @@ def test_a_worker_that_could_not_renew_during_the_silence_keeps_its_handoff(
     assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
     held.renew()
     held.checkpoint(replied())
-    assert books(store, job_id)["turns"] == 1
+    assert accounts(store, job_id)["turns"] == 1
     assert store.jobs.sweep().due == {}
 
 
@@ -118,8 +118,8 @@ def test_a_worker_that_does_not_renew_after_the_silence_is_found_half_a_lease_la
 def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
     store: Store, job_id: JobId
 ) -> None:
-    let_lease_run_out(store, granted(store, job_id, "a.1"))
-    silent_for(store, SILENCE_S)
+    expire_lease(store, granted(store, job_id, "a.1"))
+    simulate_silence(store, SILENCE_S)
     before_ms = int((store.connection.now() - 2 * SILENCE_S) * 1000)
     store.connection.redis.hset(keys.handoff(job_id, HandoffId("a.1")), "lease", before_ms)
 
@@ -138,7 +138,7 @@ def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobI
     for _ in range(4):
         store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": ended_ms})
         found.append(store.jobs.sweep().due)
-        silent_for(store, SILENCE_S / 4)
+        simulate_silence(store, SILENCE_S / 4)
 
     assert found == [{}, {}, {}, {job_id: FOUND}]
 
@@ -149,8 +149,8 @@ def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
     many = [f"many-{number}.1" for number in range(SWEEP_AT_MOST + 20)]
     issue(store, job_id, *many)
     for handoff_id in many:
-        let_lease_run_out(store, granted(store, job_id, handoff_id))
-    silent_for(store, SILENCE_S)
+        expire_lease(store, granted(store, job_id, handoff_id))
+    simulate_silence(store, SILENCE_S)
 
     sweeps = [store.jobs.sweep() for _ in range(3)]
 
@@ -160,9 +160,9 @@ def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
 def test_a_role_is_not_run_twice_either(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "planner.1", role="planner", group=None)
-    let_lease_run_out(store, granted(store, job_id, "planner.1"))
-    silent_for(store, SILENCE_S)
-    looked_at(store, job_id)
+    expire_lease(store, granted(store, job_id, "planner.1"))
+    simulate_silence(store, SILENCE_S)
+    mark_evaluated(store, job_id)
 
     assert claim(store, job_id, "planner.1", "s2").verdict is ClaimVerdict.BUSY
 

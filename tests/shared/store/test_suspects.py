@@ -11,8 +11,8 @@ from handoff_queue.shared.store.jobs import ACTED_WITHIN_S, LOST_AFTER_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, THINK_QUEUE
-from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
-from tests.doubles.sweep_states import QUEUE, looked_at, published, taken_ago, time_passes
+from tests.doubles.jobs import a_job, expire_lease, granted, issue
+from tests.doubles.sweep_states import QUEUE, age_everything, age_taken, mark_evaluated, published
 
 SUSPECT = HandoffId("a.1")
 
@@ -23,7 +23,7 @@ def job_id(store: Store) -> JobId:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1")
     published(store, *(f"message {number}" for number in range(10_000)))
-    let_lease_run_out(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted(store, job_id, "a.1"))
     return job_id
 
 
@@ -31,9 +31,9 @@ def test_a_sweeper_that_died_before_its_wake_up_left_is_replaced_by_the_next_swe
     store: Store, job_id: JobId
 ) -> None:
     assert store.jobs.sweep().due == {job_id: [SUSPECT]}
-    time_passes(store, ACTED_WITHIN_S - 0.5)
+    age_everything(store, ACTED_WITHIN_S - 0.5)
     assert store.jobs.sweep().due == {}
-    time_passes(store, 0.6)
+    age_everything(store, 0.6)
 
     assert store.jobs.sweep().due == {job_id: [SUSPECT]}
 
@@ -42,8 +42,8 @@ def test_a_wake_up_is_found_if_its_receiver_died_before_it_acted(
     store: Store, job_id: JobId
 ) -> None:
     store.jobs.sweep()
-    looked_at(store, job_id)
-    time_passes(store, ACTED_WITHIN_S + 0.1)
+    mark_evaluated(store, job_id)
+    age_everything(store, ACTED_WITHIN_S + 0.1)
 
     assert store.jobs.sweep().due == {job_id: [SUSPECT]}
 
@@ -52,7 +52,7 @@ def test_while_the_wake_up_waits_in_its_queue_no_other_is_sent(store: Store, job
     store.jobs.sweep()
     published(store, "the wake-up", queue=SUPERVISOR_QUEUE)
     for _ in range(3):
-        time_passes(store, 600)
+        age_everything(store, 600)
 
         assert store.jobs.sweep().due == {}
 
@@ -62,9 +62,9 @@ def test_a_republished_suspect_is_not_searched_while_it_waits_behind_10_000_othe
 ) -> None:
     store.jobs.sweep()
     store.jobs.sent(job_id, [SUSPECT])
-    looked_at(store, job_id)
+    mark_evaluated(store, job_id)
     for _ in range(3):
-        time_passes(store, 600)
+        age_everything(store, 600)
 
         assert store.jobs.sweep().due == {}
     assert not store.jobs.handoffs(job_id, [SUSPECT])[SUSPECT].lost
@@ -73,10 +73,10 @@ def test_a_republished_suspect_is_not_searched_while_it_waits_behind_10_000_othe
 def test_a_message_that_goes_ahead_of_10_000_does_not_make_them_look_lost(
     store: Store, job_id: JobId
 ) -> None:
-    time_passes(store, 600)
+    age_everything(store, 600)
     store.jobs.sweep()
     store.jobs.sent(job_id, [SUSPECT])
-    looked_at(store, job_id)
+    mark_evaluated(store, job_id)
     granted(store, job_id, "a.1")
 
     assert store.jobs.sweep().due == {}
@@ -93,8 +93,8 @@ def test_a_handoff_claimed_before_its_publication_was_recorded_keeps_its_lease(
 
     assert store.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") == due_ms
     assert store.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/a.1") is None
-    let_lease_run_out(store, claimed)
-    looked_at(store, job_id)
+    expire_lease(store, claimed)
+    mark_evaluated(store, job_id)
     assert store.jobs.sweep().due == {job_id: [SUSPECT]}
 
 
@@ -112,13 +112,13 @@ def test_a_message_that_was_lost_in_its_queue_is_found_until_it_is_sent(
 ) -> None:
     store.jobs.sweep()
     store.jobs.sent(job_id, [SUSPECT])
-    looked_at(store, job_id)
-    taken_ago(store, job_id, 2 * LOST_AFTER_S, "a.1")
+    mark_evaluated(store, job_id)
+    age_taken(store, job_id, 2 * LOST_AFTER_S, "a.1")
 
     for _ in range(2):
         assert store.jobs.sweep().due == {job_id: [SUSPECT]}
-        looked_at(store, job_id)
-        time_passes(store, ACTED_WITHIN_S + 0.1)
+        mark_evaluated(store, job_id)
+        age_everything(store, ACTED_WITHIN_S + 0.1)
     store.jobs.sent(job_id, [SUSPECT])
     assert store.jobs.sweep().due == {}
 
@@ -128,12 +128,12 @@ def test_a_roles_handoff_that_was_to_be_sent_is_found_until_it_is(store: Store) 
     issue(store, job_id, planner, role="planner", group=None)
     store.connection.redis.lpush(THINK_QUEUE, *(f"message {number}" for number in range(100)))
     assert store.jobs.queue(job_id, planner, THINK_QUEUE)
-    time_passes(store, ACTED_WITHIN_S + 0.1)
+    age_everything(store, ACTED_WITHIN_S + 0.1)
 
     assert store.jobs.sweep().due == {job_id: [planner]}
     assert store.jobs.queue(job_id, planner, THINK_QUEUE)
     store.jobs.sent(job_id, [planner])
-    looked_at(store, job_id)
-    time_passes(store, 600)
+    mark_evaluated(store, job_id)
+    age_everything(store, 600)
     assert store.jobs.sweep().due == {}
     assert not store.jobs.queue(job_id, planner, THINK_QUEUE)

@@ -19,12 +19,12 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from tests.doubles.jobs import (
     a_job,
-    books,
+    accounts,
     claim,
+    expire_lease,
     finish,
     granted,
     issue,
-    let_lease_run_out,
     nothing_reserved,
     replied,
     verdict,
@@ -32,12 +32,12 @@ from tests.doubles.jobs import (
 )
 from tests.doubles.sweep_states import (
     QUEUE,
-    issued_ago,
-    looked_at,
+    age_issued,
+    age_wake_ups,
     make_due,
+    mark_evaluated,
     published,
     running_and_queued,
-    woken_ago,
 )
 
 
@@ -58,7 +58,7 @@ def test_a_job_that_is_due_is_found_once_and_again_later(store: Store, job_id: J
 
     assert store.jobs.sweep().due == {job_id: []}
     assert store.jobs.sweep().due == {}
-    woken_ago(store, LOST_AFTER_S + 1, job_id)
+    age_wake_ups(store, LOST_AFTER_S + 1, job_id)
     assert store.jobs.sweep().due == {job_id: []}
 
 
@@ -69,13 +69,13 @@ def test_a_waiting_wake_up_is_not_sent_again_for_a_job_that_is_due_repeatedly(
     make_due(store, job_id)
     store.jobs.sweep()
     published(store, "the wake-up", queue=SUPERVISOR_QUEUE)
-    woken_ago(store, 3_600, job_id)
-    issued_ago(store, job_id, 3_600, "b.1")
-    let_lease_run_out(store, granted(store, job_id, "a.1"))
+    age_wake_ups(store, 3_600, job_id)
+    age_issued(store, job_id, 3_600, "b.1")
+    expire_lease(store, granted(store, job_id, "a.1"))
     make_due(store, job_id)
 
     assert [store.jobs.sweep().due for _ in range(3)] == [{}, {}, {}]
-    looked_at(store, job_id)
+    mark_evaluated(store, job_id)
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
     assert {*store.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
 
@@ -88,10 +88,10 @@ def test_a_wake_up_without_an_evaluation_is_sent_again_while_others_wait_in_its_
     make_due(store, second)
     store.jobs.sweep()
     published(store, "the first's", "the second's", queue=SUPERVISOR_QUEUE)
-    woken_ago(store, 90, first, second)
+    age_wake_ups(store, 90, first, second)
     assert store.jobs.sweep().due == {}
     store.connection.redis.zadd(keys.OUT + SUPERVISOR_QUEUE, {first: 1, second: 1})
-    looked_at(store, second)
+    mark_evaluated(store, second)
 
     assert store.jobs.sweep().due == {first: []}
 
@@ -110,18 +110,18 @@ def test_an_unbegun_job_is_announced_again_only_after_its_announcement_is_lost(
     _, fresh = running_and_queued(store)
     swept = store.jobs.sweep()
     assert (swept.due, swept.fresh) == ({}, ())
-    woken_ago(store, LOST_AFTER_S + 1, fresh, queue=SUBMISSIONS_QUEUE)
+    age_wake_ups(store, LOST_AFTER_S + 1, fresh, queue=SUBMISSIONS_QUEUE)
 
     swept = store.jobs.sweep()
     assert (swept.due, swept.fresh) == ({}, (fresh,))
     published(store, "again", queue=SUBMISSIONS_QUEUE)
-    woken_ago(store, 3_600, fresh, queue=SUBMISSIONS_QUEUE)
+    age_wake_ups(store, 3_600, fresh, queue=SUBMISSIONS_QUEUE)
     assert store.jobs.sweep().fresh == ()
 
 
 def test_a_begun_job_is_woken_and_an_unbegun_job_is_announced(store: Store) -> None:
     running, fresh = running_and_queued(store)
-    looked_at(store, fresh)
+    mark_evaluated(store, fresh)
     make_due(store, running)
     make_due(store, fresh)
 
@@ -149,21 +149,21 @@ def test_a_dead_workers_reservation_is_booked_when_its_lease_is_found_expired(
     issue(store, job_id, "a.1", "b.1")
     worst = WorstCase(input_tokens=100, output_tokens=50, microusd=7)
     dead, sibling = claim(store, job_id, "a.1", first=worst), granted(store, job_id, "b.1")
-    let_lease_run_out(store, dead)
+    expire_lease(store, dead)
     store.jobs.sweep()
 
     spent = {"turns": 1, "input_tokens": 100, "output_tokens": 50, "usd": 7, "unpriced": 0}
     assert nothing_reserved(store, job_id)
-    assert {name: books(store, job_id)[name] for name in spent} == spent
+    assert {name: accounts(store, job_id)[name] for name in spent} == spent
     assert verdict(sibling, worst) == b"ok"
     with pytest.raises(LeaseLost):
         dead.checkpoint(replied())
     assert granted(store, job_id, "a.1").fence != dead.fence
-    assert books(store, job_id)["turns"] == 1
+    assert accounts(store, job_id)["turns"] == 1
 
 
 def test_a_lapsed_lease_of_a_removed_job_restores_nothing(store: Store, job_id: JobId) -> None:
-    let_lease_run_out(
+    expire_lease(
         store,
         claim(store, job_id, "a.1", first=WorstCase(input_tokens=1, output_tokens=1, microusd=1)),
     )
@@ -196,7 +196,7 @@ def test_one_sweep_takes_a_bounded_number_of_jobs(store: Store) -> None:
 
 
 def test_a_handoff_with_an_expired_lease_is_found(store: Store, job_id: JobId) -> None:
-    let_lease_run_out(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted(store, job_id, "a.1"))
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
     assert store.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
@@ -206,22 +206,22 @@ def test_a_handoff_with_an_expired_lease_waits_in_its_queue_once_it_is_sent(
     store: Store, job_id: JobId
 ) -> None:
     """With no worker there for an hour, its message is not published again every few seconds."""
-    let_lease_run_out(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted(store, job_id, "a.1"))
     store.jobs.sweep()
     published(store, "a.1 again")
     store.jobs.sent(job_id, [HandoffId("a.1")])
-    issued_ago(store, job_id, 3_600, "a.1")
+    age_issued(store, job_id, 3_600, "a.1")
 
     assert store.jobs.sweep().due == {}
     assert store.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") is None
 
 
 def test_a_second_lost_message_is_found_again(store: Store, job_id: JobId) -> None:
-    let_lease_run_out(store, granted(store, job_id, "a.1"))
+    expire_lease(store, granted(store, job_id, "a.1"))
     store.jobs.sweep()
-    looked_at(store, job_id)
+    mark_evaluated(store, job_id)
     store.jobs.sent(job_id, [HandoffId("a.1")])
-    issued_ago(store, job_id, LOST_AFTER_S + 1, "a.1")
+    age_issued(store, job_id, LOST_AFTER_S + 1, "a.1")
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
@@ -230,10 +230,10 @@ def test_a_worker_that_was_only_slow_renews_in_time_or_is_refused(
     store: Store, job_id: JobId
 ) -> None:
     slow = granted(store, job_id, "a.1")
-    let_lease_run_out(store, slow)
+    expire_lease(store, slow)
     slow.renew()
     assert store.jobs.sweep().due == {}
-    let_lease_run_out(store, slow)
+    expire_lease(store, slow)
     assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
 
     with pytest.raises(LeaseLost):
@@ -244,17 +244,17 @@ def test_a_worker_that_was_only_slow_renews_in_time_or_is_refused(
 def test_a_role_with_a_dead_supervisor_is_found_until_another_runs_it(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "planner.1", role="planner", group=None)
-    let_lease_run_out(store, granted(store, job_id, "planner.1"))
+    expire_lease(store, granted(store, job_id, "planner.1"))
 
     assert store.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
-    looked_at(store, job_id)
+    mark_evaluated(store, job_id)
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/planner.1": 1})
     assert store.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
 
 
 def test_a_handoff_that_ended_is_never_found(store: Store, job_id: JobId) -> None:
     finish(granted(store, job_id, "a.1"))
-    issued_ago(store, job_id, 60, "a.1")
+    age_issued(store, job_id, 60, "a.1")
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
 
     assert store.jobs.sweep().due == {}

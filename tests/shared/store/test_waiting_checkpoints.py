@@ -14,7 +14,7 @@ from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
-from tests.doubles.jobs import a_job, claim, finish, granted, issue, let_lease_run_out, replied
+from tests.doubles.jobs import a_job, claim, expire_lease, finish, granted, issue, replied
 
 ONE = HandoffId("find.1")
 LANE = "account:some-model"
@@ -61,7 +61,7 @@ def test_its_result_settles_it(store: Store, job_id: JobId) -> None:
 def test_the_next_checkpoint_is_stored_behind_it(store: Store, job_id: JobId) -> None:
     claimed = with_a_waiting_reply(granted(store, job_id, ONE))
     claimed.checkpoint(AgentPrompted(text="once more"))
-    let_lease_run_out(store, claimed)
+    expire_lease(store, claimed)
 
     assert granted(store, job_id, ONE).so_far() == (replied(), AgentPrompted(text="once more"))
     assert turns(store, job_id) == [1, 0]
@@ -71,7 +71,7 @@ def test_the_next_reservation_takes_it_along(store: Store, job_id: JobId) -> Non
     with_a_waiting_reply(claimed := granted(store, job_id, ONE)).reserve(WorstCase(10, 10, 0))
 
     assert turns(store, job_id) == [1, 1]
-    let_lease_run_out(store, claimed)
+    expire_lease(store, claimed)
     assert granted(store, job_id, ONE).so_far() == (replied(),)
 
 
@@ -86,7 +86,7 @@ def test_after_a_claim_that_was_lost_nothing_waits(store: Store, job_id: JobId) 
     """The reply itself may have crashed the process. The next claim must find it in the store,
     instead of paying again.
     """
-    let_lease_run_out(store, granted(store, job_id, ONE))
+    expire_lease(store, granted(store, job_id, ONE))
     with_a_waiting_reply(granted(store, job_id, ONE))
 
     assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
@@ -100,7 +100,7 @@ def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further
         claimed = granted(store, job_id, ONE)
         if not claimed.so_far():
             with_a_waiting_reply(claimed)
-        let_lease_run_out(store, claimed)
+        expire_lease(store, claimed)
 
     assert claim(store, job_id, ONE).verdict is ClaimVerdict.EXHAUSTED
 

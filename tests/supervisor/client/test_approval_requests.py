@@ -23,7 +23,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.plan import Join, Plan
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
-from tests.doubles.webhook_server import HookServer
+from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import workflow
@@ -373,7 +373,7 @@ def test_who_comes_second_or_too_early_is_told(shell: Shell) -> None:
 
 
 def test_a_webhook_is_told_that_the_job_waits(shell: Shell) -> None:
-    with HookServer(200) as hook:
+    with WebhookServer(200) as hook:
         job_id = waits(shell, ApprovalOf.PLAN, webhook_url=hook.url)
 
         assert [json.loads(post.body) for post in hook.posts] == [

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Items
-from tests.doubles.webhook_server import HookServer
+from tests.doubles.webhook_server import WebhookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.writing import UNREVIEWED, workflow
 
@@ -201,7 +201,7 @@ def test_a_plan_with_conditions_comes_back_from_an_edit_as_it_was(
 
 def test_a_webhook_is_told_which_steps_a_job_asks_about(shell: Shell, tmp_path: Path) -> None:
     steps = workflow(tmp_path, LETTERS, UNREVIEWED)
-    with HookServer() as hook:
+    with WebhookServer() as hook:
         job_id = shell.jobs.submit(Request("Send it.", workflow=steps, webhook_url=hook.url))
         shell.advance(job_id)
 

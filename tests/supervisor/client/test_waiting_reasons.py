@@ -23,7 +23,7 @@ from handoff_queue.supervisor.client.waiting_reasons import (
     with_waiting,
 )
 from tests.doubles.handoffs import a_spec
-from tests.doubles.jobs import a_job, granted, issue, let_lease_run_out
+from tests.doubles.jobs import a_job, expire_lease, granted, issue
 
 JOB = JobStanding(
     JobId("j-0123456789ab"), JobStatus.RUNNING, 3, "Compare", 101.0, 0, 0, 0, 0, cancelled=False
@@ -162,7 +162,7 @@ def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(store: St
     claimed = a_claim(store)
     store.presence.withdraw(announced)
 
-    let_lease_run_out(store, claimed)
+    expire_lease(store, claimed)
     store.jobs.sweep()
     store.jobs.sent(claimed.job_id, [claimed.handoff_id])
 

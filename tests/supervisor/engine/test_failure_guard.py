@@ -24,8 +24,8 @@ from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
-from tests.doubles.jobs import run_out
-from tests.doubles.sweep_states import looks_begun_ago, looks_noted
+from tests.doubles.jobs import expire_lease_of
+from tests.doubles.sweep_states import add_unfinished_evaluations, count_unfinished_evaluations
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
@@ -53,14 +53,14 @@ def never_comes_back(*_: Any, **__: Any) -> Any:
 
 
 def froze(shell: Shell, job_id: JobId) -> None:
-    looks_begun_ago(shell.store, job_id, *LONG_AGO)
+    add_unfinished_evaluations(shell.store, job_id, *LONG_AGO)
     shell.advance(job_id)
 
 
 def test_completed_evaluations_leave_no_record(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)  # routes, plans, issues: roles run in it
-    after_the_plan = looks_noted(shell.store, job_id)
+    after_the_plan = count_unfinished_evaluations(shell.store, job_id)
     for event in shell.open(job_id):
         shell.do(job_id, event)
     shell.advance(job_id)
@@ -68,7 +68,7 @@ def test_completed_evaluations_leave_no_record(shell: Shell) -> None:
         shell.do(job_id, event)
     shell.advance(job_id)
 
-    assert (after_the_plan, looks_noted(shell.store, job_id)) == (0, 0)
+    assert (after_the_plan, count_unfinished_evaluations(shell.store, job_id)) == (0, 0)
 
 
 def test_an_evaluation_that_dies_during_the_decision_stays_recorded(
@@ -80,7 +80,7 @@ def test_an_evaluation_that_dies_during_the_decision_stays_recorded(
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
 
-    assert looks_noted(shell.store, job_id) == 1
+    assert count_unfinished_evaluations(shell.store, job_id) == 1
 
 
 def dies_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_the_decision_on_a_roles_result_runs_under_the_roles_claim(
         shell.advance(job_id)
 
     assert shell.store.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "running"
-    assert looks_noted(shell.store, job_id) == 0, "the claim shows it"
+    assert count_unfinished_evaluations(shell.store, job_id) == 0, "the claim shows it"
 
 
 def test_a_lost_claim_leads_to_a_recorded_evaluation(
@@ -115,13 +115,13 @@ def test_a_lost_claim_leads_to_a_recorded_evaluation(
     dies_of_a_plan(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
-    run_out(shell.store, job_id, PLANNER)
+    expire_lease_of(shell.store, job_id, PLANNER)
 
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id, [PLANNER])
 
     assert shell.store.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "done"
-    assert looks_noted(shell.store, job_id) == 1
+    assert count_unfinished_evaluations(shell.store, job_id) == 1
 
 
 def test_an_evaluation_with_a_short_outage_of_redis_does_not_stay_recorded(
@@ -137,7 +137,7 @@ def test_an_evaluation_with_a_short_outage_of_redis_does_not_stay_recorded(
     with pytest.raises(StoreUnavailable):
         shell.advance(job_id)
 
-    assert looks_noted(shell.store, job_id) == 0
+    assert count_unfinished_evaluations(shell.store, job_id) == 0
 
 
 def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
@@ -161,7 +161,7 @@ def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
         ].state
         == "dropped"
     )
-    assert looks_noted(fresh.store, job_id) == 0
+    assert count_unfinished_evaluations(fresh.store, job_id) == 0
 
 
 def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
@@ -223,7 +223,7 @@ def test_writes_to_a_frozen_job_do_not_prevent_its_end(
     froze(shell, job_id)
 
     assert shell.jobs.standing(job_id).status is JobStatus.FAILED
-    assert looks_noted(shell.store, job_id) == 0
+    assert count_unfinished_evaluations(shell.store, job_id) == 0
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_a_frozen_job_with_constant_writes_is_evaluated_again_later(
     froze(shell, job_id)
 
     assert not shell.jobs.standing(job_id).status.ended
-    assert looks_noted(shell.store, job_id) == 0
+    assert count_unfinished_evaluations(shell.store, job_id) == 0
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None
 
 
@@ -274,6 +274,6 @@ def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell:
 
     froze(shell.another(), job_id)
 
-    assert looks_noted(shell.store, job_id) == 0
+    assert count_unfinished_evaluations(shell.store, job_id) == 0
     assert len(shell.store.dead_letters.newest()) == 1
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None

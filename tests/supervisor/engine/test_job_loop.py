@@ -20,7 +20,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, THINK_QUEUE
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import Sweeper
-from tests.doubles.sweep_states import messages_vanish
+from tests.doubles.sweep_states import delete_messages
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
@@ -179,7 +179,7 @@ def let_time_pass(shell: Shell) -> None:
 def test_the_sweeper_wakes_a_supervisor_with_the_suspect_handoffs(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    messages_vanish(shell.store, *SERVED)
+    delete_messages(shell.store, *SERVED)
     let_time_pass(shell)
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
 
@@ -190,7 +190,7 @@ def test_the_sweeper_wakes_a_supervisor_with_the_suspect_handoffs(shell: Shell) 
 
 def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) -> None:
     job_id = shell.submit()
-    messages_vanish(shell.store, SUBMISSIONS_QUEUE)
+    delete_messages(shell.store, SUBMISSIONS_QUEUE)
     let_time_pass(shell)
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
     sweeper.start()
@@ -208,7 +208,7 @@ def test_untaken_wake_ups_are_sent_once(shell: Shell) -> None:
     job_ids = [shell.submit() for _ in range(20)]
     for job_id in job_ids:
         shell.advance(job_id)
-    messages_vanish(shell.store, SUBMISSIONS_QUEUE)
+    delete_messages(shell.store, SUBMISSIONS_QUEUE)
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=60, keep_s=60)
     for _ in range(5):
         shell.store.connection.redis.zadd(keys.DUE, dict.fromkeys(job_ids, 1))
@@ -237,7 +237,7 @@ def test_a_role_without_a_slot_goes_to_the_think_queue_once_in_many_evaluations(
         shell.another().advance(job_id)
         assert redis.llen(THINK_QUEUE) == 1
 
-        messages_vanish(shell.store, THINK_QUEUE)
+        delete_messages(shell.store, THINK_QUEUE)
         let_time_pass(shell)
         assert shell.store.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
         for _ in range(3):

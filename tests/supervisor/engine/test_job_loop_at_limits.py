@@ -15,7 +15,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.failure_guard import MOST_STUMBLES
-from tests.doubles.webhook_server import HookServer
+from tests.doubles.webhook_server import WebhookServer
 from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
 
@@ -134,7 +134,7 @@ def _replace_in_journal(shell: Shell, job_id: JobId, old: str, new: str) -> None
 
 
 def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_sent(shell: Shell) -> None:
-    with HookServer(204) as hook:
+    with WebhookServer(204) as hook:
         job_id = shell.jobs.submit(Request("Compare.", webhook_url=hook.url))
         shell.advance(job_id)
         (made,) = [event for event in shell.events(job_id) if isinstance(event, PlanMade)]

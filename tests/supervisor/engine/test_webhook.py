@@ -19,7 +19,7 @@ from handoff_queue.supervisor.engine.notifications import (
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import a_job, version_of
-from tests.doubles.webhook_server import HookServer
+from tests.doubles.webhook_server import WebhookServer
 
 
 def ended(store: Store, url: str) -> JobState:
@@ -39,7 +39,7 @@ def tried(store: Store, state: JobState) -> WebhookTried:
 
 
 def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
-    with HookServer(204) as hook:
+    with WebhookServer(204) as hook:
         state = ended(store, hook.url)
         Webhooks(store, None).deliver(state, 3)
 
@@ -55,7 +55,7 @@ def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
 
 
 def test_with_a_secret_the_post_is_signed(store: Store) -> None:
-    with HookServer() as hook:
+    with WebhookServer() as hook:
         Webhooks(store, "secret").deliver(ended(store, hook.url), 1)
 
     (post,) = hook.posts
@@ -66,7 +66,7 @@ def test_with_a_secret_the_post_is_signed(store: Store) -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
 def test_a_webhook_without_acceptance_is_not_delivered(store: Store, status: int) -> None:
-    with HookServer(status) as hook:
+    with WebhookServer(status) as hook:
         state = ended(store, hook.url)
         Webhooks(store, None).deliver(state, 1)
 
@@ -76,7 +76,7 @@ def test_a_webhook_without_acceptance_is_not_delivered(store: Store, status: int
 
 
 def test_a_webhook_follows_no_redirect(store: Store) -> None:
-    with HookServer() as elsewhere, HookServer(302, location=elsewhere.url) as hook:
+    with WebhookServer() as elsewhere, WebhookServer(302, location=elsewhere.url) as hook:
         state = ended(store, hook.url)
         Webhooks(store, None).deliver(state, 1)
 
@@ -122,7 +122,7 @@ def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(store
 
 
 def test_an_attempt_from_before_a_retry_says_nothing_about_the_next_end(store: Store) -> None:
-    with HookServer() as hook:
+    with WebhookServer() as hook:
         state = ended(store, hook.url)
         store.journal.append(state.job_id, RetryRequested())
         Webhooks(store, None).deliver(state, 1)

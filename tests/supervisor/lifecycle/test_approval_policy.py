@@ -32,7 +32,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 )
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.result_texts import BRING_UP_TO_DATE
-from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, a_plan, done
+from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, a_plan, finish_steps
 
 DAY_S = 86_400.0
 PLAN, RESEARCH, ANSWER, COST = (
@@ -69,8 +69,8 @@ def at(what: ApprovalOf, **policy: Any) -> SimulatedJob:
     job = make_job(what, **policy)
     job.make_plan(a="", b="a")
     job.advance()
-    done(job, "a")
-    done(job, "b")
+    finish_steps(job, "a")
+    finish_steps(job, "b")
     if what is ANSWER:
         job.review()
         job.advance()
@@ -107,7 +107,7 @@ def test_an_unwanted_approval_is_not_asked() -> None:
     job = make_job()
     job.make_plan(a="")
     job.advance()
-    done(job, "a")
+    finish_steps(job, "a")
     job.review()
 
     assert job.advance()[-1] == EndJob(JobStatus.OK)
@@ -188,7 +188,7 @@ def test_a_rejected_answer_is_done_again_by_the_steps_that_make_it_with_the_note
         "Shorter.",
         job.result_of("b.1"),
     )
-    done(job, "b")
+    finish_steps(job, "b")
     job.review()
     job.advance()
     assert asked(job) is ANSWER
@@ -199,7 +199,7 @@ def test_steps_that_a_person_names_run_again_with_their_dependents() -> None:
     job.reject("Look at 2025.", "a")
     job.advance()
     assert job.open_names == {"a"}
-    done(job, "a")
+    finish_steps(job, "a")
 
     assert (job.open_names, job.handoffs["a.2"].feedback[0].text) == ({"b"}, "Look at 2025.")
     assert job.handoffs["b.2"].feedback[0].text == BRING_UP_TO_DATE
@@ -219,7 +219,7 @@ def test_a_review_cannot_send_back_in_the_round_that_a_person_has_used() -> None
     job = at(RESEARCH, limits=JobLimits(max_rounds=1))
     job.reject()
     job.advance()
-    done(job, "b")
+    finish_steps(job, "b")
     job.approve()
     job.advance()
     job.review(b="Still wrong.")
@@ -316,7 +316,7 @@ def test_an_answer_that_the_time_or_the_budget_has_cut_short_is_asked_about_too(
     job = make_job(ANSWER)
     job.make_plan(a="", b="")
     job.advance()
-    done(job, "a")
+    finish_steps(job, "a")
     job.now += 100
     job.advance()
 

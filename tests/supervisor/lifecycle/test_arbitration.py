@@ -19,19 +19,19 @@ from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.state import Phase
 from handoff_queue.supervisor.roles.disputed_review import RulingFormat, judging
 from tests.doubles.conflicting_claims import a_claim
-from tests.doubles.disputed_reviews import insists, rules
-from tests.doubles.simulated_job import SimulatedJob, done, planned
+from tests.doubles.disputed_reviews import insist, rule
+from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
 
 POINT = "Name the year of the survey."
 
 
 def reviews(job: SimulatedJob, *repeats: str, **problems: str) -> None:
-    insists(job, *repeats, **problems)
+    insist(job, *repeats, **problems)
     job.advance()
 
 
 def ruled(job: SimulatedJob, **sides: Side) -> None:
-    rules(job, **sides)
+    rule(job, **sides)
     job.advance()
 
 
@@ -96,7 +96,7 @@ def test_a_point_for_the_reviewer_uses_a_remaining_round_with_feedback_for_the_w
         feedback.text
         == f"{POINT}\n\nA judge has seen your result and its evidence, and agrees: It stands there."
     )
-    done(job, "a")
+    finish_steps(job, "a")
     job.review()
     job.advance()
     assert job.state.status is JobStatus.OK
@@ -123,7 +123,7 @@ def test_an_unsettled_point_is_reported_as_disputed() -> None:
 def test_the_judge_is_asked_once_even_if_the_dispute_continues() -> None:
     job = a_quarrel(rounds=5)
     ruled(job, a=Side.REVIEWER)
-    done(job, "a")
+    finish_steps(job, "a")
     reviews(job, "a", a=POINT)
 
     assert job.state.ended
@@ -132,17 +132,17 @@ def test_the_judge_is_asked_once_even_if_the_dispute_continues() -> None:
 
 def test_a_point_settled_for_the_writer_is_not_sent_back_again() -> None:
     job = planned(limits=JobLimits(max_rounds=5), a="", b="")
-    done(job, "a", "b")
+    finish_steps(job, "a", "b")
     reviews(job, a=POINT, b=POINT)
-    done(job, "a", "b")
+    finish_steps(job, "a", "b")
     reviews(job, "a", "b", a=POINT, b=POINT)
     ruled(job, a=Side.WRITER, b=Side.REVIEWER)
     assert job.open_names == {"b"}
-    done(job, "b")
+    finish_steps(job, "b")
     reviews(job, "a", a=POINT, b="Something else.")
 
     assert job.open_names == {"b"}
-    done(job, "b")
+    finish_steps(job, "b")
     reviews(job, "a", a=POINT)
     assert job.state.status is JobStatus.OK
 
@@ -162,9 +162,9 @@ def test_without_money_or_time_the_judge_is_not_asked() -> None:
     late = a_quarrel()
     assert late.next_commands() == ()
     late = planned(a="")
-    done(late, "a")
+    finish_steps(late, "a")
     reviews(late, a=POINT)
-    done(late, "a")
+    finish_steps(late, "a")
     late.now = late.state.working_deadline
     reviews(late, "a", a=POINT)
     assert judges(late) == 0
@@ -178,12 +178,12 @@ def test_without_money_or_time_the_judge_is_not_asked() -> None:
 
 def test_a_call_is_kept_for_him_from_when_something_was_sent_back_until_he_was_asked() -> None:
     job = planned(a="", b="a")
-    done(job, "a")
-    done(job, "b")
+    finish_steps(job, "a")
+    finish_steps(job, "b")
     assert "judge" not in closers(job.state)
     reviews(job, b=POINT)
     assert "judge" in closers(job.state)
-    done(job, "b")
+    finish_steps(job, "b")
     reviews(job, "b", b=POINT)
     ruled(job, b=Side.WRITER)
     assert "judge" not in closers(job.state)
@@ -200,9 +200,9 @@ def test_a_retry_may_ask_him_again() -> None:
 
 def test_a_review_with_a_new_request_continues_without_the_judge() -> None:
     job = planned(limits=JobLimits(max_rounds=5), a="")
-    done(job, "a")
+    finish_steps(job, "a")
     reviews(job, a=POINT)
-    done(job, "a")
+    finish_steps(job, "a")
     reviews(job, a="Something else.")
 
     assert job.open_names == {"a"}

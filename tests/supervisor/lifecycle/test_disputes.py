@@ -9,7 +9,7 @@ from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import FindConflicts, IssueRole
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
-from tests.doubles.conflicting_claims import a_claim, settles
+from tests.doubles.conflicting_claims import a_claim, settle_conflicts
 from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
 
 METRES, FEET, OTHER = (
@@ -41,7 +41,7 @@ def test_a_dispute_gives_value_and_unit_if_the_claims_text_lacks_them() -> None:
     )
     job.finish("b", output="It is 984 feet high [b.c1].", claims=(FEET,))
     job.advance()
-    settles(job)
+    settle_conflicts(job)
 
     (line,) = [line for line in answer_of(job).splitlines() if "; against: " in line]
     assert (
@@ -54,7 +54,7 @@ def test_the_judge_is_asked_once_before_the_review() -> None:
     job = two_sides()
 
     assert job.advance() == [FindConflicts(), IssueRole("judge", 1)]
-    settles(job, k1="a.c1")
+    settle_conflicts(job, k1="a.c1")
     assert job.advance() == [IssueRole("assessor", 1)]
 
 
@@ -84,7 +84,7 @@ def test_a_single_result_can_contradict_itself_in_mode_single_too() -> None:
     )
 
     assert job.advance() == [FindConflicts(), IssueRole("judge", 1)]
-    settles(job, k1="")
+    settle_conflicts(job, k1="")
     job.advance()
     assert job.state.status is JobStatus.OK
 
@@ -101,7 +101,7 @@ def test_a_workflow_is_checked_for_conflicts_too() -> None:
 def test_the_same_conflicts_are_not_judged_again_after_another_round() -> None:
     job = two_sides()
     job.advance()
-    settles(job, k1="")
+    settle_conflicts(job, k1="")
     job.advance()
     job.review(b="Too long.")
     job.advance()
@@ -114,7 +114,7 @@ def test_the_same_conflicts_are_not_judged_again_after_another_round() -> None:
 def test_other_conflicts_of_another_round_are_judged() -> None:
     job = two_sides()
     job.advance()
-    settles(job, k1="")
+    settle_conflicts(job, k1="")
     job.advance()
     job.review(b="Where is that from?")
     job.advance()
@@ -126,7 +126,7 @@ def test_other_conflicts_of_another_round_are_judged() -> None:
 def test_a_round_that_repairs_the_contradiction_leaves_no_conflict() -> None:
     job = two_sides()
     job.advance()
-    settles(job, k1="a.c1")
+    settle_conflicts(job, k1="a.c1")
     job.advance()
     job.review(b="It is 330 m.")
     job.advance()
@@ -180,7 +180,7 @@ def test_a_retry_asks_a_failed_judge_again() -> None:
 def test_a_disputed_point_is_in_the_answer_with_both_sources() -> None:
     job = two_sides()
     job.advance()
-    settles(job, k1="")
+    settle_conflicts(job, k1="")
     answer = assemble(job.state, JobStatus.OK, job.texts, None)
 
     assert "**Disputed:**" in answer.text
@@ -194,7 +194,7 @@ def test_a_disputed_point_is_in_the_answer_with_both_sources() -> None:
 def test_an_answer_that_uses_a_claim_that_fell_says_so() -> None:
     job = two_sides()
     job.advance()
-    settles(job, k1="a.c1")
+    settle_conflicts(job, k1="a.c1")
 
     assert "**Contradicted, and settled:**" in answer_of(job)
     assert "330 m [1]; not: Eiffel Tower: height: 984 feet [2]. Measured." in answer_of(job)
@@ -207,7 +207,7 @@ def test_an_answer_that_does_not_use_it_need_not() -> None:
     job.advance()
     job.finish("c", output="It is 330 m high [a.c1].", claims=(METRES,))
     job.advance()
-    settles(job, k1="a.c1")
+    settle_conflicts(job, k1="a.c1")
 
     assert answer_of(job) == "It is 330 m high [1]."
 
@@ -217,7 +217,7 @@ def test_a_form_has_it_in_its_notes() -> None:
     job.advance()
     job.finish("answer", output={"height": 330}, claims=BOTH)
     job.advance()
-    settles(job, k1="")
+    settle_conflicts(job, k1="")
     answer = assemble(job.state, JobStatus.OK, job.texts, None)
 
     assert answer.value == {"height": 330}
@@ -230,7 +230,7 @@ def test_a_form_has_it_in_its_notes() -> None:
 def test_later_roles_know_the_claims_that_they_must_not_use() -> None:
     job = two_sides()
     job.advance()
-    settles(job, k1="a.c1")
+    settle_conflicts(job, k1="a.c1")
     (settled,) = disputes_of(job.state, job.texts)
 
     assert settled.brief() == {
@@ -244,7 +244,7 @@ def test_later_roles_know_the_claims_that_they_must_not_use() -> None:
 def test_claims_that_do_not_contradict_each_other_after_all_are_used_as_they_are() -> None:
     job = two_sides()
     job.advance()
-    settles(job, k1="a.c1 b.c1")
+    settle_conflicts(job, k1="a.c1 b.c1")
 
     assert "Contradicted" not in answer_of(job)
     assert "Disputed" not in answer_of(job)
@@ -253,7 +253,7 @@ def test_claims_that_do_not_contradict_each_other_after_all_are_used_as_they_are
 def test_the_journal_holds_ids_of_claims_and_no_words() -> None:
     job = two_sides()
     job.advance()
-    settles(job, k1="a.c1")
+    settle_conflicts(job, k1="a.c1")
     told = "".join(
         recorded.event.to_json()
         for recorded in job.journal

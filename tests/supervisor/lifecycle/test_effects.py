@@ -26,10 +26,10 @@ from handoff_queue.shared.types.plan import AFTER_REVIEW, OnFailure, Plan, Step,
 from handoff_queue.shared.types.review import Side
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff, step_handoff
 from handoff_queue.supervisor.lifecycle.job_end import next_due
-from tests.doubles.disputed_reviews import insists, rules
+from tests.doubles.disputed_reviews import insist, rule
 from tests.doubles.handoffs import JOB, a_spec
-from tests.doubles.input_resolutions import a_helper
-from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, a_plan, done, planned
+from tests.doubles.input_resolutions import an_input_step
+from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, a_plan, finish_steps, planned
 
 DAY_S = 86_400.0
 ACTING = frozenset({"mailer"})
@@ -75,7 +75,7 @@ def attempts_at_send(job: SimulatedJob) -> int:
 
 def test_a_step_after_the_review_begins_when_the_review_has_passed() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW))
-    done(job, "write")
+    finish_steps(job, "write")
 
     assert job.open_names == {"assessor"}
     job.review()
@@ -87,12 +87,12 @@ def test_a_step_after_the_review_begins_when_the_review_has_passed() -> None:
 
 def test_the_step_waits_while_the_review_sends_work_back() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW))
-    done(job, "write")
+    finish_steps(job, "write")
     job.review(write="Too long.")
     job.advance()
 
     assert job.open_names == {"write"}
-    done(job, "write")
+    finish_steps(job, "write")
     job.review()
     job.advance()
     assert job.open_names == {"send"}
@@ -105,18 +105,18 @@ def test_a_step_that_depends_on_it_waits_for_the_review_as_well() -> None:
         for one in plan.steps
     ]
     job = make_job(plan.model_copy(update={"steps": tuple(steps)}))
-    done(job, "write")
+    finish_steps(job, "write")
 
     assert job.open_names == {"assessor"}
     job.review()
     job.advance()
-    done(job, "send")
+    finish_steps(job, "send")
     assert job.open_names == {"note"}
 
 
 def test_a_review_that_does_not_pass_gives_it_up_and_says_why() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW), limits=JobLimits(max_rounds=0))
-    done(job, "write")
+    finish_steps(job, "write")
     job.review(write="Wrong.")
     job.advance()
 
@@ -130,35 +130,35 @@ def test_a_review_that_does_not_pass_gives_it_up_and_says_why() -> None:
 def test_a_review_without_time_passes_nothing() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW))
     job.now += 99
-    done(job, "write")
+    finish_steps(job, "write")
 
     assert (attempts_at_send(job), job.state.status) == (0, JobStatus.PARTIAL)
 
 
 def test_a_judge_that_settles_the_last_dispute_for_the_writer_lets_the_step_begin() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
-    done(job, "write")
+    finish_steps(job, "write")
     job.review(write="Too long.")
     job.advance()
-    done(job, "write")
-    insists(job, "write", write="Too long.")
+    finish_steps(job, "write")
+    insist(job, "write", write="Too long.")
     job.advance()
 
     assert job.open_names == {"judge"}
-    rules(job, write=Side.WRITER)
+    rule(job, write=Side.WRITER)
     job.advance()
     assert job.open_names == {"send"}
 
 
 def test_a_judge_that_agrees_with_the_reviewer_does_not_let_the_step_begin() -> None:
     job = make_job(a_mail(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
-    done(job, "write")
+    finish_steps(job, "write")
     job.review(write="Too long.")
     job.advance()
-    done(job, "write")
-    insists(job, "write", write="Too long.")
+    finish_steps(job, "write")
+    insist(job, "write", write="Too long.")
     job.advance()
-    rules(job, write=Side.REVIEWER)
+    rule(job, write=Side.REVIEWER)
     job.advance()
 
     assert (attempts_at_send(job), job.state.status) == (0, JobStatus.PARTIAL)
@@ -190,7 +190,7 @@ def test_a_step_with_an_effect_is_asked_about_where_the_answer_or_the_research_i
 ):
     for what in (ApprovalOf.ANSWER, ApprovalOf.RESEARCH):
         job = make_job(what=(what,))
-        done(job, "write")
+        finish_steps(job, "write")
 
         assert job.state.asks_about_steps, what
         assert attempts_at_send(job) == 0
@@ -200,14 +200,14 @@ def test_a_plan_that_was_approved_covers_the_effects_of_its_steps() -> None:
     job = make_job(what=(ApprovalOf.PLAN,))
     job.approve()
     job.advance()
-    done(job, "write")
+    finish_steps(job, "write")
 
     assert job.open_names == {"send"}
 
 
 def test_a_rejected_step_is_a_gap_and_the_job_ends_without_it() -> None:
     job = make_job(a_mail(approve=True))
-    done(job, "write")
+    finish_steps(job, "write")
     job.reject()
     job.advance()
     job.review()
@@ -233,7 +233,7 @@ def test_single_steps_are_approved_or_rejected_and_the_rest_is_asked_about_again
 
 def test_a_second_chance_of_a_step_that_did_not_act_needs_no_second_approval() -> None:
     job = make_job(a_mail(approve=True))
-    done(job, "write")
+    finish_steps(job, "write")
     job.approve()
     job.advance()
     sent(job, "failed", acted=False)
@@ -243,13 +243,13 @@ def test_a_second_chance_of_a_step_that_did_not_act_needs_no_second_approval() -
 
 def test_a_step_that_is_done_again_with_other_inputs_is_asked_about_again() -> None:
     job = make_job(a_mail(approve=True), what=(ApprovalOf.ANSWER,))
-    done(job, "write")
+    finish_steps(job, "write")
     job.approve()
     job.advance()
     sent(job, acted=False)
     job.review(write="Wrong.")
     job.advance()
-    done(job, "write")
+    finish_steps(job, "write")
 
     assert job.state.question is not None
     assert job.state.question.steps == ("send",)
@@ -263,7 +263,7 @@ def test_a_step_without_approval_in_time_is_a_gap_and_its_effect_does_not_happen
     on_timeout: OnTimeout,
 ) -> None:
     job = make_job(a_mail(approve=True), timeout_s=60, on_timeout=on_timeout)
-    done(job, "write")
+    finish_steps(job, "write")
     job.now += 60
     job.advance()
     job.review()
@@ -277,7 +277,7 @@ def test_a_step_without_approval_in_time_is_a_gap_and_its_effect_does_not_happen
 def test_the_jobs_time_stops_while_only_the_question_is_open() -> None:
     job = make_job(a_mail(approve=True))
     job.now += 10
-    done(job, "write")
+    finish_steps(job, "write")
     job.now += 5 * DAY_S
     assert job.advance() == []
     job.approve()
@@ -313,7 +313,7 @@ def test_a_question_about_a_step_that_is_given_up_is_closed() -> None:
 
 def test_a_step_that_may_have_acted_is_not_tried_again_when_it_fails() -> None:
     job = make_job()
-    done(job, "write")
+    finish_steps(job, "write")
     sent(job, "failed")
 
     assert (attempts_at_send(job), "send" in job.open_names) == (1, False)
@@ -324,7 +324,7 @@ def test_a_step_that_may_have_acted_is_not_tried_again_when_it_fails() -> None:
 
 def test_a_step_that_failed_before_it_acted_is_tried_again() -> None:
     job = make_job()
-    done(job, "write")
+    finish_steps(job, "write")
     sent(job, "failed", acted=False)
 
     assert job.open_names == {"send"}
@@ -332,7 +332,7 @@ def test_a_step_that_failed_before_it_acted_is_tried_again() -> None:
 
 def test_a_result_that_code_made_does_not_say_whether_the_step_acted_and_so_it_may_have() -> None:
     job = make_job()
-    done(job, "write")
+    finish_steps(job, "write")
     sent(job, "failed", acted=False, stop_reason=StopReason.DEFECT)
     job.review(send="It failed.")
     job.advance()
@@ -343,12 +343,12 @@ def test_a_result_that_code_made_does_not_say_whether_the_step_acted_and_so_it_m
 def test_a_review_sends_back_no_step_that_acted_and_no_dependent_of_a_revised_step() -> None:
     for named in ("send", "write"):
         job = make_job()
-        done(job, "write")
+        finish_steps(job, "write")
         sent(job)
         job.review(**{named: "Wrong."})
         job.advance()
         if named == "write":
-            done(job, "write")
+            finish_steps(job, "write")
             job.review()
             job.advance()
 
@@ -357,7 +357,7 @@ def test_a_review_sends_back_no_step_that_acted_and_no_dependent_of_a_revised_st
 
 def test_a_step_in_need_that_acted_is_not_asked_again() -> None:
     job = make_job()
-    done(job, "write")
+    finish_steps(job, "write")
     sent(job, "needs_input")
 
     assert attempts_at_send(job) == 1
@@ -366,7 +366,7 @@ def test_a_step_in_need_that_acted_is_not_asked_again() -> None:
 
 def test_a_person_names_a_step_that_acted_to_have_it_repeated() -> None:
     job = make_job(a_mail(on_failure=OnFailure.ASK))
-    done(job, "write")
+    finish_steps(job, "write")
     sent(job, "failed")
 
     (asked,) = job.events(ApprovalAsked)
@@ -379,7 +379,7 @@ def test_a_person_names_a_step_that_acted_to_have_it_repeated() -> None:
 
 def test_a_rejection_that_names_no_step_does_not_act_again() -> None:
     job = make_job(a_mail(on_failure=OnFailure.ASK))
-    done(job, "write")
+    finish_steps(job, "write")
     sent(job, "failed")
     job.reject("Try again.")
     job.advance()
@@ -389,7 +389,7 @@ def test_a_rejection_that_names_no_step_does_not_act_again() -> None:
 
 def test_a_retried_job_does_not_act_again_unless_a_person_names_the_step() -> None:
     job = make_job()
-    done(job, "write")
+    finish_steps(job, "write")
     sent(job, "failed")
     job.review()
     job.advance()
@@ -398,7 +398,7 @@ def test_a_retried_job_does_not_act_again_unless_a_person_names_the_step() -> No
         job.append(RetryRequested(from_step=StepId(from_step) if from_step else None))
         job.advance()
         if from_step:
-            done(job, "write")
+            finish_steps(job, "write")
         job.review()
         job.advance()
         assert (attempts_at_send(job), job.state.ended is not None) == (1, True), from_step
@@ -409,7 +409,7 @@ def test_a_retried_job_does_not_act_again_unless_a_person_names_the_step() -> No
 
 def test_a_step_that_ran_when_its_job_was_cancelled_is_given_up_by_a_retry() -> None:
     job = make_job()
-    done(job, "write")
+    finish_steps(job, "write")
     job.append(CancelRequested())
     job.advance()
     job.append(RetryRequested())
@@ -424,7 +424,7 @@ def test_a_step_that_ran_when_its_job_was_cancelled_is_given_up_by_a_retry() -> 
 
 def test_a_rejected_answer_is_made_again_without_the_steps_that_acted() -> None:
     job = make_job(what=(ApprovalOf.ANSWER,))
-    done(job, "write")
+    finish_steps(job, "write")
     job.approve()
     job.advance()
     sent(job)
@@ -434,7 +434,7 @@ def test_a_rejected_answer_is_made_again_without_the_steps_that_acted() -> None:
     job.advance()
 
     assert job.open_names == {"write"}
-    done(job, "write")
+    finish_steps(job, "write")
     assert attempts_at_send(job) == 1
 
 
@@ -462,7 +462,7 @@ def test_an_input_step_gets_no_tool_with_effects() -> None:
     job = planned(a="")
     job.finish("a", "needs_input")
     job.advance()
-    job.resolve_needs(a=a_helper("find"))
+    job.resolve_needs(a=an_input_step("find"))
 
     assert (allowed(job, "find"), allowed(job, "a")) == ((), None)
 

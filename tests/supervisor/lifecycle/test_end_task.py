@@ -13,7 +13,7 @@ from handoff_queue.supervisor.lifecycle.job_end import (
     WEBHOOK_GIVEN_UP_AFTER_S,
     next_due,
 )
-from tests.doubles.simulated_job import LEASE_S, SimulatedJob, done
+from tests.doubles.simulated_job import LEASE_S, SimulatedJob, finish_steps
 
 URL = "https://example.org/hook"
 
@@ -24,7 +24,7 @@ def ended(webhook_url: str | None = None) -> SimulatedJob:
     job.advance()
     job.make_plan(a="")
     job.advance()
-    done(job, "a")
+    finish_steps(job, "a")
     job.review()
     job.advance()
     return job
@@ -88,7 +88,7 @@ def test_the_end_of_a_retry_is_sent_again_and_an_old_attempt_does_not_count() ->
     job.append(RetryRequested(from_step=StepId("a")))
     job.append(EndTaskTried(attempt=1, delivered=True, end=before))
     job.advance()
-    done(job, "a")
+    finish_steps(job, "a")
     job.review()
     job.advance()
 

@@ -32,7 +32,7 @@ from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
-from tests.doubles.fact_check_invariants import checks_facts
+from tests.doubles.fact_check_invariants import check_facts
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import RESEARCHERS, SimulatedJob, a_plan
 
@@ -71,7 +71,7 @@ def mended(job: SimulatedJob) -> None:
 def checked(
     job: SimulatedJob, status: str = "ok", verdict: str | None = None, **wrong: str
 ) -> None:
-    checks_facts(job, status, verdict, **wrong)
+    check_facts(job, status, verdict, **wrong)
     job.advance()
 
 
@@ -95,7 +95,7 @@ def test_the_checker_gets_the_answer_after_the_gates_and_before_it_leaves() -> N
 
 def test_an_answer_that_the_checker_passes_leaves_unchanged() -> None:
     job = answered()
-    checks_facts(job)
+    check_facts(job)
 
     assert [type(command) for command in job.advance()] == [TakeFactCheck, EndJob]
     assert job.state.status is JobStatus.OK

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.follow_up import copy_results, earlier, 
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.results import a_result_of
-from tests.doubles.simulated_job import SimulatedJob, a_plan, done, planned
+from tests.doubles.simulated_job import SimulatedJob, a_plan, finish_steps, planned
 
 NAMES = st.from_regex(re.compile(NAME_PATTERN), fullmatch=True).map(StepId)
 
@@ -123,13 +123,13 @@ def test_a_step_that_depends_on_a_given_result_begins_at_once_with_it() -> None:
 
     assert job.open_names == {"t"}
     assert [one.step_id for one in job.handoffs["t.1"].context] == ["prev_a"]
-    done(job, "t")
+    finish_steps(job, "t")
     assert [one.step_id for one in job.handoffs["u.1"].context] == ["t", "prev_a"]
 
 
 def test_a_given_result_is_not_part_of_the_answer_by_itself() -> None:
     job = begun_with("prev_a", t="")
-    done(job, "t")
+    finish_steps(job, "t")
     job.review()
     job.advance()
 

@@ -12,8 +12,8 @@ from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.decide import MOST_NEEDS_ANSWERED
 from handoff_queue.supervisor.lifecycle.input_steps import can_help, helpers_of, room
 from handoff_queue.supervisor.lifecycle.state import StepStatus
-from tests.doubles.input_resolutions import a_helper
-from tests.doubles.simulated_job import SimulatedJob, done, planned
+from tests.doubles.input_resolutions import an_input_step
+from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
 
 
 def in_need(job: SimulatedJob, *names: str) -> SimulatedJob:
@@ -30,10 +30,10 @@ def helped(job: SimulatedJob, **answers: str | Step | None) -> SimulatedJob:
 
 
 def test_a_step_in_need_waits_for_its_input_step_and_continues_with_its_result() -> None:
-    job = helped(in_need(planned(a="", b="a"), "a"), a=a_helper("h"))
+    job = helped(in_need(planned(a="", b="a"), "a"), a=an_input_step("h"))
     assert (job.open_names, job.step("a").status) == ({"h"}, StepStatus.WAITING)
 
-    done(job, "h")
+    finish_steps(job, "h")
     assert job.handoffs["a.2"].depends_on == ("h",)
     assert (
         job.handoffs["a.2"].feedback[0].text.startswith("Step h was added to answer your question")
@@ -42,14 +42,14 @@ def test_a_step_in_need_waits_for_its_input_step_and_continues_with_its_result()
 
 
 def test_a_helper_is_no_part_of_the_answer() -> None:
-    job = helped(in_need(planned(a="", b="a"), "a"), a=a_helper("h"))
+    job = helped(in_need(planned(a="", b="a"), "a"), a=an_input_step("h"))
 
     assert job.state.sinks == ("b",)
     assert helpers_of(job.state) == {"h"}
 
 
 def test_a_failed_input_step_fails_no_other_step() -> None:
-    job = helped(in_need(planned(a=""), "a"), a=a_helper("h"))
+    job = helped(in_need(planned(a=""), "a"), a=an_input_step("h"))
     while "h" in job.open_names:
         job.finish("h", "failed")
         job.advance()
@@ -61,11 +61,11 @@ def test_a_failed_input_step_fails_no_other_step() -> None:
 
 def test_two_steps_with_the_same_need_wait_for_the_same_input_step() -> None:
     job = in_need(planned(a="", b=""), "a", "b")
-    one = a_helper("h")
+    one = an_input_step("h")
     helped(job, a=one, b=one)
     assert job.open_names == {"h"}
 
-    done(job, "h")
+    finish_steps(job, "h")
     assert job.open_names == {"a", "b"}
 
 
@@ -81,19 +81,19 @@ def test_a_join_counts_no_helper() -> None:
         join=Join(enough=1),
     )
     job = planned(Plan(steps=(*parts, joined)))
-    done(job, "x")
-    helped(in_need(job, "a"), a=a_helper("h"))
+    finish_steps(job, "x")
+    helped(in_need(job, "a"), a=an_input_step("h"))
     assert job.open_names == {"h"}, "one result is enough to begin with, but not what it needs"
 
-    done(job, "h")
+    finish_steps(job, "h")
     assert job.handoffs["a.2"].depends_on == ("x", "y", "h")
 
 
 def test_a_helper_counts_as_an_answer_of_the_planner() -> None:
     job = planned(a="")
     for number in range(MOST_NEEDS_ANSWERED):
-        helped(in_need(job, "a"), a=a_helper(f"h{number}"))
-        done(job, f"h{number}")
+        helped(in_need(job, "a"), a=an_input_step(f"h{number}"))
+        finish_steps(job, f"h{number}")
     in_need(job, "a")
 
     assert "a" not in job.open_names
@@ -105,12 +105,12 @@ def test_a_plan_that_changed_in_between_gets_no_input_step_and_the_planner_is_as
     job.advance()
     job.make_plan(a="", b="a")
     job.advance()
-    done(job, "a")
+    finish_steps(job, "a")
     in_need(job, "b")
     known = (job.state, job.plan)
-    job.patch_plan(Patch(add=(a_helper("p"),)))
+    job.patch_plan(Patch(add=(an_input_step("p"),)))
     job.advance()
-    job.resolve_needs(known, b=a_helper("h"))
+    job.resolve_needs(known, b=an_input_step("h"))
 
     assert "h" not in job.state.steps
     assert job.advance() == [IssueRole("planner", 3)]
@@ -122,8 +122,8 @@ def test_a_step_that_was_given_up_in_between_gets_no_input_step() -> None:
     )
     job = in_need(planned(Plan(steps=either, join=Join(enough=1))), "a")
     known = (job.state, job.plan)
-    done(job, "b")
-    job.resolve_needs(known, a=a_helper("h"))
+    finish_steps(job, "b")
+    job.resolve_needs(known, a=an_input_step("h"))
 
     assert "h" not in job.state.steps
     assert job.step("a").status is StepStatus.SETTLED

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S
 from tests.doubles.handoffs import a_spec
 from tests.doubles.lifecycle_commands import given_up
-from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, done, planned
+from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, finish_steps, planned
 
 # Time
 
@@ -42,7 +42,7 @@ def test_a_job_without_a_plan_at_its_deadline_has_failed() -> None:
 
 def test_at_the_deadline_the_job_ends_with_its_results_so_far() -> None:
     job = planned(limits=JobLimits(max_seconds=100), a="", b="", c="a b")
-    done(job, "a")
+    finish_steps(job, "a")
     job.now = BEGIN + 100
 
     why = "the job's 100 s are over"
@@ -57,7 +57,7 @@ def test_at_the_deadline_the_job_ends_with_its_results_so_far() -> None:
 
 def test_a_review_that_is_not_over_at_the_deadline_is_done_without() -> None:
     job = planned(limits=JobLimits(max_seconds=100), a="")
-    done(job, "a")
+    finish_steps(job, "a")
     job.now = BEGIN + 100
 
     assert job.advance()[-1] == EndJob(JobStatus.PARTIAL)
@@ -65,7 +65,7 @@ def test_a_review_that_is_not_over_at_the_deadline_is_done_without() -> None:
 
 def test_a_synthesis_that_is_not_over_at_the_deadline_is_done_by_code() -> None:
     job = planned(a_plan(Synthesis.RECONCILE, a="", b=""), limits=JobLimits(max_seconds=100))
-    done(job, "a", "b")
+    finish_steps(job, "a", "b")
     job.review()
     job.advance()
     job.now = BEGIN + 100
@@ -116,7 +116,7 @@ def test_a_role_ends_early_enough_to_hand_in_the_draft_that_it_was_cut_at(
 
 def test_more_handoffs_than_the_job_may_have_are_not_issued() -> None:
     job = planned(limits=JobLimits(max_handoffs=3), a="", b="", c="a b")
-    done(job, "a", "b")
+    finish_steps(job, "a", "b")
 
     assert job.failure_reason("c") == "the job's limit of 3 handoffs is reached"
     assert job.open_names == {"assessor"}
@@ -140,7 +140,7 @@ def test_the_users_cap_on_turns_holds_for_every_specialist() -> None:
 def test_a_job_ends_if_nothing_follows_from_its_roles_answers() -> None:
     """Each of their results is paid for."""
     job = planned(a="")
-    done(job, "a")
+    finish_steps(job, "a")
     for _ in range(MOST_FRUITLESS):
         assert job.open_names == {"assessor"}
         job.finish("assessor", "failed")
@@ -154,7 +154,7 @@ def test_a_job_ends_if_nothing_follows_from_its_roles_answers() -> None:
 def test_results_with_consequences_do_not_count_against_later_ones() -> None:
     job = planned(a="")
     for _ in range(MOST_FRUITLESS - 1):
-        done(job, "a")
+        finish_steps(job, "a")
         job.finish("assessor", "failed")
         job.advance()
         job.review(a="wrong")
@@ -185,7 +185,7 @@ def test_a_retry_repeats_failed_steps_and_their_dependents() -> None:
     assert [command.steps for command in job.advance() if isinstance(command, IssueGroup)] == [
         ("b",)
     ]
-    done(job, "b")
+    finish_steps(job, "b")
     assert job.open_names == {"d"}
 
 
@@ -200,7 +200,7 @@ def test_a_retry_from_a_step_repeats_it_and_its_dependents() -> None:
 
 def test_a_retry_after_a_cancel_continues_the_handoffs_that_were_running() -> None:
     job = planned(a="", b="a", c="")
-    done(job, "a")
+    finish_steps(job, "a")
     job.append(CancelRequested())
     job.advance()
     job.append(RetryRequested(from_step=StepId("c")))
@@ -223,14 +223,14 @@ def test_a_retry_of_a_job_that_was_never_planned_plans_it() -> None:
 def test_a_retry_has_the_jobs_full_time_and_rounds_again() -> None:
     job = planned(limits=JobLimits(max_seconds=100, max_rounds=1), a="")
     for _ in range(2):
-        done(job, "a")
+        finish_steps(job, "a")
         job.review(a="wrong")
         job.advance()
     assert job.state.status is JobStatus.PARTIAL
     job.now += 1_000
     job.append(RetryRequested(from_step=StepId("a")))
     job.advance()
-    done(job, "a")
+    finish_steps(job, "a")
     job.review(a="still wrong")
     job.advance()
 

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.budget import closers, reason_for_decision, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
 from tests.doubles.lifecycle_commands import given_up
-from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, done, planned
+from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, finish_steps, planned
 
 SPENT = "the job's budget is spent"
 MOST_USD = 1_000_000
@@ -49,7 +49,7 @@ def test_wrap_up_begins_nothing_new_and_lets_running_handoffs_finish() -> None:
 
     assert job.advance() == [given_up(SPENT, "c")]
     assert job.open_names == {"b"}
-    done(job, "b")
+    finish_steps(job, "b")
     assert job.open_names == {"assessor"}
     job.review()
     assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
@@ -59,7 +59,7 @@ def test_wrap_up_begins_nothing_new_and_lets_running_handoffs_finish() -> None:
 def test_wrap_up_does_not_repeat_steps_that_the_review_sends_back() -> None:
     job = spent(OnLimit.WRAP_UP)
     job.advance()
-    done(job, "b")
+    finish_steps(job, "b")
     job.review(a="Not enough.")
 
     assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT)
@@ -88,7 +88,7 @@ def test_ask_waits_for_a_decision_and_says_so_once() -> None:
 
     assert job.advance() == [AskUser(SPENT)]
     assert reason_for_decision(job.state) == SPENT
-    done(job, "b")
+    finish_steps(job, "b")
     assert job.open_names == set()
     assert job.next_commands() == ()
 
@@ -103,13 +103,13 @@ def test_a_larger_budget_continues_the_job_from_its_state() -> None:
     assert (job.open_names, job.state.submitted.limits.max_turns) == ({"a", "b"}, 20)
     assert job.handoffs["a.2"].feedback[0].previous == before, "its work so far is not lost"
     assert reason_for_decision(job.state) == ""
-    done(job, "a", "b")
+    finish_steps(job, "a", "b")
     assert job.open_names == {"c"}
 
 
 def test_a_role_whose_call_did_not_fit_is_asked_again_with_more_budget() -> None:
     job = planned(limits=JobLimits(on_limit=OnLimit.ASK), a="")
-    done(job, "a")
+    finish_steps(job, "a")
     job.finish("assessor", "failed", stop_reason=StopReason.JOB_BUDGET)
     assert job.advance() == [AskUser(SPENT)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.lifecycle.commands import EndJob
-from tests.doubles.simulated_job import done
+from tests.doubles.simulated_job import finish_steps
 from tests.supervisor.lifecycle.test_approval_policy import RESEARCH, asked, at
 
 
@@ -39,7 +39,7 @@ def test_repaired_research_needs_no_second_approval_at_the_deadline() -> None:
     job = at(RESEARCH)
     job.reject("Wrong.")
     job.advance()
-    done(job, "b")
+    finish_steps(job, "b")
     job.approve()
     job.now += 100
     job.advance()

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.plan import Patch, Repeat, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
-from tests.doubles.simulated_job import SimulatedJob, done
+from tests.doubles.simulated_job import SimulatedJob, finish_steps
 
 FINALIZE = Patch(finalize=True)
 
@@ -68,7 +68,7 @@ def goes_on_again(job: SimulatedJob, *, whole: bool = False) -> SimulatedJob:
 
 def test_a_final_patch_keeps_begun_steps_even_if_they_are_repeated() -> None:
     job = goes_on_again(with_a_gap())
-    done(job, "b")
+    finish_steps(job, "b")
     assert job.open_names == {"c", "replanner"}
     job.patch_plan(FINALIZE)
     job.advance()
@@ -91,7 +91,7 @@ def test_a_final_patch_over_a_lasting_gap_lets_the_standing_results_be_reviewed(
 
 def test_a_step_added_behind_a_standing_result_waits_until_the_result_is_confirmed() -> None:
     job = goes_on_again(with_a_gap())
-    done(job, "b")
+    finish_steps(job, "b")
     job.patch_plan(
         Patch(
             add=(

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.lifecycle.job_end import (
 )
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from tests.doubles.lifecycle_commands import again, run
-from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, done, planned
+from tests.doubles.simulated_job import BEGIN, LEASE_S, SimulatedJob, finish_steps, planned
 
 # Webhook
 
@@ -30,7 +30,7 @@ def with_webhook() -> SimulatedJob:
 
 def test_the_webhook_gets_the_end_at_once_and_once() -> None:
     job = with_webhook()
-    done(job, "a")
+    finish_steps(job, "a")
     job.review()
 
     assert job.advance()[-1] == DeliverWebhook(1)
@@ -42,7 +42,7 @@ def test_the_webhook_gets_the_end_at_once_and_once() -> None:
 
 def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left() -> None:
     job = with_webhook()
-    done(job, "a")
+    finish_steps(job, "a")
     job.review()
     job.advance()
     for attempt, pause_s in enumerate(WEBHOOK_BACKOFF_S[1:], start=1):
@@ -59,7 +59,7 @@ def test_a_webhook_that_fails_is_tried_again_with_growing_pauses_and_then_left()
 
 def test_a_webhook_attempt_of_a_dead_supervisor_is_repeated() -> None:
     job = with_webhook()
-    done(job, "a")
+    finish_steps(job, "a")
     job.review()
     job.advance()
     job.now += WEBHOOK_GIVEN_UP_AFTER_S

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.quoting.simulation import (
     quote_of,
     score_of,
 )
-from tests.doubles.random_costs import RandomJob
+from tests.doubles.random_costs import CostSimulation
 from tests.property_settings import draws
 
 A, B, C = (StepId(name) for name in "abc")
@@ -105,7 +105,7 @@ def test_quotes_that_were_too_low_raise_later_quotes() -> None:
 
 
 def test_the_same_job_gets_the_same_quote() -> None:
-    job = RandomJob(Random(3))
+    job = CostSimulation(Random(3))
     past = job.past(40)
 
     assert quote_of(CHAIN, past, 0, 0.0, "j") == quote_of(CHAIN, past, 0, 0.0, "j")
@@ -114,7 +114,7 @@ def test_the_same_job_gets_the_same_quote() -> None:
 @draws(25)
 @given(st.integers(0, 10**6))
 def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:
-    job = RandomJob(Random(seed))
+    job = CostSimulation(Random(seed))
     quote = quote_of(CHAIN, job.past(job.dice.choice([1, 30])), 0, 0.0, "j")
 
     for estimate in (quote.microusd, quote.seconds):
@@ -134,7 +134,7 @@ def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[i
 
 @pytest.mark.parametrize("seed", [11, 12, 13, 14, 15])
 def test_of_a_hundred_varied_jobs_85_to_97_stay_below_the_upper_bound(seed: int) -> None:
-    job = RandomJob(Random(seed))
+    job = CostSimulation(Random(seed))
     job.run(120)  # the history of an installation
 
     outcomes = job.run(100)

@@ -11,7 +11,7 @@ from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.outcomes import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from tests.doubles.handoffs import a_handoff, a_result
-from tests.doubles.input_resolutions import a_helper
+from tests.doubles.input_resolutions import an_input_step
 from tests.doubles.simulated_job import SimulatedJob, planned
 
 ANSWERED = Resolutions(resolutions=(Resolution(step=StepId("a"), answer="1999"),)).model_dump(
@@ -89,7 +89,7 @@ def test_a_need_that_a_helper_could_not_meet_may_still_be_answered() -> None:
         job = planned(a="", b="")
         job.finish("a", "needs_input", needs="Which year?")
         job.advance()
-        job.resolve_needs(a=a_helper("h"))
+        job.resolve_needs(a=an_input_step("h"))
         job.advance()
         while "h" in job.open_names:
             job.finish("h", status)
@@ -107,9 +107,9 @@ def test_an_input_step_is_added_to_the_plan_and_awaited() -> None:
     job = planned(a="", b="a")
     job.finish("a", "needs_input", needs="Which year?")
     job.advance()
-    said = Resolutions(resolutions=(Resolution(step=StepId("a"), by=a_helper("h")),)).model_dump(
-        mode="json"
-    )
+    said = Resolutions(
+        resolutions=(Resolution(step=StepId("a"), by=an_input_step("h")),)
+    ).model_dump(mode="json")
     handoff = a_handoff(
         assigned_to="planner", expected_output_format=dict(NeedsFormat(("a",)).schema)
     )

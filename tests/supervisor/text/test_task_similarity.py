@@ -10,7 +10,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.state import Phase
 from handoff_queue.supervisor.text.task_similarity import SAME_FROM, likeness
-from tests.doubles.simulated_job import done, planned
+from tests.doubles.simulated_job import finish_steps, planned
 
 REWORDED = [
     ("The storage claim has no source.", "No source is given for the claim about storage."),
@@ -55,10 +55,10 @@ def test_a_similar_reading_different_task_is_different(one: str, other: str) -> 
 
 def test_a_review_that_repeats_itself_gets_no_further_round() -> None:
     job = planned(a="")
-    done(job, "a")
+    finish_steps(job, "a")
     job.review(a="wrong")
     job.advance()
-    done(job, "a")
+    finish_steps(job, "a")
     steps = (StepId("a"),)
     result = job.finish("assessor", output={})
     job.append(
